@@ -37,6 +37,11 @@ class Job:
         build: From body, settings and the number of classes to a model that gives logits,
             and what to say of its weights.
         make_trainer: From model and resolved settings to a compiled trainer.
+        open_data: From the data's place and settings to the source, its part to train on,
+            and that for validation or None; None: images with labels.
+        validation: From trainer, examples, source and settings to what scores the weights;
+            None: by accuracy.
+        finish: Writes the output's folder; None: a classifier's.
     """
 
     name: str
@@ -44,6 +49,9 @@ class Job:
     find_body: Callable[[Any], Body]
     build: Callable[[Body, Any, int], tuple[keras.Model, str]]
     make_trainer: Callable[[keras.Model, Any], Trainer]
+    open_data: Callable[..., tuple[Source, Examples, Examples | None]] | None = None
+    validation: Callable[..., Any] | None = None
+    finish: Callable[..., Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +101,7 @@ def run_job(
     if where["data"] is None:
         raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
     body = job.find_body(settings)  # Before the data are read: a wrong name is told at once.
-    source, train_part, validation_part = _open(where, settings)
+    source, train_part, validation_part = (job.open_data or _open)(where, settings)
     num_images = len(train_part) + len(validation_part or ())
     settings = settings.resolve(num_images)
     settings = choose_accumulation(settings, body.config)
@@ -143,9 +151,10 @@ def run_job(
         run,
         settings,
         start_step=start_step,
-        validate=_validation(model, validation_part, source, settings),
+        validate=(job.validation or _validation)(trainer, validation_part, source, settings),
     )
-    return _finish(run, model, source, settings, recipe, history, overwrite, log)
+    finish = job.finish or _finish
+    return finish(run, model, source, settings, recipe, history, overwrite, log)
 
 
 def _open(where, settings) -> tuple[Source, Examples, Examples | None]:
@@ -168,13 +177,13 @@ def _open(where, settings) -> tuple[Source, Examples, Examples | None]:
     return source, train_part, validation_part if len(validation_part) else None
 
 
-def _validation(model, examples, source, settings):
+def _validation(trainer, examples, source, settings):
     if examples is None:
         return None
 
     def validate():
         return classification.evaluate(
-            model,
+            trainer.model,
             examples,
             source.class_names,
             preprocessing=settings.preprocessing,
@@ -191,7 +200,7 @@ def describe_run(recipe: dict, settings: Settings, said: str, start_step: int) -
     seen = settings.steps * settings.batch_size
     height, width = settings.image_size
     table = {
-        "model": f"{recipe['model']} at {height}x{width}, {recipe['classes']} classes",
+        "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         "weights": said,
         "data": f"{recipe['data']['data']}: {images['train']} images to train, "
         f"{images['validation']} to validate, {images['test']} to test"
