@@ -143,7 +143,7 @@ def start(name, job, settings, arguments):
             data_dir=arguments.data_dir,
             holdout=arguments.holdout,
             strict=arguments.strict,
-            exclude=_excluded(arguments.exclude),
+            exclude=read_list(arguments.exclude),
             overwrite=arguments.overwrite,
             resume=arguments.resume,
             command=arguments.called_as,
@@ -155,8 +155,8 @@ def start(name, job, settings, arguments):
     return 0
 
 
-def _excluded(path):
-    """Returns the lines of a list of images."""
+def read_list(path):
+    """Returns the lines of a file, none of None."""
     if path is None:
         return ()
     with open(path, encoding="utf-8") as file:
