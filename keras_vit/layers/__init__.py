@@ -9,6 +9,8 @@ from keras_vit.layers.encoder_block import EncoderBlock
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.lines import JoinLines, SplitLines
 from keras_vit.layers.mlp import MLP
+from keras_vit.layers.patch_corruption import PatchCorruption
+from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.position_embedding import PositionEmbedding
 from keras_vit.layers.position_embedding_2d import PositionEmbedding2D
 from keras_vit.layers.post_activation_unit import PostActivationUnit
@@ -28,6 +30,8 @@ __all__ = [
     "EncoderBlock",
     "JoinLines",
     "LayerNorm",
+    "PatchCorruption",
+    "PatchEmbedding",
     "PositionEmbedding",
     "PositionEmbedding2D",
     "PostActivationUnit",

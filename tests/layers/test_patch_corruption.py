@@ -1,0 +1,114 @@
+"""The corruption of patches: how many, how, and that what is hidden stays hidden."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import PatchCorruption
+
+pytestmark = pytest.mark.any_backend
+
+N, D = 100, 3
+
+
+def corrupted(rate=0.5, batch=400, training=True, **rates):
+    """Returns layer, tokens that are all different, what became of them, and the places."""
+    keras.utils.set_random_seed(0)
+    layer = PatchCorruption(rate, **rates)
+    tokens = np.arange(1, batch * N + 1, dtype="float32").reshape(batch, N, 1).repeat(D, 2)
+    outputs, places = layer(tokens, training=training)
+    return layer, tokens, np.array(outputs), np.array(places)
+
+
+def kinds(layer, tokens, outputs, places):
+    """Returns masked, replaced and kept as booleans of the drawn patches."""
+    at = places[..., None].repeat(D, 2)
+    before, after = np.take_along_axis(tokens, at, 1), np.take_along_axis(outputs, at, 1)
+    masked = (after == np.array(layer.mask)).all(-1)
+    kept = (after == before).all(-1)
+    return masked, ~masked & ~kept, kept
+
+
+def test_the_paper_s_shares_are_corrupted():
+    layer, tokens, outputs, places = corrupted()
+    assert places.shape == (400, 50)  # Half of them, exactly.
+    assert all(len(set(row)) == 50 for row in places.tolist())
+    shares = [kind.mean() for kind in kinds(layer, tokens, outputs, places)]
+    # 20,000 draws: four standard errors are 0.0113 and 0.0085.
+    np.testing.assert_allclose(shares, (0.8, 0.1, 0.1), atol=0.011)
+
+
+def test_all_other_patches_stay_as_they_are():
+    _, tokens, outputs, places = corrupted()
+    drawn = np.zeros(tokens.shape[:2], bool)
+    np.put_along_axis(drawn, places, True, 1)
+    np.testing.assert_array_equal(outputs[~drawn], tokens[~drawn])
+
+
+def test_every_place_is_drawn_as_often():
+    _, _, _, places = corrupted()
+    counts = np.bincount(places.ravel(), minlength=N)
+    # 400 images, half of each place: a standard error is 10.
+    assert np.abs(counts - 200).max() < 45
+
+
+def test_a_replacement_is_another_patch_of_the_image_that_was_not_drawn():
+    layer, tokens, outputs, places = corrupted()
+    _, replaced, _ = kinds(layer, tokens, outputs, places)
+    images, drawn = np.nonzero(replaced)
+    values = outputs[images, places[images, drawn], 0].astype(int) - 1
+    np.testing.assert_array_equal(values // N, images)
+    donors = values % N
+    assert not any(donor in places[image] for image, donor in zip(images, donors, strict=True))
+    assert len(set(donors.tolist())) > 90  # Any of them.
+
+
+@pytest.mark.parametrize(("rate", "count"), [(0.15, 15), (0.009, 1), (0.99, 99)])
+def test_the_share_is_an_option(rate, count):
+    assert corrupted(rate, batch=2)[3].shape == (2, count)
+
+
+def test_draws_differ_between_steps_and_images_and_repeat_for_a_seed():
+    keras.utils.set_random_seed(0)
+    layer = PatchCorruption()
+    tokens = np.ones((2, N, D), "float32")
+    first, second = (np.array(layer(tokens, training=True)[1]) for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first[0], first[1])
+    layer.seed_generator.state.assign([7, 0])
+    once = np.array(layer(tokens, training=True)[1])
+    layer.seed_generator.state.assign([7, 0])
+    np.testing.assert_array_equal(once, layer(tokens, training=True)[1])
+
+
+def test_an_evaluation_repeats():
+    layer, tokens, outputs, places = corrupted(batch=4, training=False)
+    state = np.array(layer.seed_generator.state)
+    again, again_places = layer(tokens)
+    np.testing.assert_array_equal(outputs, again)
+    np.testing.assert_array_equal(places, again_places)
+    np.testing.assert_array_equal(state, layer.seed_generator.state)
+
+
+def test_the_config_is_complete():
+    layer = PatchCorruption(0.15, mask_rate=0.5, replace_rate=0.2)
+    assert PatchCorruption.from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rate": 0.0}, "share in"),
+        ({"rate": 1.0}, "share in"),
+        ({"mask_rate": 0.9, "replace_rate": 0.2}, "at most 1"),
+        ({"replace_rate": -0.1}, "at most 1"),
+    ],
+)
+def test_shares_out_of_range_are_refused(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        PatchCorruption(**arguments)
+
+
+def test_too_few_patches_are_refused():
+    with pytest.raises(ValueError, match="leave one.*of 1 patches"):
+        PatchCorruption(0.6).build((None, 1, D))
