@@ -7,6 +7,8 @@ import fnmatch
 import keras
 from keras import ops
 
+from .layer_decay import layer_numbers
+
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 
 
@@ -24,6 +26,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     `w <- w - weight_decay * w`. Keras's own optimizers know only the first, and forget on
     saving which weights are left out.
 
+    With a layer-wise decay the whole step of a weight, the weight decay included, is times
+    `layer_decay ** (depth + 1 - layer)`, where layer 0 is at the image and depth + 1 the head;
+    see `layer_numbers`.
+
     Args:
         learning_rate: A number or a schedule; "schedule" needs one with a `base_lr`, such
             as `warmup_schedule` gives, or a number.
@@ -32,6 +38,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         weight_decay_names: Patterns of the paths of decayed weights, as in `fnmatch`. By
             default kernels alone, as in the official code.
         global_clipnorm: Largest norm of all gradients together; None does not clip.
+        layer_decay: What a layer's learning rate is of the next one's, in (0, 1]; 1 for all
+            the same.
         **kwargs: Passed to `keras.optimizers.Optimizer`.
 
     Raises:
@@ -45,6 +53,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         weight_decay_times="learning_rate",
         weight_decay_names=("*kernel",),
         global_clipnorm=None,
+        layer_decay=1.0,
         **kwargs,
     ):
         if isinstance(learning_rate, int):
@@ -60,6 +69,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             raise ValueError(
                 f"weight_decay must not be negative. Received: weight_decay={weight_decay}"
             )
+        if not 0 < layer_decay <= 1:
+            raise ValueError(f"layer_decay must be in (0, 1]. Received: layer_decay={layer_decay}")
+        self.layer_decay = float(layer_decay)
         # The base class's `weight_decay` stays None: its update leaves out no names.
         self.decay_strength = float(weight_decay)
         self.weight_decay_times = weight_decay_times
@@ -79,6 +91,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.is_decayed = [self.decays(variable.path) for variable in variables]
+        self.scales = [1.0] * len(variables)
+        if self.layer_decay < 1:
+            layers = layer_numbers([variable.path for variable in variables])
+            self.scales = [self.layer_decay ** (max(layers) - layer) for layer in layers]
 
     def decays(self, path):
         """Returns whether the weight of this path is decayed."""
@@ -95,12 +111,15 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def _descend(self, variable, direction, learning_rate):
         """Takes the step; the decay reads the weight before it, as in the official code."""
+        index = self._get_variable_index(variable)
         change = direction * learning_rate
-        if self.is_decayed[self._get_variable_index(variable)]:
+        if self.is_decayed[index]:
             strength = learning_rate * self.decay_strength
             if self.weight_decay_times == "schedule":
                 strength = strength / self.base_lr
             change = change + strength * variable
+        if self.scales[index] != 1:
+            change = change * self.scales[index]
         self.assign_sub(variable, change)
 
     def get_config(self):
@@ -109,6 +128,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             "weight_decay": self.decay_strength,
             "weight_decay_times": self.weight_decay_times,
             "weight_decay_names": self.weight_decay_names,
+            "layer_decay": self.layer_decay,
         }
 
 
