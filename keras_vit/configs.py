@@ -134,6 +134,10 @@ class ViTConfig:
             no position.
         head_bias: What the head's bias starts at. The official pre-training takes -10.0
             with a sigmoid loss, so that all classes start as unlikely.
+        stochastic_depth_rate: Share of examples that skip the attention of the last block in
+            a training step, and as many its MLP; in [0, 1). It grows linearly from 0 in the
+            first block, as in AugReg (arXiv 2106.10270). Not of an Axial-ViT, whose blocks
+            see lines and not images.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -156,6 +160,7 @@ class ViTConfig:
     remat: bool = False
     num_registers: int = 0
     head_bias: float = 0.0
+    stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
         if not isinstance(self.patch_size, int):
@@ -200,7 +205,7 @@ class ViTConfig:
                 'classifier="token+distillation" has no representation layer. '
                 f"Received: representation_size={self.representation_size}"
             )
-        for field in ("dropout_rate", "attention_dropout_rate"):
+        for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(
                     f"{field} must be in [0, 1). Received: {field}={getattr(self, field)}"
@@ -235,6 +240,12 @@ class ViTConfig:
     def num_prefix_tokens(self) -> int:
         """Tokens in front of the patches: class tokens, then registers."""
         return len(self.class_tokens) + self.num_registers
+
+    @property
+    def stochastic_depth_rates(self) -> tuple[float, ...]:
+        """The rate of each block: from 0 to `stochastic_depth_rate`."""
+        last = max(self.depth - 1, 1)
+        return tuple(self.stochastic_depth_rate * (index / last) for index in range(self.depth))
 
     @property
     def architecture(self) -> str:
@@ -276,6 +287,14 @@ class AxialConfig(ViTConfig):
     """
 
     classifier: Literal["token", "gap", "map", "token+distillation"] = "gap"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.stochastic_depth_rate:
+            raise ValueError(
+                "An Axial-ViT has no stochastic depth: its blocks see lines, not images. "
+                f"Received: stochastic_depth_rate={self.stochastic_depth_rate}"
+            )
 
     @property
     def architecture(self) -> str:

@@ -33,10 +33,11 @@ class SelfAttention(keras.layers.Layer):
         training: Whether to drop.
         seed: Seed of the dropout, see `keras_vit.layers.Dropout`.
         return_attention: Whether to return the probabilities too.
+        as_rows: Whether to return the tokens of all examples as the rows of a matrix.
 
     Output shape:
-        `(B, N, D)`; with `return_attention` a pair, the second `(B, k, N, N)` float32
-        before dropout, whose rows sum to one.
+        `(B, N, D)`, or `(B N, D)` as rows; with `return_attention` a pair, the second
+        `(B, k, N, N)` float32 before dropout, whose rows sum to one.
 
     Raises:
         ValueError: On build, if `num_heads` does not divide D.
@@ -75,10 +76,10 @@ class SelfAttention(keras.layers.Layer):
         self.out.build((*input_shape[:-1], *heads))
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
-    def call(self, tokens, training=False, seed=None, return_attention=False):
-        return self._attend(tokens, training, seed, return_attention)
+    def call(self, tokens, training=False, seed=None, return_attention=False, as_rows=False):
+        return self._attend(tokens, training, seed, return_attention, as_rows)
 
-    def _attend(self, tokens, training, seed, return_attention, added_logits=None):
+    def _attend(self, tokens, training, seed, return_attention, as_rows, added_logits=None):
         """Runs the layer; `added_logits` is a function of the queries `(B, k, N, D_h)`."""
         # The scale goes into the query's kernel, the smallest tensor that it can go into.
         query = self._heads(self.query, tokens, scale=1 / math.sqrt(self.head_dim))
@@ -90,6 +91,7 @@ class SelfAttention(keras.layers.Layer):
         dropped = self.dropout(attention, training=training, seed=seed)
         mixed = ops.matmul(ops.cast(dropped, value.dtype), value)
         outputs = self._project(self.out, ops.transpose(mixed, (0, 2, 1, 3)))
+        outputs = outputs if as_rows else ops.reshape(outputs, ops.shape(tokens))
         return (outputs, attention) if return_attention else outputs
 
     def _heads(self, projection, tokens, scale=1.0):
@@ -100,17 +102,16 @@ class SelfAttention(keras.layers.Layer):
         return ops.transpose(x, (0, 2, 1, 3))
 
     def _project(self, projection, x, scale=1.0):
-        """Projects `(B, N, D)` or `(B, N, k, D_h)` to `(B, N, D)`."""
-        length, dim = ops.shape(x)[1], self.num_heads * self.head_dim
+        """Projects `(B, N, D)` or `(B, N, k, D_h)` to rows `(B N, D)`."""
+        dim = self.num_heads * self.head_dim
         if projection.quantization_mode is not None:
-            return ops.reshape(projection(x) * scale, (-1, length, dim))
+            return ops.reshape(projection(x) * scale, (-1, dim))
         # A 2-D product with its bias is one fused operation; an einsum is several.
         kernel = ops.reshape(projection.kernel, (dim, dim))
         bias = ops.reshape(projection.bias, (dim,))
         if scale != 1:
             kernel, bias = kernel * scale, bias * scale
-        product = ops.add(ops.matmul(ops.reshape(x, (-1, dim)), kernel), bias)
-        return ops.reshape(product, (-1, length, dim))
+        return ops.add(ops.matmul(ops.reshape(x, (-1, dim)), kernel), bias)
 
     def get_config(self):
         return {

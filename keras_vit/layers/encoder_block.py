@@ -1,6 +1,7 @@
 """The block that a Vision Transformer repeats."""
 
 import keras
+from keras import ops
 
 from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.dropout import Dropout
@@ -26,6 +27,9 @@ class EncoderBlock(keras.layers.Layer):
         dropout_rate: Share of units dropped after each dense layer but query, key and
             value, in [0, 1).
         attention_dropout_rate: Share of attention probabilities dropped, in [0, 1).
+        stochastic_depth_rate: Share of examples that skip the attention in a training step,
+            and as many the MLP, in [0, 1); what is left is divided by the share that stays
+            (arXiv 1603.09382).
         gelu: "tanh" or "exact".
         norm_epsilon: Added to LayerNorm's variance.
         remat: Whether to keep only the input in training and recompute the rest in the
@@ -58,6 +62,7 @@ class EncoderBlock(keras.layers.Layer):
         gelu="tanh",
         norm_epsilon=1e-6,
         remat=False,
+        stochastic_depth_rate=0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -68,6 +73,7 @@ class EncoderBlock(keras.layers.Layer):
         self.gelu = gelu
         self.norm_epsilon = norm_epsilon
         self.remat = remat
+        self.stochastic_depth_rate = stochastic_depth_rate
 
     def build(self, input_shape):
         policy = self.dtype_policy
@@ -76,11 +82,18 @@ class EncoderBlock(keras.layers.Layer):
         )
         self.attention = self.make_attention()
         self.dropout = Dropout(self.dropout_rate, dtype=policy, name="dropout")
+        self.stochastic_depth = Dropout(
+            self.stochastic_depth_rate, (None, 1, 1), dtype=policy, name="stochastic_depth"
+        )
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu, dtype=policy, name="mlp")
         for part in (self.norm_1, self.attention, self.norm_2, self.mlp):
             part.build(input_shape)
-        if self.dropout_rate or self.attention_dropout_rate:
+        if self._is_random:
             self.seed_generator = keras.random.SeedGenerator()
+
+    @property
+    def _is_random(self):
+        return self.dropout_rate or self.attention_dropout_rate or self.stochastic_depth_rate
 
     def make_attention(self):
         """Returns the attention layer, which a variant of the block replaces."""
@@ -94,26 +107,38 @@ class EncoderBlock(keras.layers.Layer):
     def encode(self, tokens, training, return_attention, **attention_arguments):
         """Returns what `call` does; the attention gets the other arguments too."""
         # Drawn here, once: the recomputed pass must see the same masks.
-        draws = training and (self.dropout_rate or self.attention_dropout_rate)
-        seed = self.seed_generator.next() if draws else None
+        seed = self.seed_generator.next() if training and self._is_random else None
 
         def attend_and_mix(z):
-            seeds = (None, None, None) if seed is None else (seed, seed + 1, seed + 2)
+            seeds = [None if seed is None else seed + use for use in range(5)]
+            shape = ops.shape(z)
+            # As rows, so that TensorFlow fuses a sum with the product in front of it.
+            rows = ops.reshape(z, (-1, z.shape[-1]))
             y, attention = self.attention(
                 self.norm_1(z),
                 training=training,
                 seed=seeds[0],
                 return_attention=True,
+                as_rows=True,
                 **attention_arguments,
             )
-            z = z + self.dropout(y, training=training, seed=seeds[1])
-            z = z + self.mlp(self.norm_2(z), training=training, seed=seeds[2])
-            return z, attention
+            y = self.dropout(y, training=training, seed=seeds[1])
+            rows = rows + self._kept(y, shape, training, seeds[3])
+            y = self.mlp(self.norm_2(rows), training=training, seed=seeds[2])
+            rows = rows + self._kept(y, shape, training, seeds[4])
+            return ops.reshape(rows, shape), attention
 
         if self.remat and training and not return_attention:
             return keras.remat(lambda z: attend_and_mix(z)[0])(tokens)
         outputs, attention = attend_and_mix(tokens)
         return (outputs, attention) if return_attention else outputs
+
+    def _kept(self, rows, shape, training, seed):
+        """Drops all of a branch's rows of some examples: stochastic depth."""
+        if not (training and self.stochastic_depth_rate):
+            return rows
+        branch = self.stochastic_depth(ops.reshape(rows, shape), training=training, seed=seed)
+        return ops.reshape(branch, ops.shape(rows))
 
     def get_config(self):
         return {
@@ -125,4 +150,5 @@ class EncoderBlock(keras.layers.Layer):
             "gelu": self.gelu,
             "norm_epsilon": self.norm_epsilon,
             "remat": self.remat,
+            "stochastic_depth_rate": self.stochastic_depth_rate,
         }

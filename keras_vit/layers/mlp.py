@@ -35,12 +35,12 @@ class MLP(keras.layers.Layer):
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
-        tokens: `(B, N, D)`: batch, tokens, token size.
+        tokens: `(B, N, D)`: batch, tokens, token size; or tokens as rows, `(B N, D)`.
         training: Whether to drop.
         seed: Seed of the dropout, see `keras_vit.layers.Dropout`.
 
     Output shape:
-        `(B, N, D)`.
+        The input's.
 
     Example:
     >>> mlp = MLP(hidden_dim=768)
@@ -78,12 +78,12 @@ class MLP(keras.layers.Layer):
         )
 
     def call(self, tokens, training=False, seed=None):
-        batch, length, dim = ops.shape(tokens)
+        if len(tokens.shape) > 2:  # 2-D products are the ones that TensorFlow fuses.
+            rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
+            return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
         seeds = (None, None) if seed is None else (seed, seed + 1)
-        x = ops.reshape(tokens, (-1, dim))  # 2-D products are the ones that TensorFlow fuses.
-        x = self.dropout_1(self.dense_1(x), training=training, seed=seeds[0])
-        x = self.dropout_2(self.dense_2(x), training=training, seed=seeds[1])
-        return ops.reshape(x, (-1, length, dim))
+        x = self.dropout_1(self.dense_1(tokens), training=training, seed=seeds[0])
+        return self.dropout_2(self.dense_2(x), training=training, seed=seeds[1])
 
     def get_config(self):
         return {

@@ -69,20 +69,35 @@ class RelativeSelfAttention(GridTable, SelfAttention):
             name="offset_embedding",
         )
 
-    def call(self, tokens, training=False, seed=None, return_attention=False, patches=None):
+    def call(
+        self,
+        tokens,
+        training=False,
+        seed=None,
+        return_attention=False,
+        as_rows=False,
+        patches=None,
+    ):
         grid = self._grid_of(tokens, patches)
         return self._attend(
             tokens,
             training,
             seed,
             return_attention,
+            as_rows,
             added_logits=lambda query: self._position_logits(query, grid),
         )
 
     def compute_output_spec(
-        self, tokens, training=False, seed=None, return_attention=False, patches=None
+        self,
+        tokens,
+        training=False,
+        seed=None,
+        return_attention=False,
+        as_rows=False,
+        patches=None,
     ):
-        return _output_spec(self, tokens, return_attention)
+        return _output_spec(self, tokens, return_attention, as_rows)
 
     def resized(self, table, grid):
         """Returns a table for another grid, two numbers, resized to that of the layer."""
@@ -174,10 +189,12 @@ class RelativeEncoderBlock(EncoderBlock):
         }
 
 
-def _output_spec(layer, tokens, return_attention):
+def _output_spec(layer, tokens, return_attention, as_rows=False):
     """Written out, as JAX does not find the shapes of unknown sizes by itself."""
-    batch, length, _ = tokens.shape
-    outputs = keras.KerasTensor(tokens.shape, layer.compute_dtype)
+    batch, length, dim = tokens.shape
+    rows = None if None in (batch, length) else batch * length
+    shape = (rows, dim) if as_rows else tokens.shape
+    outputs = keras.KerasTensor(shape, layer.compute_dtype)
     attention = keras.KerasTensor((batch, layer.num_heads, length, length), "float32")
     return (outputs, attention) if return_attention else outputs
 

@@ -48,7 +48,7 @@ def position_embeddings(config, patches):
     return shared, nothing
 
 
-def encoder_block(config, name, grid, patches=None):
+def encoder_block(config, name, grid, patches=None, stochastic_depth_rate=0.0):
     """Returns a block of the encoder, with relative positions where the config asks for them.
 
     Args:
@@ -57,6 +57,7 @@ def encoder_block(config, name, grid, patches=None):
         grid: Patches (down, across) of the sequences that it gets; (1, length) for lines.
         patches: The map `(B, down, across, D)` that the tokens are made of, if its size is
             unknown while the model is built.
+        stochastic_depth_rate: Share of examples that skip a part of the block in training.
 
     Returns:
         A function from tokens to tokens.
@@ -69,6 +70,7 @@ def encoder_block(config, name, grid, patches=None):
         "gelu": config.gelu,
         "norm_epsilon": config.norm_epsilon,
         "remat": config.remat,
+        "stochastic_depth_rate": stochastic_depth_rate,
         "name": name,
     }
     if config.position_embedding != "relative":

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.configs import ViTConfig
-from keras_vit.layers import ClassToken, Dropout, LayerNorm, Registers
+from keras_vit.layers import ClassToken, Dropout, LayerNorm, PatchEmbedding, Registers
 from keras_vit.models.head import read_tokens
 from keras_vit.models.positions import encoder_block, position_embeddings, table_grid
 
@@ -30,7 +30,11 @@ def build_vit(config: ViTConfig, images, *, include_top, pooling, classes, class
     for index in range(config.depth):
         z = add_at_block[index](z)
         block = encoder_block(
-            config, f"encoder_block_{index}", table_grid(config, patches), patches
+            config,
+            f"encoder_block_{index}",
+            table_grid(config, patches),
+            patches,
+            config.stochastic_depth_rates[index],
         )
         z = block(z)  # Equations 2 and 3.
     z = LayerNorm(config.norm_epsilon, name="encoder_norm")(z)
@@ -55,13 +59,8 @@ def patch_tokens(config: ViTConfig, images):
     Returns:
         Keras tensors `(B, H/P, W/P, D)` and `(B, N + 1, D)`.
     """
-    patches = keras.layers.Conv2D(
-        config.width,
-        config.patch_sizes,
-        config.patch_sizes,
-        kernel_initializer="lecun_normal",
-        name="patch_embedding",
-    )(images)  # (B, H/P, W/P, D)
+    # (B, H/P, W/P, D)
+    patches = PatchEmbedding(config.width, config.patch_sizes, name="patch_embedding")(images)
     z = keras.layers.Reshape((-1, config.width), name="patch_tokens")(patches)  # (B, N, D)
     for name in reversed(config.class_tokens):
         z = ClassToken(name=name)(z)  # (B, N + 1, D)
