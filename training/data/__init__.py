@@ -14,6 +14,7 @@ _LAZY = {
     "evaluation_batches": "batches",
     "open_source": "source",
     "training_batches": "batches",
+    "write_records": "write_records",
 }
 
 __all__ = list(_LAZY)

@@ -23,6 +23,7 @@ _AREA = (0.05, 1.0)  # Of the image; as in the official code.
 _ASPECT = (3 / 4, 4 / 3)  # Width by height.
 _SCALING = 0.15  # Of a side, at most.
 _MOVING = 0.1  # Of a side, at most.
+_RESIZE = 512 / 480  # Sides by those of the crop; BiT's HyperRule.
 
 
 def inception_crop(
@@ -82,6 +83,34 @@ def resize_small_random_crop(
     should be seen. Arguments and result are those of `inception_crop`.
     """
     image = resize_small(decode_image(encoded), image_size)
+    image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
+    return scale(random_flip(image, key), value_range)
+
+
+def resize_random_crop(
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: Any,
+    resize: tuple[int, int] | None = None,
+) -> tf.Tensor:
+    """The whole image resized whatever its shape; a rectangle of it; flipped, or not.
+
+    BiT's, which however flips every training image, a slip that is not repeated here.
+
+    Args:
+        encoded: As of `inception_crop`.
+        key: As of `inception_crop`.
+        image_size: Pixels (height, width).
+        value_range: What pixels 0 and 255 become.
+        resize: Pixels (height, width) that the rectangle is cut from; by default as much
+            larger as 512 is than 480.
+
+    Returns:
+        float32 `(height, width, 3)`.
+    """
+    resize = resize or tuple(round(side * _RESIZE) for side in image_size)
+    image = tf.image.resize(decode_image(encoded), resize)
     image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
     return scale(random_flip(image, key), value_range)
 
@@ -157,10 +186,22 @@ AUGREG = {
 # Augmentation: parameter of mixup, where it has one.
 MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
 
+
+def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
+    """Returns the parameter of mixup, 0 for none.
+
+    Args:
+        augmentation: One of `AUGMENTATIONS`, which may have its own.
+        mixup: What is wanted instead; None for the augmentation's own.
+    """
+    return MIXUP.get(augmentation, 0.0) if mixup is None else mixup
+
+
 # Name: function of an encoded image, a seed, the image size and the range of values.
 AUGMENTATIONS = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,
+    "resize_random_crop": resize_random_crop,
     "jitter": jitter,
     "flip": flip,
     "none": none,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 
-from .augmentations import AUGMENTATIONS, MIXUP
+from .augmentations import AUGMENTATIONS, mixup_parameter, resize_random_crop
 from .examples import Examples, random_key
 from .mixup import mixed
 
 # Batches that wait for the model. With the one that is being filled and the images that
 # the cores are working on, this is what the pipeline holds whatever the data's size.
 _AHEAD = 2
+
+SHARDING = ("rows", "examples")
 
 
 def training_batches(
@@ -26,7 +31,11 @@ def training_batches(
     value_range: tuple[float, float] = (-1.0, 1.0),
     start_step: int = 0,
     shard: tuple[int, int] = (0, 1),
+    shard_by: str = "rows",
+    data_service: str | None = None,
     num_classes: int | None = None,
+    mixup: float | None = None,
+    resize: tuple[int, int] | None = None,
 ) -> tf.data.Dataset:
     """Returns batches without end, shuffled anew in every epoch.
 
@@ -46,7 +55,20 @@ def training_batches(
         start_step: Batches that were taken before.
         shard: `(i, k)`: of every batch only the i-th of k equal parts, for one of k
             machines; i counts from 0. Mixup, if any, mixes within that part.
-        num_classes: K; only augmentations with mixup (`MIXUP`) need it.
+        shard_by: What a machine's part is. "rows": those of the batch that one machine
+            would take; all read all records, and decode their own. "examples": those of
+            its own k-th of the examples, `examples.part(i, k)`; it reads no others, and the
+            batches differ from those of one machine.
+        data_service: Address of a `tf.data` service, "grpc://host:port", whose workers
+            read, decode and augment. They share the pieces of each epoch, so that every
+            example is still there once in it; the order is another than without a service.
+            With one worker it repeats; with several, batches come as they are ready, and a
+            run cannot be repeated bit for bit. Machines share the batches: `shard` says
+            only how many they are, and they must start at the same step.
+        num_classes: K; only mixup needs it.
+        mixup: Parameter of mixup's beta distribution, 0 for none; by default the
+            augmentation's own.
+        resize: Pixels (height, width) that the augmentation "resize_random_crop" cuts from.
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`). With
@@ -54,7 +76,8 @@ def training_batches(
 
     Raises:
         ValueError: If there are no examples, the augmentation is unknown, a number is out
-            of range or missing, or k does not divide the batch.
+            of range or missing, k does not divide the batch, or the service's address is
+            none.
     """
     part, parts = shard
     if augmentation not in AUGMENTATIONS:
@@ -66,26 +89,45 @@ def training_batches(
             "batch_size must be positive and a multiple of the shards, start_step not negative. "
             f"Received: batch_size={batch_size}, shard={shard}, start_step={start_step}"
         )
-    mixup = MIXUP.get(augmentation)
+    mixup = mixup_parameter(augmentation, mixup)
     if mixup and not num_classes:
         raise ValueError(
-            f"With mixup num_classes must be given. Received: augmentation={augmentation!r}"
+            "With mixup num_classes must be given. "
+            f"Received: augmentation={augmentation!r}, mixup={mixup}"
+        )
+    if shard_by not in SHARDING:
+        raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
+    if data_service is not None and not re.fullmatch(r"grpc://.+:\d+", data_service):
+        raise ValueError(
+            f"data_service must be an address such as grpc://host:5000. Received: {data_service!r}"
         )
     _check_not_empty(examples)
     rows = batch_size // parts
     augment = AUGMENTATIONS[augmentation]
+    if augment is resize_random_crop:
+        augment = functools.partial(augment, resize=resize)
+    if data_service is not None:
+        elements, places = examples.shuffled_pieces(seed, start_step * batch_size), (0, 1)
+    elif shard_by == "examples":
+        examples, places = examples.part(part, parts), shard
+        _check_not_empty(examples)
+        elements = examples.shuffled(seed, start_step * rows)
+    else:
+        elements, places = examples.shuffled(seed, start_step * batch_size), (0, 1)
+        if parts > 1:
+            elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
+            elements = elements.map(lambda row, element: element)
+    first, step = places  # Of the index among all examples.
 
     def image_and_label(handle, label, epoch, index):
         # 1: not the key of the order.
-        key = random_key(seed, tf.constant(1), epoch, index)
+        key = random_key(seed, tf.constant(1), epoch, first + step * index)
         return augment(examples.read(handle), key, image_size, value_range), label
 
-    elements = examples.shuffled(seed, start_step * batch_size)
-    if parts > 1:
-        elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
-        elements = elements.map(lambda row, element: element)
     elements = elements.map(image_and_label, num_parallel_calls=tf.data.AUTOTUNE)
     batches = elements.batch(rows, drop_remainder=True)
+    if data_service is not None:
+        batches = batches.with_options(_options()).apply(_served(data_service, seed, start_step))
     if mixup:
         batches = mixed(
             batches, parameter=mixup, num_classes=num_classes, seed=seed, start_step=start_step
@@ -122,6 +164,17 @@ def evaluation_batches(
     # Also a check: fewer or more examples than were counted are an error.
     elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
     return elements.batch(batch_size).prefetch(_AHEAD).with_options(_options())
+
+
+def _served(address, seed, start_step):
+    """Leaves the work to a service."""
+    service = tf.data.experimental.service
+    return service.distribute(
+        # What is shared are the elements of the first data set, the pieces' numbers.
+        processing_mode=service.ShardingPolicy.DYNAMIC,
+        service=address,
+        job_name=f"keras_vit seed {seed} step {start_step}",  # The same on all machines.
+    )
 
 
 def _check_not_empty(examples):

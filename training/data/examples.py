@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -38,18 +39,83 @@ class Examples(abc.ABC):
             ValueError: If a place does not exist or is there twice.
         """
 
+    def part(self, index: int, count: int) -> Examples:
+        """Returns the examples of one of several machines, as many as of the others or one less.
+
+        Together they are all examples, each once, and no machine reads more than its own.
+
+        Args:
+            index: Of the machine, from 0.
+            count: Machines.
+        """
+        return self.take(range(index, len(self), count))
+
     @abc.abstractmethod
     def ordered(self) -> tf.data.Dataset:
         """Returns every example once, in order, as epoch 0."""
 
     @abc.abstractmethod
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
+        """Returns every example once, in an order of this epoch's own.
+
+        Args:
+            seed: With the number of the epoch it decides the order, and nothing else does.
+            epoch: Its number, an int64 scalar.
+            done: Examples to leave out at the beginning, an int64 scalar.
+        """
+
     def shuffled(self, seed: int, start: int = 0) -> tf.data.Dataset:
         """Returns epoch after epoch without end, each in an order of its own.
 
         Args:
-            seed: With the number of the epoch it decides the order, and nothing else does.
+            seed: Decides the orders.
             start: Examples to leave out at the beginning.
         """
+        first, done = divmod(start, len(self))
+
+        def shuffled_epoch(epoch):
+            left_out = tf.where(epoch == first, tf.constant(done, tf.int64), 0)
+            return self.shuffled_epoch(seed, epoch, left_out)
+
+        return tf.data.Dataset.range(first, tf.int64.max).flat_map(shuffled_epoch)
+
+    def shuffled_pieces(self, seed: int, start: int = 0, count: int = 16) -> tf.data.Dataset:
+        """Returns epoch after epoch in pieces that may be taken by one machine each.
+
+        The data set is made from one of numbers, each of which is a piece of an epoch:
+        where machines share the numbers, every example is there once in every epoch.
+
+        Args:
+            seed: With epoch and piece it decides the order within the piece.
+            start: Examples to leave out at the beginning.
+            count: Pieces of an epoch.
+        """
+        count = min(count, len(self))
+        parts = [self.part(number, count) for number in range(count)]
+        epoch, done = divmod(start, len(self))
+        ends = np.cumsum([len(part) for part in parts])
+        first = int(np.searchsorted(ends, done, side="right"))
+        done -= int(ends[first]) - len(parts[first])
+        first += epoch * count
+
+        def piece(number):
+            left_out = tf.where(number == first, tf.constant(done, tf.int64), 0)
+
+            def of_part(place):
+                found = parts[place].shuffled_epoch(seed, number // count, left_out)
+                # Another index for each example of all parts.
+                found = found.map(lambda *element: (*element[:-1], element[-1] * count + place))
+                return found
+
+            spec = of_part(0).element_spec
+            branches = [
+                functools.partial(lambda place: tf.data.experimental.to_variant(of_part(place)), n)
+                for n in range(count)
+            ]
+            chosen = tf.switch_case(tf.cast(number % count, tf.int32), branches)
+            return tf.data.experimental.from_variant(chosen, spec)
+
+        return tf.data.Dataset.range(first, tf.int64.max).flat_map(piece)
 
     @abc.abstractmethod
     def read(self, handle: tf.Tensor) -> tf.Tensor:

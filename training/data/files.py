@@ -69,17 +69,11 @@ class FileExamples(Examples):
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         return epoch.flat_map(lambda epoch: self._epoch(epoch, tf.range(len(self))))
 
-    def shuffled(self, seed, start=0):
-        count = len(self)
-        first, done = divmod(start, count)
-
-        def shuffled_epoch(epoch):
-            key = random_key(seed, epoch)
-            order = tf.random.experimental.stateless_shuffle(tf.range(count), key, "philox")
-            return self._epoch(epoch, order[tf.where(epoch == first, done, 0) :])
-
+    def shuffled_epoch(self, seed, epoch, done):
+        key = random_key(seed, epoch)
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key, "philox")
         # Random access to files: any start is reached without reading what comes before.
-        return tf.data.Dataset.range(first, tf.int64.max).flat_map(shuffled_epoch)
+        return self._epoch(epoch, order[done:])
 
     def _epoch(self, epoch, order):
         paths = tf.constant(self._paths, tf.string, [len(self)])
@@ -126,6 +120,19 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
             f"such folders in them. Received: {folder}"
         )
     return files, sorted_classes(classes)
+
+
+def unlabelled_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
+    """Returns the images of a folder, wherever they are in it, under one name.
+
+    Where folders are named as a split, they are the images of each.
+    """
+    splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder)}
+    splits = {path: split for path, split in splits.items() if split} or {folder: None}
+    files = [
+        LabelledFile(path, "", split) for root, split in splits.items() for path in _images(root)
+    ]
+    return files, [""]
 
 
 def csv_files(path: pathlib.Path, root: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:

@@ -1,7 +1,8 @@
-"""TensorFlow Datasets by name: images in record files, read from front to back."""
+"""Images in record files, read from front to back; TensorFlow Datasets by name."""
 
 from __future__ import annotations
 
+import abc
 import functools
 import pathlib
 from typing import Any
@@ -15,8 +16,38 @@ from .examples import Examples, places, random_key
 BLOCK_BYTES = 512 * 2**20
 
 
+class Records(abc.ABC):
+    """Images in record files, which can only be read from front to back.
+
+    Args:
+        count: How many there are.
+        mean_bytes: Of an encoded image, about.
+    """
+
+    count: int
+    mean_bytes: float
+
+    @property
+    @abc.abstractmethod
+    def labels(self) -> np.ndarray:
+        """All class numbers, int32."""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """What each example is called."""
+
+    @abc.abstractmethod
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        """Returns `(handle, label)` of these places, without reading the files of others."""
+
+    @abc.abstractmethod
+    def read(self, handle: tf.Tensor) -> tf.Tensor:
+        """Returns the encoded image of a handle, in the graph."""
+
+
 class RecordExamples(Examples):
-    """Some examples of one split of a prepared TensorFlow Datasets builder.
+    """Some examples of one split in record files.
 
     Records cannot be read at random, so the order of an epoch is that of the files but for
     blocks of up to 512 MiB of encoded images, each shuffled on its own. Where the blocks
@@ -24,12 +55,11 @@ class RecordExamples(Examples):
     In memory are two blocks, the one in use and the next.
 
     Args:
-        split: The split's name.
-        records: What reads it.
+        records: What reads the split.
         chosen: The places in the split that belong to these examples, in order.
     """
 
-    def __init__(self, records: SplitRecords, chosen: np.ndarray):
+    def __init__(self, records: Records, chosen: np.ndarray):
         self._records = records
         self._chosen = chosen
 
@@ -38,65 +68,66 @@ class RecordExamples(Examples):
 
     @property
     def labels(self):
-        return self._records.labels_and_names[0][self._chosen]
+        return self._records.labels[self._chosen]
 
     @property
     def names(self):
-        names = self._records.labels_and_names[1]
+        names = self._records.names
         return [names[place] for place in self._chosen]
 
     def take(self, indices):
         return RecordExamples(self._records, self._chosen[places(indices, len(self))])
 
+    def part(self, index, count):
+        # One after another: each machine opens its own files, but for those at the ends.
+        start, stop = (len(self) * number // count for number in (index, index + 1))
+        return RecordExamples(self._records, self._chosen[start:stop])
+
     def ordered(self):
         zero = tf.constant(0, tf.int64)
-        elements = self._elements()
-        return elements.map(lambda index, image, label: (image, label, zero, index))
+        return self._elements().map(lambda index, content: (*content, zero, index))
 
-    def shuffled(self, seed, start=0):
+    def shuffled_epoch(self, seed, epoch, done):
         count = len(self)
         size = max(1, min(count, int(BLOCK_BYTES / self._records.mean_bytes)))
-        first, done = divmod(start, count)
         elements = self._elements()
+        key = random_key(seed, epoch)
+        # One block if all fits in one; else a shorter one first, of another length in every
+        # epoch.
+        short = tf.random.stateless_uniform([], key, 0, size, tf.int64, "philox")
+        short = short if size < count else tf.constant(0, tf.int64)
+        blocks = elements.take(short).batch(size)
+        blocks = blocks.concatenate(elements.skip(short).batch(size)).prefetch(1)
 
-        def shuffled_epoch(epoch):
-            key = random_key(seed, epoch)
-            # One block if all fits in one; else a shorter one first, of another length
-            # in every epoch.
-            short = tf.random.stateless_uniform([], key, 0, size, tf.int64, "philox")
-            short = short if size < count else tf.constant(0, tf.int64)
-            blocks = elements.take(short).batch(size)
-            blocks = blocks.concatenate(elements.skip(short).batch(size)).prefetch(1)
+        def shuffled_block(block, content):
+            key = random_key(seed, epoch, block + 1)
+            index, (handle, label) = content
+            places = tf.range(tf.size(index))
+            order = tf.random.experimental.stateless_shuffle(places, key, "philox")
+            # Not the whole block reordered: that would be a copy of its bytes.
+            return tf.data.Dataset.from_tensor_slices(order).map(
+                lambda place: (handle[place], label[place], epoch, index[place])
+            )
 
-            def shuffled_block(block, content):
-                key = random_key(seed, epoch, block + 1)
-                places = tf.range(tf.size(content[0]))
-                order = tf.random.experimental.stateless_shuffle(places, key, "philox")
-                # Not the whole block reordered: that would be a copy of its bytes.
-                index, image, label = content
-                return tf.data.Dataset.from_tensor_slices(order).map(
-                    lambda place: (image[place], label[place], epoch, index[place])
-                )
-
-            shuffled = blocks.enumerate().flat_map(shuffled_block)
-            return shuffled.skip(tf.where(epoch == first, tf.constant(done, tf.int64), 0))
-
-        return tf.data.Dataset.range(first, tf.int64.max).flat_map(shuffled_epoch)
+        return blocks.enumerate().flat_map(shuffled_block).skip(done)
 
     def read(self, handle):
-        return handle
+        return self._records.read(handle)
 
     def _elements(self):
-        """Returns `(index, encoded image, label)`, in order."""
-        places = np.full(self._records.count, -1, "int64")
-        places[self._chosen] = np.arange(len(self))
-        places = tf.constant(places)
-        elements = self._records.dataset().enumerate()
-        elements = elements.map(lambda place, element: (places[place], *element))
-        return elements.filter(lambda index, image, label: index >= 0)
+        """Returns `(index, (handle, label))`, in order."""
+        start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
+        elements = self._records.dataset(int(start), int(stop)).enumerate()
+        if stop - start == len(self):
+            return elements
+        indices = np.full(stop - start, -1, "int64")
+        indices[self._chosen - start] = np.arange(len(self))
+        indices = tf.constant(indices)
+        elements = elements.map(lambda place, content: (indices[place], content))
+        return elements.filter(lambda index, content: index >= 0)
 
 
-class SplitRecords:
+class SplitRecords(Records):
     """Reads one split of a builder, always in the same order.
 
     Args:
@@ -113,13 +144,27 @@ class SplitRecords:
         self.count = info.num_examples
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
 
-    def dataset(self, with_ids: bool = False) -> tf.data.Dataset:
+    @property
+    def labels(self):
+        return self._labels_and_names[0]
+
+    @property
+    def names(self):
+        return self._labels_and_names[1]
+
+    def dataset(self, start, stop):
+        return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
+
+    def read(self, handle):
+        return handle
+
+    def _read(self, split, with_ids):
         """Returns `(encoded image, label)`, with the data set's ids behind if asked for."""
         import tensorflow_datasets as tfds
 
         features = self._builder.info.features
         elements = self._builder.as_dataset(
-            split=self._split,
+            split=split,
             shuffle_files=False,
             decoders=tfds.decode.PartialDecoding(
                 {self._image: features[self._image], self._label: features[self._label]},
@@ -135,10 +180,10 @@ class SplitRecords:
         return elements.map(element)
 
     @functools.cached_property
-    def labels_and_names(self) -> tuple[np.ndarray, list[str]]:
+    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
         """All class numbers and ids, read in one pass at first use."""
-        elements = self.dataset(with_ids=True).map(lambda image, label, name: (label, name))
-        found = list(elements.as_numpy_iterator())
+        elements = self._read(self._split, with_ids=True)
+        found = list(elements.map(lambda _, label, name: (label, name)).as_numpy_iterator())
         labels = np.array([label for label, _ in found], "int32")
         return labels, [name.decode() for _, name in found]
 
@@ -176,7 +221,7 @@ def open_records(
     for split in ("train", "validation", "test"):
         if split in builder.info.splits and builder.info.splits[split].num_examples:
             records = SplitRecords(builder, split, image, label)
-            ((_, first),) = records.dataset().take(1).as_numpy_iterator()
+            ((_, first),) = records.dataset(0, 1).as_numpy_iterator()
             if first >= 0:  # -1: the labels of this split were not published.
                 splits[split] = RecordExamples(records, np.arange(records.count))
     return tuple(features[label].names), splits

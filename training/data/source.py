@@ -1,4 +1,4 @@
-"""Opens labelled images by name: a folder, a CSV file or a TensorFlow Datasets name."""
+"""Opens labelled images by name: files, record files or a TensorFlow Datasets name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from .examples import Examples
-from .files import FileExamples, LabelledFile, csv_files, folder_files, undecodable
+from .files import (
+    FileExamples,
+    LabelledFile,
+    csv_files,
+    folder_files,
+    undecodable,
+    unlabelled_files,
+)
 
 TFDS = "tfds:"
+TFRECORDS = "tfrecords:"
 VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See vtab.py.
 
 
@@ -42,6 +50,7 @@ def open_source(
     strict: bool = False,
     verify: bool = True,
     exclude: Iterable[str] = (),
+    labelled: bool = True,
 ) -> Source:
     """Opens labelled images.
 
@@ -51,6 +60,7 @@ def open_source(
             with a folder of images for each class;
             a folder with a folder of images for each class;
             a CSV file whose first line is `path,label` or `path,label,split`;
+            a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`.
         data_dir: Of TensorFlow Datasets, where prepared data are; of a CSV file, what
@@ -61,37 +71,48 @@ def open_source(
             files are left out, and named in `skipped`.
         verify: Whether every file is decoded once, here, so that what can be used is known
             and counted before any work is done. False trusts the files: one that cannot
-            be decoded then ends the run. TensorFlow Datasets are always trusted.
-        exclude: Examples to leave out: paths, ends of paths, or TensorFlow Datasets ids.
+            be decoded then ends the run. Record files are always trusted.
+        exclude: Examples to leave out: paths, ends of paths, or names in record files.
+        labelled: Whether labels are needed. Without them a folder may hold its images in any
+            folders or none; the source has no class names, and of its splits "train" alone,
+            which is everything where the data have none.
 
     Returns:
         A `Source`.
 
     Raises:
         ValueError: If there is nothing there, no image, fewer than two classes, a class
-            that is missing in a split, or a name to exclude that does not occur; with
-            `strict`, if a file cannot be decoded.
+            that is missing in a split, or a name to exclude that does not occur; if record
+            files are not whole; with `strict`, if a file cannot be decoded.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")
     skipped: list[tuple[str, str]] = []
+    splits: dict[str, Examples]
+    in_records = str(data).startswith(TFDS) or _is_tfrecords(data)
     if str(data).startswith(TFDS):
         from .records import open_records
 
         class_names, opened = open_records(str(data).removeprefix(TFDS), data_dir)
-        splits: dict[str, Examples] = {**opened}
-        if exclude:
-            splits = _without(splits, tuple(exclude), str(data))
+        splits = _without({**opened}, tuple(exclude), str(data))
+    elif in_records:
+        from .tfrecords import open_tfrecords
+
+        if data_dir is not None:
+            raise ValueError(
+                f"data_dir goes with tfds:NAME or a CSV file. Received: {data}, data_dir={data_dir}"
+            )
+        class_names, opened = open_tfrecords(str(data).removeprefix(TFRECORDS))
+        splits = _without({**opened}, tuple(exclude), str(data))
     elif str(data).startswith((VTAB, VTAB_TUNE)):
         from .vtab import open_vtab
 
         scheme, _, task = str(data).partition(":")
         class_names, splits = open_vtab(task, data_dir, tune=f"{scheme}:" == VTAB_TUNE)
-        if exclude:
-            splits = _without(splits, tuple(exclude), str(data))
-        return Source(class_names, splits)
+        source = Source(class_names, _without(splits, tuple(exclude), str(data)))
+        return source if labelled else _without_labels(source)
     else:
-        files, names = _files(pathlib.Path(data), data_dir)
+        files, names = _files(pathlib.Path(data), data_dir, labelled)
         class_names = tuple(names)
         files = _kept(files, tuple(exclude), str(data))
         if verify:
@@ -100,18 +121,39 @@ def open_source(
             reason = f"; {len(skipped)} cannot be decoded, {_told(skipped)}" if skipped else ""
             raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
         splits = _file_splits(files, class_names)
+    if not labelled:
+        return _without_labels(Source(class_names, splits, skipped))
     if len(class_names) < 2:
         raise ValueError(
             f"There must be at least two classes. Received: {data}, with {len(class_names)}"
             + "".join(f" ({name})" for name in class_names)
         )
-    if not isinstance(data, str) or not data.startswith(TFDS):
+    if not in_records:
         _check_classes(splits, class_names, skipped)
     splits = _with_test(splits, class_names, seed, holdout)
     return Source(class_names, splits, skipped)
 
 
-def _files(data, data_dir):
+def _is_tfrecords(data):
+    if str(data).startswith(TFRECORDS):
+        return True
+    folder = pathlib.Path(data)
+    if not folder.is_dir():
+        return False
+    from .tfrecords import record_files
+
+    return bool(record_files(folder))
+
+
+def _without_labels(source):
+    if "train" not in source.splits:
+        raise ValueError(
+            f"There must be images to train with. Received: only {', '.join(source.splits)}"
+        )
+    return Source((), {"train": source.splits["train"]}, source.skipped)
+
+
+def _files(data, data_dir, labelled):
     if data.suffix.lower() == ".csv" and data.is_file():
         return csv_files(data, pathlib.Path(data_dir or data.parent))
     if data_dir is not None:
@@ -122,10 +164,10 @@ def _files(data, data_dir):
         raise ValueError(f"Data in a file must be a CSV file, ending in .csv. Received: {data}")
     if not data.is_dir():
         raise ValueError(
-            "The data must be a folder, a CSV file or tfds:NAME. "
+            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
-    return folder_files(data)
+    return folder_files(data) if labelled else unlabelled_files(data)
 
 
 def _kept(files, exclude, data):
@@ -146,6 +188,8 @@ def _kept(files, exclude, data):
 
 def _without(splits, exclude, data):
     """Leaves examples out by their name."""
+    if not exclude:
+        return splits
     wanted = set(exclude)
     unused, kept = set(exclude), {}
     for split, examples in splits.items():

@@ -29,14 +29,17 @@ class TaskRecords(SplitRecords):
         info = builder.info.splits[parts[0].split]
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
 
-    def dataset(self, with_ids: bool = False) -> tf.data.Dataset:
-        """Returns `(encoded image, label)`, with the data set's ids behind if asked for."""
+    def dataset(self, start, stop):
+        elements = self._read(self._split, with_ids=False)
+        return elements.skip(start).take(stop - start)
+
+    def _read(self, split, with_ids):
         import tensorflow_datasets as tfds
 
         features = self._builder.info.features
         images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
         examples = self._builder.as_dataset(
-            split=self._split,
+            split=split,
             shuffle_files=False,
             decoders={key: tfds.decode.SkipDecoding() for key in images},
             read_config=tfds.ReadConfig(add_tfds_id=with_ids, try_autocache=False),

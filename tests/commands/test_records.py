@@ -1,0 +1,38 @@
+import shutil
+
+from keras_vit.training.data import open_source
+
+
+def test_images_become_records_that_other_commands_take(command, tiny, colors, tmp_path):
+    outcome = command("records", "--data", colors, "--output", tmp_path / "colors")
+    assert outcome.code == 0
+    assert "train: 12 images in 1 files" in outcome.out
+    assert "test: 6 images in 1 files" in outcome.out
+    first, second = (
+        command("evaluate", tiny, "--data", data).out.splitlines()
+        for data in (colors, tmp_path / "colors")
+    )
+    assert first[:5] == second[:5]
+
+
+def test_images_are_left_out_by_a_list(command, colors, tmp_path):
+    (tmp_path / "list").write_text("train/red/0.png\n")
+    data = ("--data", colors, "--exclude", tmp_path / "list", "--output", tmp_path / "out")
+    assert "train: 11 images" in command("records", *data).out
+    assert "train/red/0.png" not in open_source(tmp_path / "out").splits["train"].names
+
+
+def test_an_image_that_cannot_be_read_is_named(command, refused, colors, tmp_path):
+    data = shutil.copytree(colors, tmp_path / "data")
+    (data / "train" / "red" / "cut.png").write_bytes(b"cut")
+    assert "cut.png" in command("records", "--data", data, "--output", tmp_path / "out").out
+    assert "cut.png" in refused("records", "--data", data, "--output", tmp_path / "a", "--strict")
+
+
+def test_what_is_wrong_is_one_line(refused, colors, tmp_path):
+    (tmp_path / "full" / "inside").mkdir(parents=True)
+    assert "new or empty" in refused("records", "--data", colors, "--output", tmp_path / "full")
+    assert "folder" in refused("records", "--data", tmp_path / "no", "--output", tmp_path / "a")
+    wrong = ("--output", tmp_path / "a", "--shard-size", "0")
+    assert "positive size" in refused("records", "--data", colors, *wrong)
+    assert not (tmp_path / "a").exists()

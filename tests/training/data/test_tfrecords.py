@@ -1,0 +1,195 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import (
+    evaluation_batches,
+    open_source,
+    records,
+    training_batches,
+    write_records,
+)
+
+OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7, "augmentation": "none"}
+
+
+def numbers(batches):
+    """Returns which images these are: the number of each is its grey value."""
+    found = [images[:, 0, 0, 0] for images, _ in batches]
+    return np.rint((np.concatenate(found) + 1) * 127.5).astype(int).tolist()
+
+
+def in_order(examples):
+    return numbers(evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=8))
+
+
+@pytest.fixture
+def folder(make_folder):
+    return make_folder({"train/a": 12, "train/b": 8, "test/a": 3, "test/b": 3})
+
+
+@pytest.fixture
+def written(folder, tmp_path_factory):
+    """The same images as records, in shards of three or four images."""
+    records = tmp_path_factory.mktemp("records")
+    write_records(open_source(folder), records, seed=1, shard_mebibytes=500 / 2**20)
+    return records
+
+
+def foreign(folder, name, examples, label="image/class/label"):
+    """Writes a file as other programs do: no index, and features of its own choice."""
+    folder.mkdir(exist_ok=True)
+    (folder / "classes.txt").write_text("a\nb\n")
+    with tf.io.TFRecordWriter(str(folder / name)) as writer:
+        for number in examples:
+            pixels = np.full((4, 4, 3), number, "uint8")
+            example = tf.train.Example()
+            if label:
+                example.features.feature[label].int64_list.value.append(number % 2)
+            example.features.feature["image/encoded"].bytes_list.value.append(
+                tf.io.encode_png(pixels).numpy()
+            )
+            writer.write(example.SerializeToString())
+
+
+def test_what_is_written_is_what_was_there(folder, written):
+    before, after = open_source(folder), open_source(f"tfrecords:{written}")
+    assert after.class_names == before.class_names == ("a", "b")
+    for split, count in (("train", 20), ("test", 6)):
+        ours, theirs = after.splits[split], before.splits[split]
+        assert len(ours) == count
+        found = dict(zip(in_order(ours), zip(ours.names, ours.labels, strict=True), strict=True))
+        expected = zip(in_order(theirs), zip(theirs.names, theirs.labels, strict=True), strict=True)
+        for number, (name, label) in expected:
+            assert name.endswith(found[number][0])
+            assert found[number][0].startswith(f"{split}/")
+            assert found[number][1] == label
+
+
+def test_shards_are_numbered_and_a_sample_of_all_classes(written):
+    files = sorted(path.name for path in written.glob("train-*"))
+    assert len(files) > 3
+    assert files[0] == f"train-00000-of-{len(files):05d}.tfrecord"
+    labels = open_source(written).splits["train"].labels
+    assert len(set(labels[:8].tolist())) == 2
+
+
+def test_a_folder_of_records_is_known_by_its_content(written):
+    assert len(open_source(written).splits["train"]) == 20
+
+
+@pytest.mark.parametrize("block", [1e9, 6])
+def test_every_epoch_has_each_example_once_and_goes_on_anywhere(written, monkeypatch, block):
+    train = open_source(written).splits["train"]
+    monkeypatch.setattr(records, "BLOCK_BYTES", block * train._records.mean_bytes)
+    seen = numbers(training_batches(train, **OPTIONS).take(15).as_numpy_iterator())
+    epochs = [seen[start : start + 20] for start in range(0, 60, 20)]
+    assert all(sorted(epoch) == list(range(20)) for epoch in epochs)
+    assert len(set(map(tuple, epochs))) == 3
+    rest = training_batches(train, **OPTIONS, start_step=8).take(7).as_numpy_iterator()
+    assert numbers(rest) == seen[32:]
+
+
+def test_a_part_is_read_as_a_part(written):
+    train = open_source(written).splits["train"]
+    whole = in_order(train)
+    assert in_order(train.take([2, 7, 8, 19])) == [whole[place] for place in (2, 7, 8, 19)]
+
+
+def test_a_machine_opens_its_own_files_only(written):
+    train = open_source(written).splits["train"]
+    parts = [train.part(index, 3) for index in range(3)]
+    assert [n for part in parts for n in in_order(part)] == in_order(train)
+    next(iter(sorted(written.glob("train-*")))).unlink()
+    assert len(in_order(parts[2])) == 7
+    with pytest.raises(tf.errors.NotFoundError):
+        in_order(parts[0])
+
+
+def test_files_of_other_programs_are_counted(tmp_path):
+    foreign(tmp_path / "set", "train-00000-of-00002", range(5))
+    foreign(tmp_path / "set", "train-00001-of-00002", range(5, 8))
+    foreign(tmp_path / "set", "validation.tfrecords", [8, 9], label="label")
+    source = open_source(tmp_path / "set")
+    assert in_order(source.splits["train"]) == list(range(8))
+    assert source.splits["train"].labels.tolist() == [0, 1] * 4
+    assert source.splits["train"].names[6] == "train-00001-of-00002__1"
+    assert in_order(source.splits["test"]) == [8, 9]
+
+
+def test_data_sets_become_records_and_records_others(written, tmp_path):
+    before = open_source(written)
+    write_records(before, tmp_path / "again", seed=2)
+    again = open_source(tmp_path / "again")
+    assert sorted(again.splits["train"].names) == sorted(before.splits["train"].names)
+    assert in_order(again.splits["train"]) != in_order(before.splits["train"])
+
+
+def damage(written, how):
+    shard = sorted(written.glob("train-*"))[1]
+    if how == "missing":
+        shard.unlink()
+    elif how == "cut":
+        shard.write_bytes(shard.read_bytes()[:-9])
+    elif how == "no names":
+        (written / "classes.txt").unlink()
+    elif how == "too few names":
+        (written / "classes.txt").write_text("a\n")
+    elif how == "index":
+        (written / "index.npz").write_bytes(b"PK")
+    elif how == "other files":
+        for path in written.glob("train-*"):
+            path.rename(path.with_name(path.name.replace("train", "apples")))
+    elif how == "changed, without index":
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
+        (written / "index.npz").unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ("missing", "All shards must be there.*number 1 is missing"),
+        ("cut", r"train-00001-of-.* is damaged: it must have \d+ bytes"),
+        ("no names", r"names of the classes must be in .*classes\.txt"),
+        ("too few names", "Labels must be from 0 to 0"),
+        ("index", r"index\.npz is damaged"),
+        ("other files", "named after one split each"),
+        ("changed, without index", "train-00001-of-.* must be a TFRecord file"),
+    ],
+)
+def test_what_is_wrong_is_told_when_it_is_opened(written, how, match):
+    damage(written, how)
+    with pytest.raises(ValueError, match=match) as caught:
+        open_source(written)
+    assert "\n" not in str(caught.value)
+
+
+def test_examples_without_a_label_are_named(tmp_path):
+    foreign(tmp_path / "set", "train.tfrecord", range(3), label="")
+    with pytest.raises(ValueError, match="features image/encoded and .*record 0 of .*without"):
+        open_source(tmp_path / "set")
+
+
+def test_what_is_no_folder_of_records_is_told(tmp_path):
+    with pytest.raises(ValueError, match="which is not one"):
+        open_source(f"tfrecords:{tmp_path}/none")
+    with pytest.raises(ValueError, match="must hold train-00000-of-00008.tfrecord"):
+        open_source(f"tfrecords:{tmp_path}")
+
+
+def test_what_is_there_is_not_written_over(written, folder):
+    with pytest.raises(ValueError, match="new or empty folder"):
+        write_records(open_source(folder), written)
+    with pytest.raises(ValueError, match="positive size"):
+        write_records(open_source(written), folder / "new", shard_mebibytes=0)
+
+
+def test_a_write_that_fails_leaves_nothing(folder, monkeypatch):
+    source = open_source(folder)
+    (folder / "test" / "b" / "02.png").unlink()
+    with pytest.raises(tf.errors.NotFoundError):
+        write_records(source, folder / "new")
+    assert [path.name for path in sorted(folder.iterdir())] == ["test", "train"]
