@@ -20,12 +20,12 @@ import sys
 import tempfile
 import time
 
-from machine import describe, peak_memory
+from keras_vit.training.cost.machine import describe, peak_memory
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 BATCH = 32
-SOURCES = ("files", "tfds")
+SOURCES = ("files", "tfrecords", "tfds")
 AUGMENTATIONS = ("inception_crop", "medium1")
 
 
@@ -44,8 +44,10 @@ def make_images(folder, count):
 
 
 def make_records(folder):
-    """Prepares the same files as a TensorFlow Datasets data set, in record files."""
+    """Writes the same files as TFRecords and as a TensorFlow Datasets data set."""
     import tensorflow_datasets as tfds
+
+    from keras_vit.training.data import open_source, write_records
 
     class Photographs(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
@@ -63,6 +65,7 @@ def make_records(folder):
                 encoded = io.BytesIO(path.read_bytes())
                 yield path.name, {"image": encoded, "label": int(path.parent.name[-1])}
 
+    write_records(open_source(folder / "files", holdout=0), folder / "tfrecords")
     tfds.disable_progress_bar()
     with contextlib.redirect_stdout(io.StringIO()):  # It tells of a download: there is none.
         Photographs(data_dir=folder / "tfds").download_and_prepare()
@@ -94,7 +97,11 @@ def run_case(folder, cores, turns):
 
     datasets = {"bare": tf.data.Dataset.from_tensor_slices(paths)}
     datasets["bare"] = datasets["bare"].map(decode, tf.data.AUTOTUNE).prefetch(2 * BATCH)
-    data = {"files": folder / "files", "tfds": "tfds:photographs"}
+    data = {
+        "files": folder / "files",
+        "tfrecords": folder / "tfrecords",
+        "tfds": "tfds:photographs",
+    }
     for name in SOURCES:
         options = {"data_dir": folder / "tfds"} if name == "tfds" else {}
         examples = open_source(data[name], holdout=0, **options).splits["train"]

@@ -14,11 +14,12 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import machine
 import numpy as np
 import PIL.Image
 from ai_edge_litert.interpreter import Interpreter
 from sklearn.datasets import load_digits
+
+from keras_vit.training.cost.machine import describe
 
 PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 WARM_UP_ROUNDS = 2
@@ -59,7 +60,7 @@ def main():
             for precision in PRECISIONS
         ]
         seconds = interleaved([report.path for report in reports], arguments.rounds, size)
-    print(machine.describe("tensorflow", "keras", "ai-edge-litert", "ai-edge-quantizer"))
+    print(describe("tensorflow", "keras", "ai-edge-litert", "ai-edge-quantizer"))
     print(f"{arguments.model}, batch 1, {os.cpu_count()} threads")
     print(f"{'precision':<14}{'MB':>8}{'agreement':>11}{'mean':>10}{'ms':>8}{'times float32':>15}")
     for precision, report, times in zip(PRECISIONS, reports, seconds.T, strict=True):

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from .clock import clock
+
 # Where the output is a file, not a screen: seconds between two lines.
 LINE_INTERVAL = 30.0
 # On a screen.
@@ -130,15 +132,6 @@ class TensorBoardLog:
     def close(self) -> None:
         """Closes the event file."""
         self.writer.close()
-
-
-def clock(seconds: float) -> str:
-    """Returns a time as "7 s", "12:05" or "3:07:00"."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{seconds:02}"
-    return f"{minutes}:{seconds:02}" if minutes else f"{seconds} s"
 
 
 def _number(value):

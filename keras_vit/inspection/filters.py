@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.inspection.drawing import new_figure
+from keras_vit.drawing import new_figure
 from keras_vit.inspection.tokens import keras_model
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.drawing import displayed, new_figure
 from keras_vit.inspection.attention import attention_by_layer, batches
-from keras_vit.inspection.drawing import displayed, new_figure
 from keras_vit.inspection.tokens import keras_model, token_layout
 
 MAX_LAYERS = 12  # Drawn of one model; of deeper ones evenly spread layers.

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.inspection.drawing import new_figure
+from keras_vit.drawing import new_figure
 from keras_vit.inspection.tokens import keras_model, token_layout
 from keras_vit.layers import PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.classifier import image_files, new_folder
+from keras_vit.drawing import new_figure
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
-from keras_vit.inspection.drawing import new_figure
 from keras_vit.inspection.filters import draw_filters, filter_components
 from keras_vit.inspection.heads import draw_heads, head_maps
 from keras_vit.inspection.page import html_page
@@ -327,7 +327,7 @@ def seen_region(
 
     places = np.moveaxis(np.indices(image_size, dtype="float32"), 0, -1) + 0.5
     places = np.concatenate([places, places[..., :1]], axis=-1)
-    low, high = preprocessing.value_range
+    low, high = np.array(preprocessing.value_range)
     kept = np.asarray(apply_preprocessing(places, preprocessing), "float64")
     kept = (kept - low) * 255 / (high - low)
     edges = []

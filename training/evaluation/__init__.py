@@ -11,8 +11,10 @@ _MODULES = (
     "few_shot",
     "imagenet",
     "objectnet",
+    "pretraining",
     "report",
     "result",
+    "scaling",
 )
 
 __all__ = list(_MODULES)

@@ -19,7 +19,7 @@ from keras_vit._version import __version__
 from keras_vit.checkpoints.atomic import written_whole
 
 RESULT = "result.json"
-_RECIPE = "recipe.json"  # Of a classifier's folder, which holds its test result.
+RECIPE = "recipe.json"  # Of a classifier's folder, which holds its test result.
 _MODEL = "model.keras"
 _FORMAT = 1
 
@@ -36,6 +36,8 @@ TASKS = {
 
 # What the names of weights say of the pre-training data.
 PRETRAINING = {"imagenet21k": "ImageNet-21k", "imagenet": "ImageNet"}
+FROM_SCRATCH = "from scratch"
+_OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}  # In tables.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Result:
     def pretraining(self) -> str:
         """What tables call the origin of the weights."""
         known = self.model.get("pretraining")
-        return known or str(self.model.get("weights") or "from scratch")
+        return known or str(self.model.get("weights") or FROM_SCRATCH)
 
 
 def read_result(path: str | os.PathLike) -> Result:
@@ -91,7 +93,7 @@ def read_result(path: str | os.PathLike) -> Result:
     path = pathlib.Path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if path.name == _RECIPE:
+        if path.name == RECIPE:
             return _of_recipe(path, content)
         if content.pop("format") != _FORMAT:
             raise ValueError("another format")
@@ -114,7 +116,7 @@ def find_results(folders) -> Iterator[tuple[pathlib.Path, Result]]:
             raise ValueError(f"Results are in folders. No such folder: {folder}")
         files = [folder] if folder.is_file() else sorted(folder.rglob("*.json"))
         for path in files:
-            if path.name == _RECIPE:
+            if path.name == RECIPE:
                 is_result = _has_test(path)
             else:
                 is_result = path.name == RESULT or path.name.startswith("result_")
@@ -124,10 +126,54 @@ def find_results(folders) -> Iterator[tuple[pathlib.Path, Result]]:
 
 def task_of(data: str | os.PathLike) -> str:
     """Returns what tables call a data set: "CIFAR-10" of "tfds:cifar10:3.0.2"."""
-    text = os.fspath(data)
+    text = os.fspath(data).removeprefix("tfrecords:")
     name = text.removeprefix("tfds:").partition(":")[0] if text.startswith("tfds:") else ""
     name = name.partition("/")[0] or pathlib.Path(text).name
     return TASKS.get(name.lower().replace("-", ""), name)
+
+
+def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[str, Any]:
+    """Returns what a result file says of how its model was pre-trained, where it is known.
+
+    Found in the recipe, else, where the run started from a classifier's folder that is
+    still there, in that one's, and so on to the run that began with random weights.
+
+    Args:
+        recipe: Of a classifier's folder; empty if it has none.
+        task: The test set, if the classifier's own head is evaluated: on the data that it
+            saw from the start nothing was pre-trained.
+
+    Returns:
+        `pretraining`, and `pretraining_images`, `_epochs`, `_optimizer`, `_image_size` and
+        `_classes` as far as they are known.
+    """
+    first = recipe
+    while (start := first.get("settings", {}).get("weights")) is not None:
+        if start in PRETRAINING:
+            return {"pretraining": PRETRAINING[start]}
+        path = pathlib.Path(start) / RECIPE
+        try:
+            first = json.loads(path.read_text(encoding="utf-8"))
+            first["settings"], first["data"]["data"], first["images"]["train"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {"pretraining": os.fspath(start)}
+    if not first:
+        return {"pretraining": None}
+    data = task_of(first["data"]["data"])
+    if first is recipe and data == task:
+        return {"pretraining": FROM_SCRATCH}
+    settings, images = first["settings"], first["images"]["train"]
+    steps, batch_size = settings.get("steps"), settings.get("batch_size")
+    epochs = round(steps * batch_size / images, 1) if steps and batch_size and images else None
+    known = {
+        "images": images,
+        "epochs": int(epochs) if epochs is not None and epochs.is_integer() else epochs,
+        "optimizer": _OPTIMIZERS.get(settings.get("optimizer")),
+        "image_size": settings.get("image_size"),
+        "classes": first.get("classes"),
+    }
+    known = {f"pretraining_{name}": value for name, value in known.items() if value is not None}
+    return {"pretraining": data, **known}
 
 
 def versions() -> dict[str, str]:
@@ -150,17 +196,17 @@ def _has_test(path):
 
 def _of_recipe(path, recipe):
     settings = recipe["settings"]
-    weights = settings.get("weights")
+    task = task_of(recipe["data"]["data"])
     with open(path.with_name(_MODEL), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Result(
         protocol="classification",
-        task=task_of(recipe["data"]["data"]),
+        task=task,
         model={
             "name": recipe["model"],
             "config": recipe["config"],
-            "weights": weights,
-            "pretraining": PRETRAINING.get(str(weights)),
+            "weights": settings.get("weights"),
+            **pretraining_fields(recipe, task),
             "model_keras_sha256": digest,
             "image_size": settings["image_size"],
             "evaluation": settings["evaluation"],

@@ -1,0 +1,71 @@
+"""`keras-vit scaling`: accuracy by pre-training data and compute, Figures 3, 4 and 5."""
+
+EPILOG = (
+    "Writes scaling.csv, and each figure that the results allow as PNG and SVG. A result's "
+    "pre-training is told by its file (model.pretraining, pretraining_images, "
+    "pretraining_epochs, pretraining_image_size, pretraining_classes) or by the folder of the "
+    "run that its weights are from; what is not known is told and left out."
+)
+
+
+def add_arguments(parser):
+    """Declares the command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "results",
+        nargs="+",
+        metavar="RESULTS",
+        help="result files, and folders with result files or classifiers' folders",
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="the folder to write")
+    parser.add_argument(
+        "--task",
+        action="append",
+        default=[],
+        metavar="DATA=TASK",
+        help="what the paper calls a data set, where its name does not tell; may be repeated",
+    )
+    parser.add_argument(
+        "--no-paper", action="store_true", help="leave out the paper's own points (Tables 5, 6)"
+    )
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="draw nothing, which needs matplotlib"
+    )
+
+
+def run(arguments):
+    """Writes the figures and tells which results are not in them."""
+    import dataclasses
+
+    from keras_vit.training.evaluation import result, scaling
+
+    wrong = [text for text in arguments.task if not all(text.partition("="))]
+    if wrong:
+        raise ValueError(f"--task must be DATA=TASK. Received: {wrong[0]!r}")
+    tasks = dict(text.split("=", 1) for text in arguments.task)
+    results = [
+        (path, dataclasses.replace(found, task=tasks.get(found.task, found.task)))
+        for path, found in result.find_results(arguments.results)
+    ]
+    if not results:
+        raise ValueError(
+            "There must be results: files result.json, or classifiers' folders with a test "
+            f"result. Received: {', '.join(arguments.results)}, without any"
+        )
+    points, told = scaling.result_points(results)
+    if not points:
+        raise ValueError(f"No result has what a figure needs. {'; '.join(told)}")
+    background = [] if arguments.no_paper else scaling.paper_points()
+    written = scaling.write_figures(
+        arguments.output, points, background, pictures=not arguments.no_pictures
+    )
+    for line in told:
+        print(f"left out  {line}")
+    for point in points:
+        x = f"{point.x:.4g}"
+        print(
+            f"Figure {point.figure}  {point.model:<16}  {point.task:<20}  "
+            f"{point.pretraining:<14}  {x:>10}  {point.accuracy:.2f} %"
+        )
+    for path in written:
+        print(f"written {path}")

@@ -1,0 +1,138 @@
+"""One model's steps of inference and training, as they are timed."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.models.application import build
+from keras_vit.training.from_settings import make_trainer
+from keras_vit.training.settings import FineTuning
+from keras_vit.training.transfer import dtype_policy
+
+from .machine import peak_memory
+from .results import Cell
+
+CLASSES = 1000
+
+
+class Steps:
+    """Runs steps of a cell, of any batch size; the compiled function is one for all.
+
+    Inference is a forward pass to probabilities. Training is a step of the paper's
+    fine-tuning (`keras_vit.training.finetune`): forward, backward, clipping, SGD with momentum.
+
+    Args:
+        cell: The model, its input's size, mode and precision.
+    """
+
+    def __init__(self, cell: Cell):
+        self.cell = cell
+        make = {"inference": self._inference, "training": self._training}[cell.mode]
+        with dtype_policy(cell.precision):
+            self.step_of: Callable[[int], Callable[[], object]] = make()
+
+    def time(
+        self, batch_size: int, runs: int, min_seconds: float
+    ) -> tuple[list[float], int] | None:
+        """Returns images per second of each run, and the peak memory.
+
+        A step that is not timed comes first. A run is as many steps as last `min_seconds`.
+
+        Args:
+            batch_size: Images of a step.
+            runs: Timed runs; 0 takes the one step only.
+            min_seconds: Of a run.
+
+        Returns:
+            The rates and bytes, or None where TensorFlow says that memory does not suffice.
+        """
+        try:
+            step = self.step_of(batch_size)
+            step()
+            rates = [] if not runs else self._rates(step, batch_size, runs, min_seconds)
+        except tf.errors.ResourceExhaustedError:
+            return None
+        finally:
+            step = None
+            gc.collect()
+        return rates, self._peak_memory()
+
+    def _rates(self, step, batch_size, runs, min_seconds):
+        start = time.perf_counter()
+        step()
+        once = time.perf_counter() - start
+        if runs == 1 and once >= min_seconds:
+            return [batch_size / once]
+        count = max(1, round(min_seconds / once))
+        rates = []
+        for _ in range(runs):
+            start = time.perf_counter()
+            for _ in range(count):
+                step()
+            rates.append(batch_size * count / (time.perf_counter() - start))
+        return rates
+
+    def _peak_memory(self):
+        if device() != "CPU":
+            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return peak_memory() * 2**20
+
+    def _inference(self):
+        shape = (self.cell.image_size, self.cell.image_size, 3)
+        model = build(self.cell.model, input_shape=shape, classes=CLASSES)
+        call = tf.function(
+            lambda images: model(images, training=False),
+            input_signature=[tf.TensorSpec((None, *shape))],
+            autograph=False,
+        )
+
+        def step_of(batch_size):
+            images = tf.random.uniform((batch_size, *shape))
+            return lambda: call(images).numpy()
+
+        return step_of
+
+    def _training(self):
+        size = self.cell.image_size
+        # The learning rate is next to nothing: noise must not be learned to infinity.
+        settings = FineTuning(
+            model=self.cell.model,
+            image_size=size,
+            precision=self.cell.precision,
+            learning_rate=1e-6,
+            accumulate=1,
+        ).resolve(num_images=1)
+        model = build(
+            self.cell.model,
+            input_shape=(size, size, 3),
+            classes=CLASSES,
+            classifier_activation=None,
+        )
+        train = make_trainer(model, settings).make_train_function()
+        example = tf.random.uniform((size, size, 3)), tf.constant(0, "int64")
+
+        def step_of(batch_size):
+            # An iterator of batches of unknown size is what `fit` trains from.
+            batches = iter(tf.data.Dataset.from_tensors(example).repeat().batch(batch_size))
+            return lambda: [np.asarray(value) for value in train(batches).values()]
+
+        return step_of
+
+
+def device() -> str:
+    """Returns the first GPU's name, or "CPU"."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return "CPU"
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
+
+
+def limit_threads(threads: int) -> None:
+    """Gives TensorFlow so many cores; only before its first operation."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)

@@ -1,0 +1,349 @@
+"""Accuracy by pre-training data and compute: the paper's Figures 3, 4 and 5 from results.
+
+Imports neither Keras nor TensorFlow.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+import pathlib
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from keras_vit import configs
+from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.drawing import new_figure
+
+from .pretraining import COUNTED, DATA_SETS, config_of, pretraining_of
+from .report import paper_table
+from .result import Result
+
+PAPER, OURS = "paper", "ours"
+AVERAGE = "average of 5"
+# What Table 7 averages, and Figure 5 (left).
+AVERAGED = ("ImageNet", "CIFAR-10", "CIFAR-100", "Pets", "Flowers-102")
+
+# Kind of model: colour and marker.
+STYLES = {
+    "ViT": ("tab:blue", "o"),
+    "ResNet": ("tab:gray", "s"),
+    "hybrid": ("tab:orange", "^"),
+    "Axial-ViT": ("tab:green", "D"),
+}
+_KINDS = {"vit": "ViT", "hybrid_vit": "hybrid", "axial_vit": "Axial-ViT"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of the paper.
+
+    Args:
+        title: What it shows.
+        axis: The label of x.
+        x: The field of `PreTrainingRun` that is x.
+        few_shot: Whether it is of few-shot results; else of fine-tuned ones.
+    """
+
+    title: str
+    axis: str
+    x: str
+    few_shot: bool = False
+
+
+FIGURES = {
+    "3": Figure(
+        "Fine-tuned accuracy by pre-training data",
+        "images of the pre-training data",
+        "images",
+    ),
+    "4": Figure(
+        "Few-shot accuracy by pre-training data",
+        "images of the pre-training data",
+        "images",
+        few_shot=True,
+    ),
+    "5": Figure(
+        "Fine-tuned accuracy by pre-training compute",
+        "pre-training compute (exaFLOPs)",
+        "exaflops",
+    ),
+}
+
+_FINE_TUNED = ("classification", "imagenet", "imagenet-real")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A point of a figure.
+
+    Args:
+        figure: "3", "4" or "5".
+        source: "paper" or "ours".
+        model: Its name.
+        kind: "ViT", "ResNet", "hybrid" or "Axial-ViT".
+        pretraining: What it was pre-trained on.
+        epochs: Passes over it, or None.
+        task: The panel: a test set, of few-shot results with the shots.
+        x: Images or exaFLOPs.
+        accuracy: Top-1 in %.
+        deviation: Standard deviation over seeds, of the sample; None of a single one.
+    """
+
+    figure: str
+    source: str
+    model: str
+    kind: str
+    pretraining: str
+    epochs: float | None
+    task: str
+    x: float
+    accuracy: float
+    deviation: float | None = None
+
+
+def result_points(
+    results: Iterable[tuple[pathlib.Path, Result]],
+) -> tuple[list[Point], list[str]]:
+    """Returns the points that some results give, and what is missing in the others.
+
+    Results that differ by seed only are one point, their mean; of two with the same seed
+    the later counts. Figure 5 gets the mean of the paper's five tasks where all are there.
+
+    Args:
+        results: Files and what is in them, as `find_results` yields them.
+    """
+    values: dict[tuple, dict[int | None, float]] = {}
+    told = []
+    for path, result in results:
+        figures = [
+            number
+            for number, figure in FIGURES.items()
+            if result.protocol in (("few-shot",) if figure.few_shot else _FINE_TUNED)
+        ]
+        if not figures or "top_1" not in result.metrics:
+            told.append(f"{path}: no figure shows {result.protocol} results")
+            continue
+        run, config = pretraining_of(path, result), config_of(result.model)
+        for number in figures:
+            missing = _missing(run, FIGURES[number].x)
+            if config is None:
+                missing.append("model.config")
+            if missing:
+                told.append(f"{path}: Figure {number} needs {', '.join(missing)}")
+                continue
+            x = getattr(run, FIGURES[number].x)
+            task = result.task
+            if FIGURES[number].few_shot:
+                task += f", {result.recipe['shots']} shots" if "shots" in result.recipe else ""
+            name = str(result.model["name"])
+            key = (number, name, _kind(config), run.data, run.epochs, task, x)
+            values.setdefault(key, {})[result.seed] = 100 * result.metrics["top_1"]
+    points = [
+        Point(
+            number,
+            OURS,
+            *rest,
+            accuracy=statistics.fmean(by_seed.values()),
+            deviation=statistics.stdev(by_seed.values()) if len(by_seed) > 1 else None,
+        )
+        for (number, *rest), by_seed in values.items()
+    ]
+    return points + averages(points), told
+
+
+def paper_points() -> list[Point]:
+    """Returns the paper's points: Table 5 for Figure 3, Table 6 for Figure 5.
+
+    For Figure 4 the paper has no table.
+    """
+    points = []
+    header, *rows = paper_table("5")
+    for data, task, *cells in rows:
+        for model, text in zip(header[2:], cells, strict=True):
+            if text:
+                kind = _kind(configs.resolve(model))
+                images = DATA_SETS[data][0]
+                points.append(Point("3", PAPER, model, kind, data, None, task, images, float(text)))
+    header, *rows = paper_table("6")
+    for model, epochs, *cells, exaflops in rows:
+        for task, text in zip(header[2:-1], cells, strict=True):
+            kind = _kind(configs.resolve(model))
+            x = float(exaflops)
+            points.append(
+                Point("5", PAPER, model, kind, "JFT-300M", float(epochs), task, x, float(text))
+            )
+    return points + averages(points)
+
+
+def averages(points: Iterable[Point]) -> list[Point]:
+    """Returns Figure 5's mean over five tasks of the models that have all five."""
+    by_run: dict[tuple, dict[str, Point]] = {}
+    for point in points:
+        if point.figure == "5" and point.task in AVERAGED:
+            key = dataclasses.astuple(
+                dataclasses.replace(point, task="", accuracy=0, deviation=None)
+            )
+            by_run.setdefault(key, {})[point.task] = point
+    return [
+        dataclasses.replace(
+            found["ImageNet"],
+            task=AVERAGE,
+            accuracy=statistics.fmean(point.accuracy for point in found.values()),
+            deviation=None,
+        )
+        for found in by_run.values()
+        if len(found) == len(AVERAGED)
+    ]
+
+
+def write_figures(
+    folder: str | os.PathLike,
+    points: Iterable[Point],
+    background: Iterable[Point] = (),
+    *,
+    pictures: bool = True,
+) -> list[pathlib.Path]:
+    """Writes `scaling.csv` with all points, and a PNG and an SVG for each figure.
+
+    Args:
+        folder: Made if it does not exist.
+        points: Those of results.
+        background: The paper's, drawn in the panels that results have.
+        pictures: Whether to draw; needs matplotlib.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ImportError: Without matplotlib.
+    """
+    folder, points, background = pathlib.Path(folder), list(points), list(background)
+    drawn = []
+    for number in FIGURES if pictures else ():
+        if any(point.figure == number for point in points):
+            drawn.append((number, draw(number, points, background)))
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "scaling.csv"]
+    with written_whole(written[0]) as partial:
+        partial.write_text(to_csv([*background, *points]), encoding="utf-8")
+    for number, figure in drawn:
+        for suffix in ("png", "svg"):
+            written.append(folder / f"figure_{number}.{suffix}")
+            with written_whole(written[-1]) as partial:
+                figure.savefig(partial, dpi=150)
+    return written
+
+
+def draw(number: str, points: Iterable[Point], background: Iterable[Point] = ()) -> Any:
+    """Draws a figure: a panel for each task, accuracy by the logarithm of x.
+
+    Args:
+        number: "3", "4" or "5".
+        points: Those of results; they tell the panels.
+        background: The paper's, pale and hollow.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: If there is no point of the figure.
+        ImportError: Without matplotlib.
+    """
+    points = [point for point in points if point.figure == number]
+    if not points:
+        raise ValueError(f"Figure {number} needs results. Received: none that it shows")
+    tasks = _panels(points)
+    behind = [p for p in background if p.figure == number and p.task in tasks]
+    columns = min(len(tasks), 3)
+    rows = -(-len(tasks) // columns)
+    figure = new_figure((4.6 * columns + 0.4, 4.2 * rows + 0.7))
+    panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+    for axes in panels[len(tasks) :]:
+        axes.set_axis_off()
+    lines = number != "5"  # Figures 3 and 4 follow each model through the data sets.
+    for axes, task in zip(panels, tasks, strict=False):
+        for source in (behind, points):
+            _draw_points(axes, [point for point in source if point.task == task], lines)
+        axes.set_xscale("log")
+        axes.grid(alpha=0.3)
+        axes.set(title=task, xlabel=FIGURES[number].axis, ylabel="top-1 (%)")
+    kinds = dict.fromkeys(point.kind for point in (*points, *behind))
+    handles = [_mark(panels[0], [], [], kind, OURS) for kind in kinds]
+    labels = list(kinds)
+    if behind:
+        handles.append(_mark(panels[0], [], [], next(iter(kinds)), PAPER))
+        labels.append("the paper's")
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    figure.suptitle(FIGURES[number].title, fontsize=11)
+    return figure
+
+
+def to_csv(points: Iterable[Point]) -> str:
+    """Returns a row for each point."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([field.name for field in dataclasses.fields(Point)])
+    for point in points:
+        row = dataclasses.astuple(point)
+        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+    return file.getvalue()
+
+
+def _panels(points):
+    """Tasks in the paper's order, those that it has not behind them."""
+    tasks = dict.fromkeys(point.task for point in points)
+    order = (AVERAGE, "ImageNet", "ImageNet ReaL", *AVERAGED[1:])
+    return [task for task in order if task in tasks] + [t for t in tasks if t not in order]
+
+
+def _draw_points(axes, points, lines):
+    for model in dict.fromkeys(point.model for point in points):
+        of_model = sorted((p for p in points if p.model == model), key=lambda point: point.x)
+        kind, source = of_model[0].kind, of_model[0].source
+        xs, ys = [p.x for p in of_model], [p.accuracy for p in of_model]
+        _mark(axes, xs, ys, kind, source, line=lines)
+        ours = source == OURS
+        if any(point.deviation for point in of_model):
+            bars = [point.deviation or 0 for point in of_model]
+            axes.errorbar(xs, ys, bars, fmt="none", ecolor=STYLES[kind][0], capsize=2)
+        if ours or lines:
+            axes.annotate(
+                model,
+                (xs[-1], ys[-1]),
+                xytext=(4, 4 if ours else -8),
+                textcoords="offset points",
+                fontsize=7,
+                color="black" if ours else "gray",
+            )
+
+
+def _mark(axes, xs, ys, kind, source, line=False):
+    color, marker = STYLES[kind]
+    ours = source == OURS
+    (drawn,) = axes.plot(
+        xs,
+        ys,
+        "-" if line else "none",
+        marker=marker,
+        markersize=7 if ours else 6,
+        color=color,
+        markerfacecolor=color if ours else "none",
+        alpha=1 if ours else 0.45,
+        linewidth=1.2 if ours else 0.7,
+    )
+    return drawn
+
+
+def _kind(config):
+    return _KINDS.get(config.architecture, "ResNet")
+
+
+def _missing(run, x):
+    """The fields of a result file without which it has no x."""
+    is_counted = x == "exaflops" and run.exaflops is None
+    names = run.missing("data", *(COUNTED if is_counted else (x,)))
+    return ["model.pretraining" if n == "data" else f"model.pretraining_{n}" for n in names]
