@@ -334,6 +334,8 @@ DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the pape
 
 # Paper, Table 1; Ti and S are those of the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
+    # A million parameters for images of 32 pixels; ours.
+    "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
     "Ti": {"width": 192, "depth": 12, "mlp_dim": 768, "num_heads": 3},
     "S": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 6},
     "B": {"width": 768, "depth": 12, "mlp_dim": 3072, "num_heads": 12},
@@ -344,6 +346,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 VIT = {
+    "ViT-Mini/4": ViTConfig(4, **SIZES["Mini"]),
     "ViT-Ti/16": ViTConfig(16, **SIZES["Ti"]),
     "ViT-S/16": ViTConfig(16, **SIZES["S"]),
     "ViT-S/32": ViTConfig(32, **SIZES["S"]),

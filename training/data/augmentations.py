@@ -22,6 +22,7 @@ from .randaugment import randaugment
 _AREA = (0.05, 1.0)  # Of the image; as in the official code.
 _ASPECT = (3 / 4, 4 / 3)  # Width by height.
 _SCALING = 0.15  # Of a side, at most.
+_BORDER = 8  # Of a side: 4 of CIFAR's 32 pixels.
 _MOVING = 0.1  # Of a side, at most.
 _RESIZE = 512 / 480  # Sides by those of the crop; BiT's HyperRule.
 
@@ -115,6 +116,21 @@ def resize_random_crop(
     return scale(random_flip(image, key), value_range)
 
 
+def padded_crop(
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+) -> tf.Tensor:
+    """The whole image as in evaluation, moved by up to an eighth; flipped, or not.
+
+    The usual one of CIFAR: 32 pixels with a grey border of 4 on every side, of which a
+    rectangle is taken. Arguments and result are those of `inception_crop`.
+    """
+    image = none(encoded, key, image_size, value_range)
+    rows, columns = (side // _BORDER for side in image_size)
+    middle = sum(value_range) / 2
+    image = tf.pad(image, [[rows, rows], [columns, columns], [0, 0]], constant_values=middle)
+    return random_flip(tf.image.stateless_random_crop(image, (*image_size, 3), key), key)
+
+
 def flip(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
@@ -202,6 +218,7 @@ AUGMENTATIONS = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,
     "resize_random_crop": resize_random_crop,
+    "padded_crop": padded_crop,
     "jitter": jitter,
     "flip": flip,
     "none": none,

@@ -49,6 +49,15 @@ def test_half_of_the_images_are_flipped(name):
     assert 0.4 < flipped.mean() < 0.6
 
 
+def test_a_padded_crop_moves_the_image_by_up_to_an_eighth():
+    images = augmented("padded_crop", encode(np.full((*SIZE, 3), 255, "uint8")), 300, (-1.0, 1.0))
+    rows = (images[:, :, SIZE[1] // 2, 0] == 0).sum(axis=1)  # Grey ones, above or below.
+    columns = (images[:, SIZE[0] // 2, :, 0] == 0).sum(axis=1)
+    assert set(np.unique(rows)) == set(range(SIZE[0] // 8 + 1))
+    assert set(np.unique(columns)) == set(range(SIZE[1] // 8 + 1))
+    assert set(np.unique(images)) == {0.0, 1.0}
+
+
 def test_inception_crops_have_the_areas_and_shapes_of_the_paper():
     images = augmented("inception_crop", encode(coordinates(200, 200)), 400)
     heights = np.abs(images[:, -1, 0, 0] - images[:, 0, 0, 0]) * SIZE[0] / (SIZE[0] - 1)
