@@ -145,6 +145,20 @@ def _workers():
         ) from error
 
 
+def is_chief():
+    """Returns whether this process is the one that writes: the only one, or the first of TF_CONFIG.
+
+    Raises:
+        ValueError: If TF_CONFIG is no JSON object.
+    """
+    if len(_workers()) < 2:
+        return True
+    config = json.loads(os.environ["TF_CONFIG"])
+    task = config.get("task", {})
+    has_chief = bool(config["cluster"].get("chief"))
+    return task.get("type") == ("chief" if has_chief else "worker") and not task.get("index")
+
+
 def _local_tpu(root="/"):
     return any((pathlib.Path(root) / device).exists() for device in TPU_DEVICES)
 

@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import keras
-
 from .job import Finished, Job, run_job
-from .losses import SoftmaxCrossentropy
-from .optimizer import SGD
-from .schedule import warmup_schedule
 from .settings import FineTuning
-from .trainer import Trainer
+from .trained_part import choose_trained
 from .transfer import build_model, find_body
 
 
@@ -25,10 +20,10 @@ def finetune(
     """Fine-tunes a model on a data set and writes a classifier's folder.
 
     The pre-training head is removed and a linear layer of zeros put in its place, position
-    embeddings are interpolated to the new resolution, and everything is trained: SGD with
-    momentum, cosine decay after a linear warm-up, gradients clipped at global norm 1. The
-    weights with the best validation accuracy are kept, and evaluated on the test images,
-    which nothing was chosen by.
+    embeddings are interpolated to the new resolution, and everything is trained: by default
+    with SGD with momentum, cosine decay after a linear warm-up, gradients clipped at global
+    norm 1. The weights, or their averages, with the best validation accuracy are kept, and
+    evaluated on the test images, which nothing was chosen by.
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
@@ -40,8 +35,9 @@ def finetune(
             `strict` (whether an image that cannot be read is an error), `exclude` (images
             to leave out), `overwrite` (whether to replace a classifier that is there),
             `resume` (whether to go on with a run that was stopped; all else is as it was),
-            `command` (what to write down as the command) and `log` (where the resolved
-            recipe and the result go; `print` by default).
+            `split_seed` (of what is held out; the settings' by default), `test` (whether to
+            evaluate on the test images), `command` (what to write down as the command) and
+            `log` (where the resolved recipe and the result go; `print` by default).
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
@@ -59,46 +55,18 @@ def finetune(
     return run_job(FINETUNE, data, output, settings or FineTuning(), **options)
 
 
-def make_trainer(model: keras.Model, settings: FineTuning) -> Trainer:
-    """Returns a trainer that takes the official fine-tuning's steps.
-
-    Args:
-        model: A model that gives logits.
-        settings: Resolved settings.
-    """
-    schedule = warmup_schedule(
-        settings.learning_rate,
-        steps=settings.steps,
-        warmup_steps=settings.warmup_steps,
-        decay=settings.decay,
-    )
-    trainer = Trainer(model, accumulation_steps=settings.accumulate or 1, seed=settings.seed)
-    optimizer = SGD(schedule, settings.momentum, settings.clip_norm)
-    trainer.compile(
-        with_loss_scale(optimizer, settings), classification_loss(), metrics=["accuracy"]
-    )
-    return trainer
-
-
-def classification_loss() -> keras.losses.Loss:
-    """Returns softmax cross-entropy of logits, of class numbers or of mixup's shares."""
-    return SoftmaxCrossentropy()
-
-
-def with_loss_scale(optimizer, settings):
-    """Returns an optimizer for the precision: float16 underflows without a loss scale."""
-    if settings.precision == "mixed_float16":
-        return keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer
-
-
 def _build(body, settings, classes):
     model, report = build_model(
         body,
         classes=classes,
         image_size=settings.image_size,
         dropout_rate=settings.dropout_rate,
+        stochastic_depth_rate=settings.stochastic_depth_rate,
         remat=settings.remat,
+        head_bias=settings.head_bias,
+    )
+    choose_trained(
+        model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
     )
     said = "random" if report is None else f"{settings.weights}, a new head of zeros"
     if report is not None and report.resized:
@@ -110,7 +78,8 @@ def _build(body, settings, classes):
 FINETUNE = Job(
     name="finetune",
     settings_type=FineTuning,
-    find_body=lambda settings: find_body(settings.model, settings.weights, settings.image_size),
+    find_body=lambda settings: find_body(
+        settings.model, settings.weights, settings.image_size or (None, None)
+    ),
     build=_build,
-    make_trainer=make_trainer,
 )

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from .evaluation.classification import NonFiniteScores, Report
+from .from_settings import make_schedule
 from .progress import History, Progress, TensorBoardLog
 from .run_folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .settings import Settings
@@ -26,6 +27,8 @@ HISTORY_COLUMNS = (
     "images_per_second",
     "validation_loss",
     "validation_accuracy",
+    "averaged_loss",
+    "averaged_accuracy",
 )
 
 
@@ -54,7 +57,10 @@ def train(
     """Trains to the last step; then the trainer's model has the best weights.
 
     Best is the highest validation accuracy, of equal ones the lowest loss; without a
-    validation the last weights are kept. `last.keras` in the run's folder has the last.
+    validation the last weights are kept. Where the trainer keeps averages, weights and
+    averages are validated, and the best or last averages are kept. `last.keras` in the run's
+    folder has the last weights. A run ends early where `patience` validations were none
+    better than the best before.
 
     Args:
         trainer: A compiled trainer, at `start_step`.
@@ -78,7 +84,7 @@ def train(
     try:
         with _noticed_signals() as received:
             steps.received = received
-            if start_step < settings.steps:
+            if start_step < settings.steps and not steps.is_out_of_patience():
                 trainer.fit(
                     batches,
                     steps_per_epoch=settings.steps - start_step,
@@ -109,6 +115,10 @@ def train(
     trainer.model.save(run.path / LAST_MODEL)
     if run.best_score() is not None:
         run.load_best(trainer.model)
+    elif trainer.averages:
+        with trainer.averaged_weights() as model:
+            averaged = model.get_weights()
+        trainer.model.set_weights(averaged)
     return history.rows
 
 
@@ -123,7 +133,9 @@ class _Steps(keras.callbacks.Callback):
         self.validate = validate
         self.history = history
         self.log = log
-        self.log_every = max(1, min(50, settings.evaluate_every))
+        self.executed = settings.steps_per_execution
+        self.log_every = max(1, min(50, settings.evaluate_every) // self.executed) * self.executed
+        self.schedule = make_schedule(settings)
         self.progress = Progress("step", settings.steps)
         self.received: list[int] = []
         self.stopped_at: int | None = None
@@ -131,16 +143,25 @@ class _Steps(keras.callbacks.Callback):
         self.validated = "-"
         self._start_interval()
 
+    def is_out_of_patience(self) -> bool:
+        """Returns whether enough validations were none better than the best."""
+        best = self.run.best_score()
+        patience = self.settings.patience
+        if patience is None or best is None:
+            return False
+        return self.step - best[0] >= patience * self.settings.evaluate_every
+
     def on_train_batch_begin(self, batch, logs=None):
-        if self._has_row(self.step + 1):
+        if self._has_row(self.step + self.executed):
             # Of the step to come: afterwards the optimizer gives that of the next one.
-            self.learning_rate = float(self.model.optimizer.learning_rate)
+            last = self.model.optimizer.iterations + (self.executed - 1)
+            self.learning_rate = float(self.schedule(last))
 
     def on_train_batch_end(self, batch, logs=None):
         loss, accuracy = float(logs["loss"]), float(logs["accuracy"])
         if not math.isfinite(loss):
             return  # The trainer stops here, with the weights of the step before.
-        self.step += 1
+        self.step += self.executed
         last = self.step == self.settings.steps
         evaluates = self._evaluates(self.step)
         stops = bool(self.received) and not last
@@ -165,6 +186,7 @@ class _Steps(keras.callbacks.Callback):
             self.run.checkpoints.save(self.model)
         if stops:
             self.stopped_at = self.step
+        if stops or (evaluates and self.is_out_of_patience()):
             self.model.stop_training = True
         # The trainer's metrics are means since the last reset.
         self.model.reset_metrics()
@@ -179,13 +201,22 @@ class _Steps(keras.callbacks.Callback):
     def _validate(self):
         try:
             report = self.validate()
+            row = {"validation_loss": report.loss, "validation_accuracy": report.top_1}
+            if not self.model.averages:
+                self._keep_if_best(report)
+                return row
+            with self.model.averaged_weights():
+                report = self.validate()
+                self._keep_if_best(report)
+            return row | {"averaged_loss": report.loss, "averaged_accuracy": report.top_1}
         except NonFiniteScores:
             return {"validation_loss": math.nan}  # Training stops at the next step.
+
+    def _keep_if_best(self, report):
         best = self.run.best_score()
         if best is None or (report.top_1, -report.loss) > (best[1], -best[2]):
             self.run.save_best(self.model.model, self.step, report.top_1, report.loss)
         self.validated = f"{report.top_1:.4f}"
-        return {"validation_loss": report.loss, "validation_accuracy": report.top_1}
 
     def _start_interval(self):
         self.interval_start = self.step

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_vit.counting import describe
 
+from .distribution import split_batch
 from .settings import Settings
 
 # Bytes kept for the backward pass for each element that a convolution or product gives:
@@ -31,21 +32,31 @@ def step_memory(settings: Settings, config, num_images: int) -> int:
     return round(BYTES_PER_PARAMETER * cost.parameters + element * activations * num_images)
 
 
-def choose_accumulation(settings: Settings, config, available: int | None = None) -> Settings:
+def choose_accumulation(
+    settings: Settings, config, available: int | None = None, replicas: int = 1
+) -> Settings:
     """Returns settings with the fewest micro-batches that the memory allows.
 
     Args:
         settings: Those of the run; an `accumulate` that is set stays.
         config: The model's.
         available: Bytes; what is free on this machine by default.
+        replicas: Devices that share a micro-batch evenly, each with this memory but for the
+            CPU's, which have it together.
+
+    Raises:
+        ValueError: If the replicas cannot share the batch evenly.
     """
+    split_batch(settings.batch_size, replicas=replicas, accumulation_steps=settings.accumulate or 1)
     if settings.accumulate is not None:
         return settings
     available = free_memory() if available is None else available
-    for accumulate in range(1, settings.batch_size + 1):
-        if settings.batch_size % accumulate:
+    sharing = 1 if tf.config.list_physical_devices("GPU") else replicas
+    for accumulate in range(1, settings.batch_size // replicas + 1):
+        if settings.batch_size % (accumulate * replicas):
             continue
-        if step_memory(settings, config, settings.batch_size // accumulate) <= SHARE * available:
+        images = settings.batch_size // (accumulate * replicas)
+        if sharing * step_memory(settings, config, images) <= SHARE * available:
             break
     return dataclasses.replace(settings, accumulate=accumulate)
 

@@ -2,6 +2,8 @@
 
 recipe = find_recipe("ViT-B/16 ImageNet-21k").scaled(0.01)
 trainer.compile(recipe.make_optimizer(), ...)
+
+`Settings.from_recipe` makes them the settings of a job.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {
@@ -38,6 +40,7 @@ class Recipe:
         global_clipnorm: Largest norm of all gradients together, or None.
         averaging: Factor of Polyak averaging, or None.
         image_size: Pixels per side.
+        augmentation: Of training images; see `keras_vit.training.data`.
     """
 
     name: str
@@ -54,6 +57,9 @@ class Recipe:
     global_clipnorm: float | None = None
     averaging: float | None = None
     image_size: int = 224
+    augmentation: str = "inception_crop"
+
+    command: ClassVar[str]  # That takes it.
 
     def scaled(self, scale: float):
         """Returns the recipe for a smaller machine, to see `scale` times as many images.
@@ -94,23 +100,10 @@ class Recipe:
         Args:
             **changes: Fields of the recipe and their new values, such as `base_lr`.
         """
-        from .optimizer import SGD, Adam
-        from .schedule import warmup_schedule
+        from .from_settings import make_optimizer
+        from .settings import Settings
 
-        recipe = dataclasses.replace(self, **changes)
-        schedule = warmup_schedule(
-            recipe.base_lr,
-            steps=recipe.steps,
-            warmup_steps=recipe.warmup_steps,
-            decay=recipe.decay,
-            boundaries=recipe.boundaries,
-        )
-        return {"adam": Adam, "sgd": SGD}[recipe.optimizer](
-            schedule,
-            weight_decay=recipe.weight_decay,
-            weight_decay_times=recipe.weight_decay_times,
-            global_clipnorm=recipe.global_clipnorm,
-        )
+        return make_optimizer(Settings.of(dataclasses.replace(self, **changes)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +126,8 @@ class PretrainingRecipe(Recipe):
     loss: str = "softmax"
     head_bias: float = 0.0
 
+    command = "pretrain"
+
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningRecipe(Recipe):
@@ -142,18 +137,20 @@ class FinetuningRecipe(Recipe):
         data: Where `tfds` has the data set.
         learning_rates: Those that the sweep tries on the development split.
         development_share: Share of the training set that the sweep is scored on; the final
-            run trains on all of it.
+            run trains on all of it. None: by the number of images.
         model: The model that the row is for, or None for any.
-        mixup: Parameter of the beta distribution, 0 for none.
+        mixup: Parameter of the beta distribution, 0 for none; None: the augmentation's own.
         resize: Pixels per side before a random crop to `image_size`, or None.
     """
 
     data: str | None = None
     learning_rates: tuple[float, ...] = ()
-    development_share: float = 0.0
+    development_share: float | None = None
     model: str | None = None
-    mixup: float = 0.0
+    mixup: float | None = None
     resize: int | None = None
+
+    command = "finetune"
 
 
 # Models, data, epochs, base learning rate, decay, weight decay, dropout; paper, Table 3.
@@ -298,15 +295,23 @@ def find_recipe(name: str) -> Any:
     Raises:
         ValueError: If there is none; the nearest names are given.
     """
-    folded = {known.lower(): known for known in RECIPES}
-    if name.lower() in folded:
-        return RECIPES[folded[name.lower()]]
+    folded = {known.lower(): known for known in (*RECIPES, HYPER_RULE_NAME)}
+    found = folded.get(name.lower())
+    if found in RECIPES:
+        return RECIPES[found]
+    if found:
+        raise ValueError(
+            "BiT's HyperRule follows from the data: take bit_hyper_rule, or "
+            f"FineTuning.from_recipe. Received: {name!r}"
+        )
     close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.3)
     raise ValueError(
-        "The recipe must be one of keras_vit.training.recipes.RECIPES. Nearest: "
+        "The recipe must be one of those that keras-vit recipes lists. Nearest: "
         f"{', '.join(folded[match] for match in close) or ', '.join(RECIPES)}. Received: {name!r}"
     )
 
+
+HYPER_RULE_NAME = "BiT HyperRule"
 
 # Fewer examples than: steps, boundaries, warm-up, mixup; BiT's bit_hyperrule.
 HYPER_RULE = (
@@ -335,7 +340,7 @@ def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Finetuning
     )
     small = image_size[0] * image_size[1] < 96 * 96
     return FinetuningRecipe(
-        name="BiT HyperRule",
+        name=HYPER_RULE_NAME,
         source="BiT, bit_hyperrule",
         steps=steps,
         batch_size=512,
@@ -345,6 +350,7 @@ def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Finetuning
         boundaries=boundaries,
         optimizer="sgd",
         image_size=128 if small else 480,
+        augmentation="resize_random_crop",
         resize=160 if small else 512,
         learning_rates=(0.003,),
         mixup=mixup,

@@ -6,14 +6,16 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_vit.checkpoints.atomic import written_whole
-from keras_vit.classifier import RECIPE, check_output
+from keras_vit.classifier import RECIPE, check_output, publish
 
+from .distribution import is_chief
 from .state import Checkpoints
 
 STATES = "states"
@@ -29,6 +31,9 @@ class RunFolder:
     best weights. Files are written under another name and renamed, so a stop at any moment
     leaves those before.
 
+    Of the workers that TF_CONFIG names the first writes; the others have a folder of their
+    own that goes with their process, and read states from the first one's.
+
     Args:
         output: The folder of the finished run.
         resume: Whether to go on with a run that was stopped.
@@ -42,16 +47,23 @@ class RunFolder:
 
     def __init__(self, output: str | os.PathLike, *, resume: bool = False, overwrite: bool = False):
         self.output = pathlib.Path(output).absolute()
-        self.path = self.output.with_name(self.output.name + ".partial")
-        self.checkpoints = Checkpoints(self.path / STATES)
+        self.path = self.shared = self.output.with_name(self.output.name + ".partial")
+        self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
         self.overwrite = overwrite
-        check_output(self.output, overwrite=overwrite)
+        self.writes = is_chief()
         if resume and not (self.path / RECIPE).is_file():
             raise ValueError(
                 "There must be an unfinished run to resume; start one without --resume. "
                 f"Not found: {self.path}"
             )
+        if not self.writes:
+            self.own = tempfile.TemporaryDirectory()
+            self.path = pathlib.Path(self.own.name)
+            if resume and (self.shared / BEST).exists():
+                shutil.copy(self.shared / BEST, self.path)
+            return  # Where the first worker writes is its concern.
+        check_output(self.output, overwrite=overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
                 "The output must have no unfinished run: go on with --resume, or start anew "
@@ -64,6 +76,8 @@ class RunFolder:
         Args:
             recipe: Everything needed to repeat the run.
         """
+        if not self.writes:
+            return
         if self.path.exists():
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True)
@@ -79,7 +93,7 @@ class RunFolder:
         Raises:
             ValueError: If the file cannot be read, or is of another job.
         """
-        path = self.path / RECIPE
+        path = self.shared / RECIPE
         try:
             recipe = json.loads(path.read_text(encoding="utf-8"))
             found = {name: recipe[name] for name in ("job", "data", "settings", "command")}
@@ -110,6 +124,15 @@ class RunFolder:
         """Gives a model the best weights."""
         with np.load(self.path / BEST, allow_pickle=False) as arrays:
             model.set_weights([arrays[f"{index:05}"] for index in range(len(model.weights))])
+
+    def publish(self, overwrite: bool = False) -> None:
+        """Gives the folder its name.
+
+        Args:
+            overwrite: Whether to replace a classifier that is there.
+        """
+        if self.writes:
+            publish(self.path, self.output, overwrite=overwrite)
 
     def remove_states(self) -> None:
         """Removes what only an unfinished run needs."""

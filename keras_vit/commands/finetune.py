@@ -1,31 +1,60 @@
 """`keras-vit finetune`: a pre-trained model on one's own images, by the paper's recipe."""
 
+import argparse
+
 from keras_vit.commands import training_arguments
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import TRAINED, FineTuning
 
 
 def add_arguments(parser):
     """Declares the command's arguments."""
     training_arguments.add(parser, FineTuning)
+    add_weights(parser)
+
+
+def add_weights(parser):
+    """Declares what to start from."""
     parser.add_argument(
         "--weights",
-        default=FineTuning.weights,
+        default=argparse.SUPPRESS,
         metavar="WEIGHTS",
         help="what to start from: imagenet21k, imagenet, a name of the catalogue, a file, a "
-        "classifier's folder, or none (default: %(default)s)",
+        f"classifier's folder, or none (default: {FineTuning.weights})",
     )
     parser.add_argument(
-        "--momentum", type=float, default=FineTuning.momentum, help="(default: %(default)s)"
+        "--train",
+        choices=TRAINED,
+        default=argparse.SUPPRESS,
+        help="all; the head alone, a linear probe; or lora, the head and small additions to the "
+        f"attention (default: {FineTuning.train})",
     )
+    parser.add_argument(
+        "--lora-rank",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help=f"columns that --train lora adds for each head (default: {FineTuning.lora_rank})",
+    )
+    parser.add_argument(
+        "--lora-alpha",
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="STRENGTH",
+        help="of what --train lora adds (default: the rank)",
+    )
+
+
+def settings(arguments):
+    """Returns the settings that the arguments stand for."""
+    given = {}
+    if getattr(arguments, "weights", None) == "none":
+        given["weights"] = None
+    return training_arguments.settings(arguments, FineTuning, given)
 
 
 def run(arguments):
     """Fine-tunes; returns 130 or 143 if a signal stopped it."""
-    given = {
-        "weights": None if arguments.weights == "none" else arguments.weights,
-        "momentum": arguments.momentum,
-    }
-    settings = training_arguments.settings(arguments, FineTuning, given)
-    from keras_vit.training.finetune import finetune
+    chosen = settings(arguments)
+    from keras_vit.training.finetune import FINETUNE
 
-    return training_arguments.start("finetune", finetune, settings, arguments)
+    return training_arguments.start(FINETUNE, chosen, arguments)

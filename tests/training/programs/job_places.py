@@ -1,0 +1,58 @@
+"""Fine-tunes a tiny model in one place or several; prints what came out as JSON.
+
+    python job_places.py DATA OUTPUT STRATEGY...
+
+Each strategy is one of `keras-vit finetune --strategy`, or "none". TF_CONFIG may name workers.
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.training.finetune import finetune
+from keras_vit.training.settings import FineTuning
+
+DATA, OUTPUT, *STRATEGIES = sys.argv[1:]
+
+if "TF_CONFIG" not in os.environ:
+    devices = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
+
+
+def outcome(strategy):
+    """Runs the job and returns its numbers."""
+    settings = FineTuning(
+        model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+        weights=None,
+        image_size=(8, 8),
+        steps=4,
+        batch_size=8,
+        accumulate=2,
+        learning_rate=0.1,
+        warmup_steps=1,
+        evaluate_every=2,
+        validation=0.3,
+        averaging=0.9,
+        weight_decay=0.1,
+        steps_per_execution=2,
+        strategy=None if strategy == "none" else strategy,
+    )
+    output = pathlib.Path(OUTPUT) / strategy
+    finished = finetune(DATA, output, settings, log=lambda text: None)
+    weights = finished.classifier.model.get_weights()
+    return {
+        "history": finished.history,
+        "weights": np.concatenate([np.ravel(weight) for weight in weights]).tolist(),
+        "test": [finished.report.top_1, finished.report.loss],
+        "files": sorted(os.listdir(output)) if output.exists() else [],
+        "partial": output.with_name(f"{strategy}.partial").exists(),
+    }
+
+
+results = {strategy: outcome(strategy) for strategy in STRATEGIES}
+print(json.dumps(results))

@@ -1,0 +1,140 @@
+"""Settings of the jobs and the recipes that they come from."""
+
+import json
+
+import pytest
+
+import keras_vit
+from keras_vit.training import recipes
+from keras_vit.training.settings import FineTuning, PreTraining
+
+
+def settings_type(recipe):
+    return {"pretrain": PreTraining, "finetune": FineTuning}[recipe.command]
+
+
+@pytest.mark.parametrize("recipe", recipes.RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_every_recipe_resolves_to_settings_that_say_the_same(recipe):
+    small = recipe.scaled(1e-5)
+    settings = settings_type(recipe).from_recipe(recipe.name.lower(), 1e-5).resolve(50)
+    assert (settings.recipe, settings.recipe_source) == (recipe.name, recipe.source)
+    assert settings.scale == 1e-5
+    same = (
+        "steps batch_size warmup_steps decay boundaries optimizer weight_decay "
+        "weight_decay_times averaging model augmentation"
+    )
+    for name in same.split():
+        assert getattr(settings, name) == getattr(small, name), name
+    assert settings.learning_rate == small.base_lr
+    assert settings.clip_norm == small.global_clipnorm
+    assert settings.image_size == (recipe.image_size, recipe.image_size)
+    if settings_type(recipe) is PreTraining:
+        for name in ("loss", "head_bias", "dropout_rate"):
+            assert getattr(settings, name) == getattr(recipe, name)
+    else:
+        assert settings.validation == recipe.development_share
+    text = json.dumps(settings.to_json())
+    assert type(settings).from_json(json.loads(text)) == settings
+
+
+def test_values_that_are_given_win_over_the_recipe():
+    settings = FineTuning.from_recipe("CIFAR-10", learning_rate=0.03, batch_size=64, clip_norm=None)
+    assert (settings.learning_rate, settings.batch_size, settings.clip_norm) == (0.03, 64, None)
+    assert settings.steps == 10_000
+
+
+def test_with_other_steps_the_warm_up_keeps_its_share():
+    settings = FineTuning.from_recipe("Oxford Flowers-102", steps=50)
+    assert (settings.steps, settings.warmup_steps) == (50, 10)
+    given = FineTuning.from_recipe("Oxford Flowers-102", steps=50, warmup_steps=3)
+    assert given.warmup_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "other"),
+    [(FineTuning, "ViT-B/16 ImageNet"), (PreTraining, "CIFAR-10"), (PreTraining, "BiT HyperRule")],
+)
+def test_a_recipe_of_the_other_job_is_told(settings, other):
+    with pytest.raises(ValueError, match="this one is for keras-vit"):
+        settings.from_recipe(other)
+
+
+def test_an_unknown_recipe_names_the_nearest():
+    with pytest.raises(ValueError, match="Nearest: BiT HyperRule"):
+        FineTuning.from_recipe("hyperrule")
+
+
+@pytest.mark.parametrize(
+    ("num_images", "size", "expected"),
+    [
+        (1_000, (32, 32), (500, 100, (200, 300, 400), 0.0, (128, 128), (160, 160))),
+        (50_000, (32, 32), (10_000, 500, (3000, 6000, 9000), 0.1, (128, 128), (160, 160))),
+        (
+            1_281_167,
+            (375, 500),
+            (20_000, 500, (6000, 12_000, 18_000), 0.1, (480, 480), (512, 512)),
+        ),
+    ],
+)
+def test_the_hyper_rule_is_resolved_by_the_data(num_images, size, expected):
+    settings = FineTuning.from_recipe("BiT HyperRule").resolve(num_images, size)
+    assert expected == (
+        settings.steps,
+        settings.warmup_steps,
+        settings.boundaries,
+        settings.mixup,
+        settings.image_size,
+        settings.resize,
+    )
+    assert (settings.learning_rate, settings.clip_norm) == (0.003, None)
+    assert (settings.decay, settings.augmentation) == ("staircase", "resize_random_crop")
+
+
+def test_values_that_are_given_win_over_the_hyper_rule():
+    settings = FineTuning.from_recipe("BiT HyperRule", image_size=32, steps=50, mixup=0.5)
+    settings = settings.resolve(1_000, (300, 300))
+    assert (settings.image_size, settings.resize) == ((32, 32), (34, 34))
+    assert (settings.boundaries, settings.warmup_steps) == ((20, 30, 40), 10)
+    assert settings.mixup == 0.5
+    cosine = FineTuning.from_recipe("BiT HyperRule", decay="cosine", augmentation="flip")
+    cosine = cosine.resolve(1_000, (300, 300))
+    assert (cosine.boundaries, cosine.resize) == ((), None)
+
+
+def test_the_hyper_rule_can_be_scaled():
+    settings = FineTuning.from_recipe("BiT HyperRule", 0.01).resolve(1_000, (300, 300))
+    assert (settings.batch_size, settings.steps) == (64, 40)
+    assert settings.boundaries == (16, 24, 32)
+    assert settings.learning_rate == pytest.approx(0.003 / 8)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"optimizer": "lamb"},
+        {"loss": "hinge"},
+        {"loss": "sigmoid", "label_smoothing": 0.1},
+        {"strategy": "cluster"},
+        {"patience": 0},
+        {"mixup": -0.1},
+        {"resize": 400},
+        {"resize": 300, "augmentation": "resize_random_crop"},
+        {"timescale": 0},
+    ],
+    ids=str,
+)
+def test_a_setting_out_of_range_is_refused(fields):
+    with pytest.raises(ValueError, match="Received"):
+        FineTuning(**fields)
+
+
+def test_steps_that_are_run_at_once_divide_the_run():
+    settings = FineTuning(steps=12, steps_per_execution=4).resolve(10)
+    assert settings.evaluate_every == 4
+    with pytest.raises(ValueError, match="steps_per_execution must divide"):
+        FineTuning(steps=10, steps_per_execution=4).resolve(10)
+
+
+def test_settings_with_a_config_survive_json():
+    settings = PreTraining(model=keras_vit.ViTConfig(4, 16, 1, 16, 2), boundaries=(2,))
+    assert PreTraining.from_json(json.loads(json.dumps(settings.to_json()))) == settings

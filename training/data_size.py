@@ -1,0 +1,35 @@
+"""How large the images of a data set are, from a few of their headers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keras_vit.image_headers import read_header
+from keras_vit.images import upright_size
+
+from .data import Examples
+
+MOST_HEADERS = 100
+
+
+def typical_size(examples: Examples, count: int = MOST_HEADERS) -> tuple[int, int]:
+    """Returns the size of the image with the median area among an even choice of them.
+
+    Args:
+        examples: The examples; at least one.
+        count: How many at most are looked at.
+
+    Returns:
+        Pixels (height, width), upright.
+    """
+    count = min(count, len(examples))
+    chosen = examples.take(np.arange(count) * len(examples) // count)
+
+    def size(handle, *_):
+        return upright_size(read_header(chosen.read(handle)))
+
+    sizes = sorted(
+        (tuple(map(int, found)) for found in chosen.ordered().map(size).as_numpy_iterator()),
+        key=lambda found: found[0] * found[1],
+    )
+    return sizes[(count - 1) // 2]

@@ -1,0 +1,124 @@
+"""What settings stand for in training: schedule, optimizer, loss and trainer."""
+
+from __future__ import annotations
+
+import re
+
+import keras
+
+from .losses import LOSSES
+from .optimizer import SGD, Adam, DecoupledOptimizer
+from .schedule import WarmupSchedule
+from .settings import Settings
+from .trainer import Trainer
+
+
+def _sgd(schedule, settings, **options):
+    return SGD(schedule, settings.momentum, **options)
+
+
+def _adam(schedule, settings, **options):
+    return Adam(schedule, settings.beta_1, settings.beta_2, **options)
+
+
+# Name: the optimizer, from its schedule, the settings and what all have in common.
+OPTIMIZERS = {"sgd": _sgd, "adam": _adam}
+
+
+def make_schedule(settings: Settings) -> WarmupSchedule:
+    """Returns the learning rate by step.
+
+    Args:
+        settings: Resolved settings.
+
+    Raises:
+        ValueError: If warm-up, cool-down or boundaries do not fit the run or the decay.
+    """
+    return WarmupSchedule(
+        settings.learning_rate,
+        settings.steps,
+        settings.warmup_steps,
+        settings.decay,
+        timescale=settings.timescale,
+        cooldown_steps=settings.cooldown_steps,
+        boundaries=settings.boundaries or (),
+    )
+
+
+def make_optimizer(settings: Settings) -> DecoupledOptimizer:
+    """Returns the optimizer with its schedule.
+
+    Args:
+        settings: Resolved settings.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+    return OPTIMIZERS[settings.optimizer](
+        make_schedule(settings),
+        settings,
+        weight_decay=settings.weight_decay,
+        weight_decay_times=settings.weight_decay_times,
+        global_clipnorm=settings.clip_norm,
+        layer_decay=settings.layer_decay,
+    )
+
+
+def make_loss(settings: Settings) -> keras.losses.Loss:
+    """Returns the loss of logits, of class numbers or of mixup's shares."""
+    options = {"label_smoothing": settings.label_smoothing} if settings.label_smoothing else {}
+    return LOSSES[settings.loss](**options)
+
+
+def make_trainer(model: keras.Model, settings: Settings) -> Trainer:
+    """Returns a compiled trainer that takes the recipe's steps.
+
+    Args:
+        model: A model that gives logits.
+        settings: Resolved settings.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+    trainer = Trainer(
+        model,
+        accumulation_steps=settings.accumulate or 1,
+        averaging=settings.averaging,
+        skip_nonfinite_steps=settings.skip_nonfinite_steps,
+        seed=settings.seed,
+    )
+    trainer.compile(
+        with_loss_scale(make_optimizer(settings), settings),
+        make_loss(settings),
+        metrics=["accuracy"],
+        steps_per_execution=settings.steps_per_execution,
+        jit_compile="auto" if settings.jit_compile is None else settings.jit_compile,
+    )
+    return trainer
+
+
+def with_loss_scale(optimizer, settings):
+    """Returns an optimizer for the precision: float16 underflows without a loss scale."""
+    if settings.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def not_decayed(trainer: Trainer) -> list[str]:
+    """Returns the names of the trained weights that weight decay leaves out.
+
+    Of the blocks one name stands for all: "encoder_block_*/norm_1/gamma".
+
+    Args:
+        trainer: A compiled trainer.
+
+    Returns:
+        The names in order, each once.
+    """
+    optimizer = getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer)
+    paths = [v.path for v in trainer.trainable_variables if not optimizer.decays(v.path)]
+    return list(dict.fromkeys(re.sub(r"block_\d+|unit\d+", _starred, path) for path in paths))
+
+
+def _starred(match):
+    return re.sub(r"\d+", "*", match.group())
