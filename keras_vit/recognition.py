@@ -45,7 +45,7 @@ def _vit(config_type, model, layers, block_name):
     return config_type(
         patch_size=height if height == width else (height, width),
         width=layers["patch_embedding"].filters,
-        depth=sum(bool(re.fullmatch(rf"{block_name}_\d+", name)) for name in layers),
+        depth=_depth(layers, block_name),
         mlp_dim=block.mlp_dim,
         num_heads=block.num_heads,
         classifier=_classifier(layers),
@@ -64,7 +64,14 @@ def _vit(config_type, model, layers, block_name):
         remat=block.remat,
         num_registers=layers["registers"].num_registers if "registers" in layers else 0,
         head_bias=_head_bias(layers),
+        stochastic_depth_rate=layers[
+            f"{block_name}_{_depth(layers, block_name) - 1}"
+        ].stochastic_depth_rate,
     )
+
+
+def _depth(layers, block_name):
+    return sum(bool(re.fullmatch(rf"{block_name}_\d+", name)) for name in layers)
 
 
 def _resnet(layers):

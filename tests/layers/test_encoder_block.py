@@ -96,7 +96,12 @@ def test_recomputing_gives_the_gradients_of_keeping(rate, loss_and_gradients):
     results = []
     for remat in (False, True):
         inputs = keras.Input((5, 8))
-        layer = block(remat=remat, dropout_rate=rate, attention_dropout_rate=rate)
+        layer = block(
+            remat=remat,
+            dropout_rate=rate,
+            attention_dropout_rate=rate,
+            stochastic_depth_rate=rate,
+        )
         if rate:
             layer.seed_generator.state.assign([1, 2])
         scores = keras.layers.GlobalAveragePooling1D()(layer(inputs, training=True))

@@ -1,0 +1,82 @@
+"""Stochastic depth: whole examples skip a part of a block, and only in training."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import configs
+from keras_vit.layers import EncoderBlock
+from keras_vit.recognition import config_of
+
+CONFIG = keras_vit.ViTConfig(4, 8, 3, 16, 2, stochastic_depth_rate=0.4)
+
+
+def block(**arguments):
+    layer = EncoderBlock(num_heads=2, mlp_dim=8, **arguments)
+    layer.build((None, None, 4))
+    rng = np.random.default_rng(0)
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(0, 0.5, variable.shape))
+    return layer
+
+
+def tokens(batch):
+    return np.random.default_rng(1).normal(size=(batch, 3, 4)).astype("float32")
+
+
+@pytest.mark.any_backend
+def test_each_example_has_both_parts_or_either_or_none():
+    keras.utils.set_random_seed(0)
+    layer, z, rate, count = block(stochastic_depth_rate=0.3), tokens(4000), 0.3, 4000
+    outputs = np.array(layer(z, training=True))
+    found = np.zeros((2, 2), int)
+    attention = np.array(layer.attention(layer.norm_1(z))) / (1 - rate)
+    for has_attention in (0, 1):
+        middle = z + has_attention * attention
+        mlp = np.array(layer.mlp(layer.norm_2(middle))) / (1 - rate)
+        for has_mlp in (0, 1):
+            same = np.abs(outputs - (middle + has_mlp * mlp)).max(axis=(1, 2)) < 1e-4
+            found[has_attention, has_mlp] = same.sum()
+    assert found.sum() == count
+    expected = np.outer([rate, 1 - rate], [rate, 1 - rate])
+    # Four standard errors of the largest share.
+    np.testing.assert_allclose(found / count, expected, atol=0.032)
+
+
+@pytest.mark.any_backend
+def test_nothing_is_skipped_in_inference():
+    z = tokens(4)
+    np.testing.assert_array_equal(block(stochastic_depth_rate=0.9)(z), block()(z))
+
+
+def test_a_rate_of_zero_keeps_no_random_state():
+    assert not block().non_trainable_variables
+    assert len(block(stochastic_depth_rate=0.1).non_trainable_variables) > 0
+
+
+def test_the_rate_grows_linearly_from_zero():
+    model = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=2)
+    rates = [model.get_layer(f"encoder_block_{index}").stochastic_depth_rate for index in range(3)]
+    assert rates == pytest.approx([0.0, 0.2, 0.4])
+    assert dataclasses.replace(CONFIG, depth=1).stochastic_depth_rates == (0.0,)
+
+
+@pytest.mark.parametrize("position_embedding", ["learned_1d", "relative"])
+def test_the_config_comes_back_from_a_file(position_embedding, tmp_path):
+    config = dataclasses.replace(CONFIG, position_embedding=position_embedding)
+    model = keras_vit.build(config, input_shape=(8, 8, 3), classes=2)
+    model.save(tmp_path / "model.keras")
+    assert config_of(keras.saving.load_model(tmp_path / "model.keras")) == config
+    fields = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert keras_vit.ViTConfig(**fields) == config
+
+
+def test_a_rate_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="stochastic_depth_rate must be in"):
+        dataclasses.replace(CONFIG, stochastic_depth_rate=1.0)
+    with pytest.raises(ValueError, match="blocks see lines"):
+        configs.AxialConfig(4, 8, 2, 16, 2, stochastic_depth_rate=0.1)
