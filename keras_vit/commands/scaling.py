@@ -1,10 +1,10 @@
 """`keras-vit scaling`: accuracy by pre-training data and compute, Figures 3, 4 and 5."""
 
 EPILOG = (
-    "Writes scaling.csv, and each figure that the results allow as PNG and SVG. A result's "
-    "pre-training is told by its file (model.pretraining, pretraining_images, "
-    "pretraining_epochs, pretraining_image_size, pretraining_classes) or by the folder of the "
-    "run that its weights are from; what is not known is told and left out."
+    "Writes scaling.csv, and each figure that the results allow as PNG and SVG. A result file "
+    "says how its model was pre-trained (model.pretraining, pretraining_images, "
+    "pretraining_epochs, pretraining_image_size, pretraining_classes); runs of this package "
+    "write so themselves, and of others it can be added. What is missing is told."
 )
 
 

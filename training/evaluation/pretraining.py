@@ -7,14 +7,12 @@ TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-import json
-import pathlib
 from typing import Any
 
 from keras_vit import configs
 from keras_vit.compute import JFT_CLASSES, JFT_IMAGES, pretraining_flops
 
-from .result import RECIPE, Result, task_of
+from .result import Result
 
 # Name: images and classes; paper, section 4.1.
 DATA_SETS = {
@@ -62,42 +60,37 @@ class PreTrainingRun:
         return [name for name in names if getattr(self, name) is None]
 
 
-def pretraining_of(path: pathlib.Path, result: Result) -> PreTrainingRun:
+def pretraining_of(result: Result) -> PreTrainingRun:
     """Returns the pre-training of a result's model.
 
-    From the result's own fields `model.pretraining`, `pretraining_images`,
-    `pretraining_epochs`, `pretraining_image_size`, `pretraining_classes` and
-    `pretraining_exaflops`; then, if its weights are from a run of this package, from the
-    recipe of the run that began with random weights; then from the data set's name.
-
-    Args:
-        path: The result's file.
-        result: What is in it.
+    From the result's fields `model.pretraining`, `pretraining_images`, `pretraining_epochs`,
+    `pretraining_image_size`, `pretraining_classes` and `pretraining_exaflops`, as
+    `result.pretraining_fields` writes them. Images and classes of the paper's data sets are
+    known by name; compute that is not stated is counted, if all that it takes is known.
     """
     model = result.model
     said: dict[str, Any] = {
         name: model.get(f"pretraining_{name}")
         for name in ("images", "epochs", "image_size", "classes", "exaflops")
     }
-    run = _from_random_weights(path, result)
-    told = _told_by(run) if run else {"data": model.get("pretraining")}
-    images, classes = DATA_SETS.get(str(told["data"]), (None, None))
-    known = {"images": images, "classes": classes, **told}
-    found = {name: known.get(name) if value is None else value for name, value in said.items()}
-    if found["image_size"] is not None:
-        found["image_size"] = _sides(found["image_size"])
-    run_found = PreTrainingRun(data=known["data"], **found)
+    images, classes = DATA_SETS.get(str(model.get("pretraining")), (None, None))
+    said["images"] = said["images"] or images
+    said["classes"] = said["classes"] or classes
+    if said["image_size"] is not None:
+        size = said["image_size"]
+        said["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
+    run = PreTrainingRun(data=model.get("pretraining"), **said)
     config = config_of(model)
-    if run_found.exaflops is None and config is not None and not run_found.missing(*COUNTED):
-        flops = pretraining_flops(
-            config,
-            images=run_found.images,
-            epochs=run_found.epochs,
-            input_shape=(*run_found.image_size, 3),
-            classes=run_found.classes,
-        )
-        run_found = dataclasses.replace(run_found, exaflops=flops / 1e18)
-    return run_found
+    if run.exaflops is not None or config is None or run.missing(*COUNTED):
+        return run
+    flops = pretraining_flops(
+        config,
+        images=run.images,
+        epochs=run.epochs,
+        input_shape=(*run.image_size, 3),
+        classes=run.classes,
+    )
+    return dataclasses.replace(run, exaflops=flops / 1e18)
 
 
 def config_of(model: dict[str, Any]) -> Any:
@@ -118,40 +111,3 @@ def config_of(model: dict[str, Any]) -> Any:
         return kind(**fields)
     except (TypeError, ValueError):
         return None  # Of another version.
-
-
-def _from_random_weights(path, result):
-    """The recipe of the run that the weights began with, or None."""
-    if path.name == RECIPE:
-        recipe = _read(path)
-    else:
-        recipe = _read(pathlib.Path(str(result.model.get("weights"))) / RECIPE)
-    while recipe is not None and recipe["settings"].get("weights") is not None:
-        recipe = _read(pathlib.Path(str(recipe["settings"]["weights"])) / RECIPE)
-    return recipe
-
-
-def _read(path):
-    try:
-        recipe = json.loads(path.read_text(encoding="utf-8"))
-        recipe["settings"], recipe["data"], recipe["images"]  # Of this package's runs.
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return recipe
-
-
-def _told_by(recipe):
-    settings, images = recipe["settings"], recipe["images"].get("train")
-    steps, batch_size = settings.get("steps"), settings.get("batch_size")
-    epochs = steps * batch_size / images if steps and batch_size and images else None
-    return {
-        "data": task_of(recipe["data"]["data"]),
-        "images": images,
-        "epochs": epochs,
-        "image_size": settings.get("image_size"),
-        "classes": recipe.get("classes"),
-    }
-
-
-def _sides(size):
-    return (size, size) if isinstance(size, int) else tuple(size)

@@ -127,7 +127,7 @@ def result_points(
         if not figures or "top_1" not in result.metrics:
             told.append(f"{path}: no figure shows {result.protocol} results")
             continue
-        run, config = pretraining_of(path, result), config_of(result.model)
+        run, config = pretraining_of(result), config_of(result.model)
         for number in figures:
             missing = _missing(run, FIGURES[number].x)
             if config is None:

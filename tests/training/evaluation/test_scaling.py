@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.compute import table_6
 from keras_vit.training.evaluation import scaling
 from keras_vit.training.evaluation.pretraining import config_of, pretraining_of
-from keras_vit.training.evaluation.result import Result
+from keras_vit.training.evaluation.result import Result, pretraining_fields
 
 FILE = pathlib.Path("runs/one/result.json")
 KNOWN = {
@@ -107,27 +107,19 @@ def test_configs_are_read_back_from_result_files(name):
     assert config_of({**written, "name": name}) == config
 
 
-def test_the_pretraining_is_that_of_the_run_that_the_weights_began_with(tmp_path):
-    config = dataclasses.asdict(keras_vit.ViTConfig(4, 16, 1, 16, 2))
-    settings = {"steps": 30, "batch_size": 10, "image_size": [16, 24], "beta_1": 0.9}
-    first = {"settings": settings, "data": {"data": "photos"}, "images": {"train": 60},
-             "classes": 7, "job": "pretrain"}  # fmt: skip
-    second = {**first, "settings": {**settings, "weights": str(tmp_path / "first")},
-              "data": {"data": "others"}, "job": "finetune"}  # fmt: skip
-    for name, recipe in (("first", first), ("second", second)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "recipe.json").write_text(json.dumps(recipe))
-    model = {"weights": str(tmp_path / "second"), "config": {"type": "ViTConfig", **config}}
-    run = pretraining_of(FILE, result(name="mine", **model))
-    assert (run.data, run.images, run.epochs, run.image_size, run.classes) == (
-        "photos", 60, 5, (16, 24), 7
-    )  # fmt: skip
-    flops = keras_vit.describe(
-        keras_vit.ViTConfig(4, 16, 1, 16, 2), input_shape=(16, 24, 3), classes=7
-    ).flops
+def test_the_compute_of_a_run_of_ones_own_is_counted_from_its_recipe():
+    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    recipe = {
+        "settings": {"steps": 30, "batch_size": 10, "image_size": [16, 24]},
+        "data": {"data": "photos"},
+        "images": {"train": 60},
+        "classes": 7,
+    }
+    fields = {"type": "ViTConfig", **dataclasses.asdict(config)}
+    run = pretraining_of(result(name="mine", config=fields, **pretraining_fields(recipe)))
+    assert (run.data, run.images, run.epochs) == ("photos", 60, 5)
+    flops = keras_vit.describe(config, input_shape=(16, 24, 3), classes=7).flops
     assert run.exaflops == pytest.approx(60 * 5 * 3 * flops / 1e18)
-    own = pretraining_of(tmp_path / "first" / "recipe.json", result(name="mine", weights=None))
-    assert (own.data, own.epochs) == ("photos", 5)
 
 
 def test_panels_are_those_of_the_results_with_the_papers_points_behind():
