@@ -217,6 +217,11 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
             f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
         )
     missing = [name for name in (MODEL, CLASSES, PREPROCESSING) if not (folder / name).is_file()]
+    if missing == [CLASSES] and "objective" in _read_recipe(folder / RECIPE):
+        raise ValueError(
+            "A model that was pre-trained without labels has no classes: fine-tune it first, with "
+            f"keras-vit finetune --weights {folder}"
+        )
     if missing:
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. "

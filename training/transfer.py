@@ -15,9 +15,11 @@ from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.download import download
 from keras_vit.checkpoints.files import open_checkpoint
 from keras_vit.checkpoints.load import load_checkpoint
-from keras_vit.classifier import CLASSES, load_classifier, read_model
+from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.models.application import build
 from keras_vit.recognition import config_of
+
+from .trained_part import merged_weights
 
 DEFAULT_MODEL = "ViT-B/16"
 
@@ -76,13 +78,15 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
         )
     if path.is_dir() and (path / CLASSES).exists():
         source = load_classifier(path).model
+    elif path.is_dir() and (path / MODEL).exists():  # Pre-trained without classes.
+        source = read_model(path / MODEL)
     elif path.suffix == ".keras":
         source = read_model(path)
     else:
         open_checkpoint(path)  # A damaged file is told before anything else is done.
         return _body(model, path=path)
     config = _without_hidden_layer(config_of(source))
-    if is_said and _trained_alike(_without_hidden_layer(configs.resolve(model))) != _trained_alike(
+    if is_said and trained_alike(_without_hidden_layer(configs.resolve(model))) != trained_alike(
         config
     ):
         raise ValueError(
@@ -90,7 +94,7 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
             f"Received: model={model}, weights={weights}, a model of {config}"
         )
     names = {_without_hidden_layer(configs.resolve(name)): name for name in configs.list_models()}
-    return Body(names.get(_trained_alike(config), source.name), config, model=source)
+    return Body(names.get(trained_alike(config), source.name), config, model=source)
 
 
 def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **changes):
@@ -139,7 +143,7 @@ def _copy_weights(source, model):
 
 def with_probabilities(model: keras.Model) -> keras.Model:
     """Returns a trained model as a classifier is kept: softmax, float32, no dropout."""
-    config = _trained_alike(config_of(model))
+    config = trained_alike(config_of(model))
     with dtype_policy("float32"):
         twin = build(
             config,
@@ -147,7 +151,8 @@ def with_probabilities(model: keras.Model) -> keras.Model:
             classes=model.output_shape[-1],
             name=model.name,
         )
-    twin.set_weights(model.get_weights())
+    values = merged_weights(model)
+    twin.set_weights([values[weight.path] for weight in twin.weights])
     return twin
 
 
@@ -177,8 +182,13 @@ def _without_hidden_layer(config):
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
 
 
-def _trained_alike(config):
-    """A config without what matters in training alone."""
+def trained_alike(config):
+    """Returns a config without what matters in training alone."""
     fields = {field.name for field in dataclasses.fields(config)}
-    changes = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "remat": False}
+    changes = {
+        "dropout_rate": 0.0,
+        "attention_dropout_rate": 0.0,
+        "stochastic_depth_rate": 0.0,
+        "remat": False,
+    }
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
