@@ -1,0 +1,105 @@
+"""`keras-vit pretrain --objective masked-patches`, then `finetune` in each of its ways."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.classifier import load_classifier
+from keras_vit.training import progress
+from keras_vit.training.masked_patch_settings import MaskedPatches
+
+FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Makes ViT-Ti/16 a model that trains in a second."""
+    config = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+    monkeypatch.setitem(keras_vit.configs.MODELS, "ViT-Ti/16", config)
+
+
+@pytest.fixture
+def pretrain(colors, tmp_path):
+    def arguments(*more, objective="masked-patches"):
+        given = ["pretrain", "--objective", objective, "--data", colors / "train"]
+        given += ["--output", tmp_path / "body", "--model", "ViT-Ti/16", *FAST.split()]
+        return [*given, *more]
+
+    return arguments
+
+
+def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tuned(
+    command, refused, pretrain, small, colors, tmp_path, monkeypatch
+):
+    show = progress.Progress.show
+
+    def interrupt_at_1(self, done, values=None):
+        if self.name == "step" and done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        show(self, done, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.Progress, "show", interrupt_at_1)
+        stopped = command(*pretrain("--target", "downsized", "--corruption", "0.15"))
+    assert stopped.code == 130
+    told = stopped.err.rpartition("Go on with: keras-vit ")[2]
+    done = command(*shlex.split(told))
+    assert done.code == 0, done.err
+    body = tmp_path / "body"
+    assert "finetune --weights" in done.out
+    recipe = json.loads((body / "recipe.json").read_text())
+    assert recipe["settings"]["target"] == "downsized"
+    assert recipe["settings"]["corruption"] == 0.15
+    assert recipe["images"]["train"] == 12
+
+    assert "fine-tune it first" in refused("predict", body, colors / "test")
+    for part in ("head", "lora"):
+        output = tmp_path / part
+        tuned = command(
+            "finetune", "--data", colors, "--weights", body, "--output", output, *FAST.split(),
+            "--train", part, "--lora-rank", 2, "--validation", 0,
+        )  # fmt: skip
+        assert tuned.code == 0, tuned.err
+        kept = load_classifier(output).model
+        plain = keras.saving.load_model(body / "model.keras", compile=False)
+        kernel = kept.get_layer("encoder_block_1").attention.query.kernel
+        before = plain.get_layer("encoder_block_1").attention.query.kernel
+        assert (kernel.numpy() == before.numpy()).all() == (part == "head")
+        assert len(kept.weights) == len(plain.weights) + 2
+        shutil.rmtree(output)
+
+
+def test_the_defaults_are_those_of_the_objective(command, pretrain, small):
+    done = command(*pretrain("--dry-run", "--steps", 100))
+    assert done.code == 0, done.err
+    lines = dict(line.split(maxsplit=1) for line in done.out.splitlines() if " " in line)
+    assert lines["target"] == MaskedPatches.target
+    assert lines["corruption"] == "0.5"
+    assert lines["warmup_steps"] == "20"
+    assert "no classes" in lines["model"]
+
+
+def test_options_of_another_objective_are_refused(refused, pretrain, small):
+    line = refused(*pretrain("--target", "patch", objective="classes"))
+    assert "--target needs --objective masked-patches" in line
+    assert "without mixup" in refused(*pretrain("--augmentation", "light2"))
+    assert "cuts the image itself" in refused(*pretrain("--model", "R50+ViT-B/16"))
+
+
+def test_a_run_with_every_training_option_finishes(command, pretrain, small, tmp_path):
+    done = command(
+        *pretrain("--stochastic-depth", 0.2, "--layer-decay", 0.75, objective="classes"),
+        "--dropout", 0.1, "--validation", 0, "--holdout", 0,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    classifier = load_classifier(tmp_path / "body")
+    settings = classifier.recipe["settings"]
+    assert (settings["stochastic_depth_rate"], settings["layer_decay"]) == (0.2, 0.75)
+    rates = {classifier.model.get_layer(f"encoder_block_{i}").stochastic_depth_rate for i in (0, 1)}
+    assert rates == {0.0}

@@ -1,0 +1,372 @@
+"""The paper's self-supervised pre-training by masked patch prediction, section 4.6 and B.1.2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import configs
+from keras_vit.classifier import (
+    HISTORY,
+    MODEL,
+    MODEL_CARD,
+    PREPROCESSING,
+    RECIPE,
+    write_history,
+)
+from keras_vit.layers import PatchCorruption
+from keras_vit.models.application import build
+
+from .data import Examples, Source, evaluation_batches, open_source
+from .data.augmentations import MIXUP, mixup_parameter
+from .evaluation.classification import NonFiniteScores
+from .from_settings import make_optimizer, with_loss_scale
+from .job import Job, run_job
+from .masked_patch_settings import OBJECTIVE, MaskedPatches
+from .patch_targets import CELLS, TARGETS, cut_patches
+from .trainer import Trainer
+from .transfer import Body, dtype_policy, find_body, trained_alike
+
+
+def pretrain_masked_patches(
+    data: str | os.PathLike | None,
+    output: str | os.PathLike,
+    settings: MaskedPatches | None = None,
+    **options: Any,
+) -> Pretrained:
+    """Trains a Vision Transformer without labels to predict what hidden patches show.
+
+    Half of the patch embeddings are corrupted (`keras_vit.layers.PatchCorruption`), and from
+    the output representation of each of these patches a linear layer predicts its target
+    (`patch_targets.py`); no other patch counts. `finetune` takes the folder that is written
+    as its `weights`. It has no classes, so nothing can be predicted with it before.
+
+    Args:
+        data: As for `finetune`, but no labels are read: a folder may hold images alone.
+        output: The folder to write: `model.keras`, without a head, and what tells how it was
+            made. Until the end everything is in `OUTPUT.partial`.
+        settings: The recipe; that of the paper by default.
+        **options: As for `finetune`, without `holdout`.
+
+    Returns:
+        A `Pretrained`.
+
+    Raises:
+        ValueError: If something does not fit, or the loss is not finite.
+        OSError: If there is no space, or no right to write.
+        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+
+    Example:
+    >>> settings = MaskedPatches(model="ViT-S/16", steps=10_000, batch_size=512)
+    >>> pretrain_masked_patches("photos", "runs/body", settings)
+    >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
+    """
+    return run_job(MASKED_PATCHES, data, output, settings or MaskedPatches(), **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """A pre-training without classes that is done.
+
+    Args:
+        model: The model without a head, as it is in the folder.
+        folder: The folder.
+        history: The rows of `history.csv`: the loss of the objective, and as "accuracy" the
+            share of colours that were right.
+    """
+
+    model: keras.Model
+    folder: pathlib.Path
+    history: list[dict[str, str]]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedPatchTrainer(Trainer):
+    """Trains what `masked_patch_model` gives; targets come from the images themselves.
+
+    Args:
+        model: A model from images to "predictions" and "places".
+        target: A name of `TARGETS`.
+        patch_size: Pixels (height, width) of a patch.
+        **kwargs: See `Trainer`.
+
+    Example:
+    >>> model = masked_patch_model(keras_vit.ViTConfig(4, 64, 6, 128, 4), image_size=(32, 32))
+    >>> trainer = MaskedPatchTrainer(model, patch_size=(4, 4))
+    >>> trainer.compile(Adam(2e-4), trainer.objective.make_loss(), ["accuracy"])
+    """
+
+    def __init__(self, model, *, target="mean-colour", patch_size, **kwargs):
+        super().__init__(model, **kwargs)
+        self.target = target
+        self.patch_size = tuple(patch_size)
+        self.objective = TARGETS[target]
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        targets = self._targets(x, y_pred)
+        return super().compute_loss(x, targets, y_pred["predictions"], sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(
+            x, self._targets(x, y_pred), y_pred["predictions"], sample_weight
+        )
+
+    def _targets(self, images, y_pred):
+        """Returns the targets of the corrupted patches alone."""
+        targets = self.objective.of_patches(cut_patches(images, self.patch_size))
+        return ops.take_along_axis(targets, y_pred["places"][..., None], axis=1)
+
+    def get_config(self):
+        return {**super().get_config(), "target": self.target, "patch_size": self.patch_size}
+
+
+def masked_patch_model(
+    config: configs.ViTConfig,
+    *,
+    image_size: tuple[int, int],
+    target: str = "mean-colour",
+    corruption: float = 0.5,
+) -> keras.Model:
+    """Returns a model that predicts what corrupted patches show.
+
+    Args:
+        config: The architecture, a Vision Transformer or an Axial-ViT without a ResNet.
+        image_size: Pixels (height, width).
+        target: A name of `TARGETS`.
+        corruption: Share of the patches that is corrupted.
+
+    Returns:
+        A `keras.Model` from images `(B, H, W, 3)` in [-1, 1] to a dictionary: "predictions"
+        of the corrupted patches, `(B, n, T, 512)` logits of colours or `(B, n, 3 P P)` pixels,
+        and "places", their numbers, int32 `(B, n)`.
+
+    Raises:
+        ValueError: If the architecture, the image size or the corruption does not fit.
+    """
+    _check_fit(config, target)
+    body = build(config, input_shape=(*image_size, 3), include_top=False)
+    corruption_layer = PatchCorruption(corruption, name="corruption")
+    places = None
+
+    def call(layer, *args, **kwargs):
+        nonlocal places
+        outputs = layer(*args, **kwargs)
+        if layer.name == "patch_tokens":  # (B, N, D), before positions and learned tokens.
+            outputs, places = corruption_layer(outputs)
+        return outputs
+
+    corrupted = keras.models.clone_model(
+        keras.Model(body.input, body.get_layer("encoder_norm").output), call_function=call
+    )
+    tokens = corrupted.output[:, config.num_prefix_tokens :]
+    tokens = ops.take_along_axis(tokens, places[..., None], axis=1)  # (B, n, D)
+    shape = TARGETS[target].outputs(config.patch_sizes)
+    predictions = keras.layers.Dense(
+        int(np.prod(shape)), kernel_initializer="zeros", dtype="float32", name="patch_predictions"
+    )(tokens)
+    predictions = keras.layers.Reshape((places.shape[1], *shape), dtype="float32")(predictions)
+    outputs = {"predictions": predictions, "places": places}
+    return keras.Model(corrupted.input, outputs, name="masked_patches")
+
+
+def without_objective(model: keras.Model, body: Body, image_size: tuple[int, int]) -> keras.Model:
+    """Returns the trained Vision Transformer alone, float32, giving its map of patches.
+
+    Args:
+        model: What `masked_patch_model` gave.
+        body: The architecture.
+        image_size: Pixels (height, width).
+    """
+    values = {weight.path: weight for weight in model.weights}
+    with dtype_policy("float32"):
+        plain = build(
+            trained_alike(body.config),
+            input_shape=(*image_size, 3),
+            include_top=False,
+            name=configs.layer_name(body.name),
+        )
+    plain.set_weights([np.asarray(values[weight.path]) for weight in plain.weights])
+    return plain
+
+
+def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
+    """Returns a trainer that takes the paper's steps.
+
+    Args:
+        model: What `masked_patch_model` gave.
+        settings: Resolved settings.
+    """
+    trainer = MaskedPatchTrainer(
+        model,
+        target=settings.target,
+        patch_size=model.get_layer("patch_embedding").kernel_size,
+        accumulation_steps=settings.accumulate or 1,
+        averaging=settings.averaging,
+        skip_nonfinite_steps=settings.skip_nonfinite_steps,
+        seed=settings.seed,
+    )
+    trainer.compile(
+        with_loss_scale(make_optimizer(settings), settings),
+        trainer.objective.make_loss(),
+        metrics=[trainer.objective.make_metric()],
+        steps_per_execution=settings.steps_per_execution,
+        jit_compile="auto" if settings.jit_compile is None else settings.jit_compile,
+    )
+    return trainer
+
+
+def _check_fit(config, target):
+    if not isinstance(config, configs.ViTConfig) or config.resnet or config.classifier == "map":
+        raise ValueError(
+            "Masked patches need a Vision Transformer (or Axial-ViT) that cuts the image itself "
+            "into patches, as a ResNet shows a patch to its neighbours, and whose head pools "
+            f"nothing by attention, which would stay untrained. Received: {config}"
+        )
+    if target == "downsized" and min(config.patch_sizes) < CELLS:
+        raise ValueError(
+            f'target="downsized" needs patches of at least {CELLS}x{CELLS} pixels. '
+            f"Received: patch_size={config.patch_size}"
+        )
+
+
+def _find_body(settings):
+    if mixup_parameter(settings.augmentation, settings.mixup):
+        raise ValueError(
+            "Masked patches take images without mixup: mixup=0, or an augmentation other than "
+            f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
+            f"mixup={settings.mixup}"
+        )
+    body = find_body(settings.model, None)
+    _check_fit(body.config, settings.target)
+    return body
+
+
+def _build(body, settings, classes):
+    config = configs.resolve(
+        body.config,
+        dropout_rate=settings.dropout_rate,
+        stochastic_depth_rate=settings.stochastic_depth_rate,
+        remat=settings.remat,
+    )
+    model = masked_patch_model(
+        config,
+        image_size=settings.image_size,
+        target=settings.target,
+        corruption=settings.corruption,
+    )
+    return model, "random"
+
+
+def _open(where, settings) -> tuple[Source, Examples, Examples | None]:
+    source = open_source(
+        where["data"],
+        data_dir=where["data_dir"],
+        strict=where["strict"],
+        exclude=tuple(where["exclude"]),
+        labelled=False,
+    )
+    examples = source.splits["train"]
+    share = settings.resolve(len(examples)).validation
+    if not share:
+        return source, examples, None
+    train_part, validation_part = examples.split(share, settings.seed)
+    return source, train_part, validation_part if len(validation_part) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Score:
+    """What the loop reads of a validation."""
+
+    loss: float
+    top_1: float
+
+
+def _validation(trainer, examples, source, settings):
+    if examples is None:
+        return None
+    batches = evaluation_batches(
+        examples,
+        preprocessing=settings.preprocessing,
+        batch_size=min(settings.micro_batch_size, 64),
+    )
+
+    def validate():
+        scores = trainer.evaluate(batches, verbose=0, return_dict=True)
+        if not math.isfinite(scores["loss"]):
+            raise NonFiniteScores("The loss of the validation images must be finite.")
+        return _Score(scores["loss"], scores["accuracy"])
+
+    return validate
+
+
+def _finish(run, model, source, settings, recipe, history, overwrite, log) -> Pretrained:
+    """Writes the folder of a model without classes and gives it its name."""
+    best = run.best_score()
+    recipe = {
+        **recipe,
+        "objective": OBJECTIVE,
+        "best": best and {"step": best[0], "accuracy": best[1], "loss": best[2]},
+    }
+    plain = without_objective(model, find_body(settings.model, None), settings.image_size)
+    plain.save(run.path / MODEL)
+    (run.path / PREPROCESSING).write_text(settings.preprocessing.to_json(), encoding="utf-8")
+    (run.path / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+    write_history(run.path / HISTORY, history)
+    (run.path / MODEL_CARD).write_text(_card(recipe, history), encoding="utf-8")
+    run.remove_states()
+    run.publish(overwrite)
+    for path, reason in source.skipped:
+        log(f"skipped {path}: {reason}")
+    log(f"written {run.output}; give it classes with keras-vit finetune --weights {run.output}")
+    return Pretrained(plain, run.output, history)
+
+
+def _card(recipe, history):
+    settings, images = recipe["settings"], recipe["images"]
+    height, width = settings["image_size"]
+    last = f", {float(history[-1]['accuracy']):.4f} of the colours right" if history else ""
+    return "\n".join(
+        [
+            f"# {recipe['model']}, pre-trained without labels",
+            "",
+            f"The body of a Vision Transformer for images of {height}x{width} pixels, trained by "
+            f"masked patch prediction (target `{settings['target']}`, {settings['corruption']:.0%} "
+            f"of the patches corrupted) for {settings['steps']} steps of {settings['batch_size']} "
+            f"images{last}. It has no classes: fine-tune it.",
+            "",
+            "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
+            "",
+            f"Data: `{recipe['data']['data']}`, {images['train']} images to train, "
+            f"{images['validation']} to validate, {images['skipped']} skipped as unreadable.",
+            "",
+            *([f"    {recipe['command']}", ""] if recipe["command"] else []),
+            "| setting | value |",
+            "| --- | --- |",
+            *(f"| {name} | {value} |" for name, value in settings.items()),
+            "",
+            "Made with "
+            + ", ".join(f"{name} {version}" for name, version in recipe["versions"].items())
+            + ".",
+            "",
+        ]
+    )
+
+
+MASKED_PATCHES = Job(
+    name=f"pretrain --objective {OBJECTIVE}",
+    settings_type=MaskedPatches,
+    find_body=_find_body,
+    build=_build,
+    make_trainer=make_trainer,
+    open_data=_open,
+    validation=_validation,
+    finish=_finish,
+)
