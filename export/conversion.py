@@ -22,8 +22,9 @@ from keras_vit.checkpoints.store import facts_of, stored_arrays
 from keras_vit.checkpoints.variables import weights_by_path
 from keras_vit.classifier import MODEL, check_output, load_classifier, new_folder, save_classifier
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.released import classifier_folder
 
-from . import hugging_face
+from . import foreign, hugging_face
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +32,14 @@ class Converted:
     """What a source holds.
 
     Args:
-        model: The model, with softmax.
-        class_names: The names of its classes.
+        model: The model, with softmax; or without a head.
+        class_names: The names of its classes, or None without a head.
         preprocessing: How an image becomes its input.
         notes: What was assumed or left out, a sentence each.
     """
 
     model: keras.Model
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
     preprocessing: Preprocessing
     notes: tuple[str, ...] = ()
 
@@ -66,6 +67,7 @@ def convert(
     *,
     to: str | None = None,
     num_heads: int | None = None,
+    normalization: str | None = None,
     overwrite: bool = False,
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
@@ -80,6 +82,8 @@ def convert(
             classifier's folder without one.
         num_heads: Attention heads, for files that do not show them and are of no size of the
             paper.
+        normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
+            "imagenet" (those of ImageNet by channel), where the source does not say it.
         overwrite: Whether to replace what is there.
 
     Returns:
@@ -99,45 +103,59 @@ def convert(
         raise ValueError(
             f"The output must be new, or say overwrite (--overwrite). Received: {destination}"
         )
-    converted = read(source, num_heads)
+    converted = read(source, num_heads, normalization)
     return [*converted.notes, *row.write(converted, destination, overwrite)]
 
 
-def read(source, num_heads: int | None = None) -> Converted:
+def read(source, num_heads: int | None = None, normalization: str | None = None) -> Converted:
     """Returns what a source holds; arguments and errors are those of `convert`."""
-    source = pathlib.Path(source)
+    if normalization not in (None, *NORMALIZATIONS):
+        raise ValueError(
+            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
+            f"Received: {normalization!r}"
+        )
+    source = classifier_folder(source)
     if (source / MODEL).is_file():
         classifier = load_classifier(source)
         return Converted(classifier.model, classifier.class_names, classifier.preprocessing)
     checkpoint = open_source(source, ())
     inferred = infer(checkpoint, num_heads)
-    if inferred.classes is None:
-        raise ValueError(
-            "A checkpoint to convert must have a head; load the rest with "
-            f"keras_vit.load_checkpoint. Received: {source}"
-        )
-    model = keras_vit.build(
-        inferred.config,
-        input_shape=(*inferred.image_size, inferred.channels),
-        classes=inferred.classes,
-        name="vit" if inferred.config.architecture == "vit" else None,
-    )
+    model = _build(inferred)
     if checkpoint.layout.rules == ():  # A .weights.h5 is read by the model's variables.
         checkpoint = open_source(source, weights_by_path(model))
-    report = load_source(checkpoint, model)
-    folder = source if source.is_dir() else source.parent
-    notes = [*inferred.notes, *report.notes]
-    names = preprocessing = note = None
-    if checkpoint.layout is HUGGING_FACE:
-        names = hugging_face.class_names_of(folder, inferred.classes)
-        preprocessing, note = hugging_face.preprocessing_of(folder, inferred.image_size)
-    if names is None:
+    notes, skip = [*inferred.notes], ()
+    if inferred.classes is None and "pre_logits/kernel" in checkpoint.shapes:
+        notes.append("the pooler was left out, as there is no head behind it")
+        skip = ("pre_logits/*",)
+    report = load_source(checkpoint, model, skip)
+    others = foreign.carried(checkpoint.layout, source, inferred)
+    preprocessing, names = others.preprocessing, others.class_names
+    notes += [*report.notes, *others.notes]
+    if normalization is not None:
+        values = foreign.value_range(*NORMALIZATIONS[normalization])
+        preprocessing = dataclasses.replace(preprocessing, value_range=values)
+    if inferred.classes is None:
+        notes.append("the source has no head, nor has the output")
+    elif names is None:
         names = tuple(str(index) for index in range(inferred.classes))
         notes.append("the source has no class names: they are numbers now")
-    if note:
-        notes.append(note)
-    return Converted(
-        model, names, preprocessing or Preprocessing(inferred.image_size), tuple(notes)
+    return Converted(model, names, preprocessing, tuple(notes))
+
+
+def _build(inferred):
+    has_token = getattr(inferred.config, "has_class_token", False)
+    if inferred.classes is None and inferred.config.classifier == "map":
+        raise ValueError("A model with attention pooling must have a head to be converted.")
+    top = (
+        {"classes": inferred.classes}
+        if inferred.classes
+        else {"include_top": False, "pooling": "token" if has_token else "avg"}
+    )
+    return keras_vit.build(
+        inferred.config,
+        input_shape=(*inferred.image_size, inferred.channels),
+        name="vit" if inferred.config.architecture == "vit" else None,
+        **top,
     )
 
 
@@ -152,6 +170,11 @@ def _format(destination, to):
 
 
 def _write_classifier(converted, destination, overwrite):
+    if converted.class_names is None:
+        raise ValueError(
+            "A classifier must have a head; without one, convert to weights, official, "
+            "huggingface or timm."
+        )
     save_classifier(
         destination,
         converted.model,
@@ -189,6 +212,10 @@ def _write_timm(converted, destination, overwrite):
         )
     write_safetensors(destination, stored_arrays(converted.model, TIMM), facts_of(converted.model))
     notes = [_WITHOUT_NAMES]
+    if config["classifier"] == "gap":
+        notes.append(
+            'create the timm model with global_pool="avg", class_token=False, fc_norm=False'
+        )
     if config["gelu"] == "tanh":
         notes.append('create the timm model with act_layer="gelu_tanh"')
     if config["norm_epsilon"] != 1e-6:
@@ -199,7 +226,7 @@ def _write_timm(converted, destination, overwrite):
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
     config = keras_vit.ViTConfig(**_config_of(model))
-    if config.classifier != "token" or config.representation_size:
+    if config.classifier not in _HUGGING_FACE_PREFIXES or config.representation_size:
         raise ValueError(
             "Hugging Face's ViTForImageClassification reads the class token with one linear "
             f"layer. Received: classifier={config.classifier!r}, "
@@ -214,8 +241,10 @@ def _write_hugging_face(converted, destination, overwrite):
             converted.preprocessing, channels
         ),
     }
+    # A body without a head has no prefix there.
+    prefix = _HUGGING_FACE_PREFIXES[config.classifier] if converted.class_names else ""
     arrays = {
-        name if name.startswith("classifier.") else f"vit.{name}": array
+        name if "classifier." in name else f"{prefix}{name}": array
         for name, array in stored_arrays(model, HUGGING_FACE).items()
     }
     with new_folder(destination, overwrite=overwrite) as folder:
@@ -259,6 +288,14 @@ def _config_of(model) -> dict[str, Any]:
         "norm_epsilon": block.norm_epsilon,
     }
 
+
+_HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
+
+# Mean and standard deviation of pixels in [0, 1].
+NORMALIZATIONS = {
+    "half": ((0.5,), (0.5,)),
+    "imagenet": (foreign.IMAGENET_MEAN, foreign.IMAGENET_STD),
+}
 
 _WITHOUT_NAMES = "class names and preprocessing have no place in the output"
 

@@ -10,6 +10,7 @@ import enum
 from typing import Any, NamedTuple
 
 import flatbuffers
+import numpy as np
 
 from . import job
 
@@ -39,14 +40,16 @@ def describe(name: str, value_range) -> bytes:
 
     Args:
         name: Name of the model.
-        value_range: What pixels 0 and 255 become.
+        value_range: What pixels 0 and 255 become; numbers, or one for each channel.
     """
-    low, high = value_range
+    low, high = (np.atleast_1d(np.array(value, "float64")) for value in value_range)
     std = 255 / (high - low)
     mean = -low * std
     # A union is two fields: its type, then its table.
     image = Table({0: Enum.IMAGE_PROPERTIES, 1: Table({0: Enum.RGB})})
-    normalization = Table({0: Enum.NORMALIZATION_OPTIONS, 1: Table({0: [mean], 1: [std]})})
+    normalization = Table(
+        {0: Enum.NORMALIZATION_OPTIONS, 1: Table({0: mean.tolist(), 1: std.tolist()})}
+    )
     labels = Table({0: LABELS, 1: "Class names, one a line.", 2: Enum.TENSOR_AXIS_LABELS})
     images = Table(
         {
@@ -54,7 +57,7 @@ def describe(name: str, value_range) -> bytes:
             1: "RGB pixels, resized as preprocessing.json says, then normalised.",
             3: image,
             4: [normalization],
-            5: Table({0: [float(high)], 1: [float(low)]}),
+            5: Table({0: high.tolist(), 1: low.tolist()}),
         }
     )
     probabilities = Table(

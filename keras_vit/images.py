@@ -11,6 +11,7 @@ import os
 import re
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.image_headers import (
@@ -153,10 +154,10 @@ def apply_preprocessing(image: Any, preprocessing: Preprocessing) -> tf.Tensor:
     return scale(image, preprocessing.value_range)
 
 
-def scale(images: tf.Tensor, value_range: tuple[float, float]) -> tf.Tensor:
-    """Returns pixels in [0, 255] as float32 numbers in a range."""
-    low, high = value_range
-    return tf.cast(images, tf.float32) * ((high - low) / 255) + low
+def scale(images: tf.Tensor, value_range: Any) -> tf.Tensor:
+    """Returns pixels in [0, 255] as float32 numbers in a range, or each channel in its own."""
+    low, high = np.array(value_range)
+    return tf.cast(images, tf.float32) * np.float32((high - low) / 255) + np.float32(low)
 
 
 def decode_or_mark(

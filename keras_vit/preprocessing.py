@@ -26,7 +26,7 @@ class Preprocessing:
     Args:
         image_size: Pixels (height, width) of the model's input.
         evaluation: How an image gets that size; one of `EVALUATIONS`.
-        value_range: What pixels 0 and 255 become.
+        value_range: What pixels 0 and 255 become; each a number, or one for each channel.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -34,10 +34,10 @@ class Preprocessing:
 
     image_size: tuple[int, int]
     evaluation: str = "resize"
-    value_range: tuple[float, float] = (-1.0, 1.0)
+    value_range: tuple[float | tuple[float, ...], float | tuple[float, ...]] = (-1.0, 1.0)
 
     def __post_init__(self):
-        size, values = tuple(self.image_size), tuple(self.value_range)
+        size, values = tuple(self.image_size), tuple(map(_plain, self.value_range))
         if len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
             raise ValueError(
                 "The image size must be two positive whole numbers (height, width). "
@@ -47,13 +47,13 @@ class Preprocessing:
             raise ValueError(
                 f"evaluation must be one of {EVALUATIONS}. Received: {self.evaluation!r}"
             )
-        if len(values) != 2 or not all(map(_is_finite, values)) or values[0] >= values[1]:
+        if len(values) != 2 or not _is_range(*values):
             raise ValueError(
-                "The value range must be two finite numbers, the least first. "
-                f"Received: value_range={self.value_range!r}"
+                "The value range must be two finite numbers, the least first, or two lists of "
+                f"them, one for each channel. Received: value_range={self.value_range!r}"
             )
         object.__setattr__(self, "image_size", size)
-        object.__setattr__(self, "value_range", tuple(map(float, values)))
+        object.__setattr__(self, "value_range", values)
 
     def to_json(self) -> str:
         """Returns the text of `preprocessing.json`."""
@@ -152,5 +152,14 @@ def _imagenet_classes():
         return [(row["wordnet_id"], row["name"]) for row in csv.DictReader(file)]
 
 
-def _is_finite(value):
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def _plain(value):
+    """A number as a float, several as a tuple of them; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    return float(value) if isinstance(value, (int, float)) else value
+
+
+def _is_range(least, most):
+    if isinstance(least, tuple) and isinstance(most, tuple):
+        return len(least) == len(most) > 0 and all(map(_is_range, least, most))
+    return all(isinstance(n, float) and math.isfinite(n) for n in (least, most)) and least < most

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import decode_predictions, preprocess_input
+from keras_vit.images import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 
 PIXELS = np.array([[[[0, 51, 255]]]], "uint8")
@@ -80,9 +81,22 @@ def test_a_preprocessing_survives_json():
     assert json.loads(preprocessing.to_json())["value_range"] == [0.0, 1.0]
 
 
+def test_channels_may_have_ranges_of_their_own():
+    preprocessing = Preprocessing((2, 2), value_range=((0, -1, 0), (1, 1, 255)))
+    assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
+    image = np.full((2, 2, 3), 51, "uint8")
+    np.testing.assert_allclose(
+        apply_preprocessing(image, preprocessing)[0, 0], [0.2, -0.6, 51], rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"value_range": ((0, 0), 1)},
+        {"value_range": ((0, 0), (1, 0))},
+        {"value_range": ((), ())},
+        {"value_range": ("0", "1")},
         {"image_size": (224,)},
         {"image_size": (224, 0)},
         {"image_size": (224.0, 224)},

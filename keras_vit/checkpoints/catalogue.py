@@ -9,6 +9,7 @@ import importlib.resources
 import math
 
 from keras_vit import configs
+from keras_vit.released import RELEASED
 
 # Where all official files lie; a mirror can stand in for it.
 BASE_URL = "https://storage.googleapis.com"
@@ -91,7 +92,7 @@ def rows() -> tuple[OfficialWeights, ...]:
 
 
 def list_weights(model: str | None = None) -> list[str]:
-    """Returns what `weights=` takes: the names and keys of official files.
+    """Returns what `weights=` takes: names and keys of official files, released weights.
 
     Args:
         model: Name of a model, or None for the keys of all.
@@ -104,11 +105,20 @@ def list_weights(model: str | None = None) -> list[str]:
     ['imagenet', 'imagenet21k', 'vit_b8_augreg_imagenet21k_to_imagenet_224', ...]
     """
     if model is None:
-        return [row.key for row in rows()]
+        return [row.key for row in rows()] + list(RELEASED)
+    return names_of(model) + [row.key for row in rows() if row.model == model]
+
+
+def names_of(model: str) -> list[str]:
+    """Returns the names, other than keys, that `weights=` takes for a model.
+
+    Raises:
+        ValueError: If the model is unknown.
+    """
     configs.resolve(model)
-    of_model = [row for row in rows() if row.model == model]
-    names = [name for name in NAMES if any(row.name == name for row in of_model)]
-    return names + [row.key for row in of_model]
+    of_model = {row.name for row in rows() if row.model == model}
+    released = [name for name, released in RELEASED.items() if released.model == model]
+    return [name for name in NAMES if name in of_model] + released
 
 
 def find(model: str, weights: str, image_size: tuple[int | None, int | None] = (None, None)):

@@ -81,7 +81,8 @@ class Fit:
         for rule in self.rules:
             array = self.source.arrays[rule.stored].read()
             if rule.paths[0] in self._rows_before:
-                values[rule.paths[0]] = self._table(rule.paths[0], array)
+                (table,) = rule.transform.ours(array, [self.shapes[rule.paths[0]]])
+                values[rule.paths[0]] = self._table(rule.paths[0], table)
             else:
                 shapes = [self.shapes[path] for path in rule.paths]
                 values.update(zip(rule.paths, rule.transform.ours(array, shapes), strict=True))
@@ -133,9 +134,9 @@ class Fit:
             misshapen.append(f"{array.name} is for {', '.join(absent)} too")
             return
         path = rule.paths[0]
-        if path in self._position_layers and self._is_table(array, path):
+        if path in self._position_layers and self._is_table(rule, path):
             try:
-                self._check_grid(array, path, position_grid)
+                self._check_grid(rule, path, position_grid)
             except ValueError as error:
                 misshapen.append(f"{array.name}: {error}")
             return
@@ -169,19 +170,23 @@ class Fit:
             self.grids[path] = (old, grid)
             self._refits.add_offsets(path, layer, old)
 
-    def _is_table(self, array, path):
-        shape = self.shapes[path]
-        if len(array.shape) != 3 or shape[0] != 1:
-            return False
-        return (array.shape[0], array.shape[2]) == (1, shape[2])
+    def _table_shape(self, rule):
+        return rule.transform.our_shape(self.source.arrays[rule.stored].shape)
 
-    def _check_grid(self, array, path, given):
+    def _is_table(self, rule, path):
+        stored, shape = self._table_shape(rule), self.shapes[path]
+        if len(stored) != 3 or shape[0] != 1:
+            return False
+        return (stored[0], stored[2]) == (1, shape[2])
+
+    def _check_grid(self, rule, path, given):
+        array, (_, rows, _) = self.source.arrays[rule.stored], self._table_shape(rule)
         layer = self._position_layers[path]
         model_grid = tuple(layer.grid)
         before = [0] if self.source.facts.get("positions_apart") else [self.source.class_tokens]
         if self.source.layout is TIMM and before != [0]:
             before.append(0)  # Some of its models have no row for the class token.
-        rows_before, grid = self._grid(array.shape[1], before, model_grid, given)
+        rows_before, grid = self._grid(rows, before, model_grid, given)
         self._rows_before[path] = rows_before
         self.grids[path] = (grid, model_grid)
         if rows_before > layer.num_prefix_tokens:

@@ -7,6 +7,7 @@ import math
 import re
 from typing import Any, Literal
 
+from keras_vit.checkpoints.names import TIMM
 from keras_vit.checkpoints.source import Source
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, SIZES, BiTConfig, ResNetStem, ViTConfig
 
@@ -46,7 +47,8 @@ def infer(source: Source, num_heads: int | None = None) -> Inferred:
     """
     shapes: dict[str, tuple[int, ...]] = {k: v for k, v in source.shapes.items() if v}
     layers = {path.partition("/")[0] for path in source.shapes}
-    classes = shapes["predictions/kernel"][-1] if "predictions/kernel" in shapes else None
+    heads = (shapes.get(f"{name}/kernel") for name in ("predictions", "class_token_head"))
+    classes = next((kernel[-1] for kernel in heads if kernel), None)
     if "final_norm" in layers and "root_conv/kernel" in shapes:
         root = shapes["root_conv/kernel"]
         config = BiTConfig(_units(layers), root[3] / 64)
@@ -81,6 +83,12 @@ def _vit(source, shapes, layers, num_heads, classes):
     classifier = "map" if "map_head" in layers else "gap"
     if "class_token" in layers:
         classifier = "token+distillation" if "distillation_token" in layers else "token"
+    if classifier == "token+distillation" and classes and "distillation_token_head" not in layers:
+        raise ValueError(
+            "A distillation token must have a head of its own, as in "
+            "DeiTForImageClassificationWithTeacher; DeiTForImageClassification has it among the "
+            f"tokens, but no head, which no model here equals. Received: {source.path}"
+        )
     known = {fact: facts[fact] for fact in ("gelu", "norm_epsilon") if facts.get(fact)}
     if "gelu" not in known:
         notes.append(
@@ -110,7 +118,10 @@ def _grid(source, shapes):
     if source.facts.get("position_grid"):
         return tuple(source.facts["position_grid"])
     table = shapes.get("position_embedding/embedding") or shapes["position_embedding/kernel"]
-    for rows in (table[1] - source.class_tokens, table[1]):
+    counts = [0] if source.facts.get("positions_apart") else [source.class_tokens]
+    if source.layout is TIMM:
+        counts.append(0)  # Some of its models have no row for the class token.
+    for rows in (table[1] - count for count in counts):
         side = math.isqrt(max(rows, 0))
         if side and side * side == rows:
             return side, side

@@ -12,6 +12,7 @@ from keras_vit.checkpoints.download import download
 from keras_vit.checkpoints.load import LoadReport, load_source
 from keras_vit.checkpoints.source import Source, open_source
 from keras_vit.checkpoints.variables import weights_by_path
+from keras_vit.released import MODEL, RELEASED
 
 _SUFFIXES = (".npz", ".h5", ".safetensors", ".bin", ".pth", ".pt")
 _FIRST = ("root_conv", "patch_embedding")
@@ -32,7 +33,8 @@ def load_pretrained(model, name_or_config, weights, *, include_top: bool = True)
     Args:
         model: A model of `keras_vit.build`.
         name_or_config: What it was built of.
-        weights: "imagenet", "imagenet21k", a key of `list_weights()`, or a path.
+        weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
+            (of ViT-Mini/4; comes with the package).
         include_top: Whether the model has the head.
 
     Returns:
@@ -43,7 +45,7 @@ def load_pretrained(model, name_or_config, weights, *, include_top: bool = True)
         OSError: If the file cannot be read or downloaded.
     """
     paths = weights_by_path(model)
-    path = _path(weights)
+    path = _released(name_or_config, weights) or _path(weights)
     first = next((name for name in _FIRST if f"{name}/kernel" in paths), None)
     if path is None:
         images = model.get_layer(first).input.shape[1:]
@@ -58,6 +60,16 @@ def load_pretrained(model, name_or_config, weights, *, include_top: bool = True)
     report = load_source(source, model, skip)
     logging.getLogger("keras_vit").info("%s", report)
     return report
+
+
+def _released(name_or_config, weights):
+    """The file that comes with the package, or None if `weights` is no name of one."""
+    released = RELEASED.get(weights) if isinstance(weights, str) else None
+    if released is None:
+        return None
+    if name_or_config not in (released.model, configs.MODELS[released.model]):
+        raise ValueError(f"weights={weights!r} are of {released.model}. Received: {name_or_config}")
+    return released.folder / MODEL
 
 
 def _path(weights):

@@ -9,7 +9,10 @@ from typing import Any
 
 from keras_vit.checkpoints.arrays import StoredArray
 from keras_vit.checkpoints.files import open_checkpoint
-from keras_vit.checkpoints.names import HUGGING_FACE, LAYOUTS, Layout, keras_layout
+from keras_vit.checkpoints.names import KERAS_HUB, LAYOUTS, VIT_KERAS, Layout, keras_layout
+
+# Layouts that a format of files can have; the others can have any.
+_OF_FORMAT = {"keras": (KERAS_HUB, VIT_KERAS), "keras 2": (VIT_KERAS,)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Source:
         for name, array in self.arrays.items():
             paths = self.layout.our_paths(name)
             shapes.update(dict.fromkeys(paths, self.layout.our_shape(name, array.shape)))
-            if not paths:
+            if not paths and not self.layout.marks:
                 # A .weights.h5 counts variables; the first is the one that tells most.
                 shapes[re.sub("/0$", "/kernel", name)] = array.shape
         return shapes
@@ -62,12 +65,12 @@ def open_source(path, model_paths) -> Source:
         ValueError: If the format or the names are unknown, or the file is damaged.
     """
     arrays, facts = open_checkpoint(path)
-    if facts.get("format") == "keras":
-        return Source(str(path), keras_layout(model_paths), arrays, facts)
-    for layout in LAYOUTS:
+    for layout in _OF_FORMAT.get(facts.get("format", ""), LAYOUTS):
         names = layout.recognised(arrays)
         if names is not None:
             return _named(path, layout, arrays, facts, names)
+    if facts.get("format") == "keras":
+        return Source(str(path), keras_layout(model_paths), arrays, facts)
     some = ", ".join(sorted(arrays)[:3])
     raise ValueError(
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
@@ -84,7 +87,8 @@ def _named(path, layout, arrays, facts, names):
                 f"Received: {path} with {name} and {named[canonical].name}"
             )
         named[canonical] = arrays[name]
-    config = facts.pop("config", {}) if layout is HUGGING_FACE else {}
+    config = facts.pop("config", {})
+    config = config if config.pop("layout", None) == layout.name else {}
     facts = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon, **config, **facts}
     # big_vision adds positions before the class token is there, and names the table so.
     facts["positions_apart"] = any(f"{prefix}pos_embedding" in names for prefix in layout.prefixes)

@@ -106,6 +106,46 @@ class Vector(Transform):
         return None
 
 
+@dataclasses.dataclass(frozen=True)
+class Flat(Transform):
+    """A kernel of attention as a matrix `(inputs, outputs)`, the heads in one axis.
+
+    Args:
+        num_inputs: How many axes of our kernel are inputs: 1, or 2 for attention's `out`.
+    """
+
+    num_inputs: int = 1
+
+    def stored_shape(self, shapes):
+        inputs, outputs = shapes[0][: self.num_inputs], shapes[0][self.num_inputs :]
+        return (math.prod(inputs), math.prod(outputs))
+
+    def ours(self, array, shapes):
+        return [array.reshape(shapes[0])]
+
+    def stored(self, values):
+        return values[0].reshape(self.stored_shape([values[0].shape]))
+
+    def our_shape(self, stored):
+        return None
+
+
+class Table(Transform):
+    """Positions `(rows, D)`, where ours have an axis of length one in front."""
+
+    def stored_shape(self, shapes):
+        return shapes[0][1:]
+
+    def ours(self, array, shapes):
+        return [array[None]]
+
+    def stored(self, values):
+        return values[0][0]
+
+    def our_shape(self, stored):
+        return (1, *stored)
+
+
 class Convolution(Transform):
     """A kernel `(outputs, inputs, height, width)` as PyTorch has it."""
 
@@ -155,6 +195,9 @@ CONVOLUTION = Convolution()
 MATRIX = Matrix()
 MATRIX_FROM_HEADS = Matrix(num_inputs=2)
 VECTOR = Vector()
+FLAT = Flat()
+FLAT_FROM_HEADS = Flat(num_inputs=2)
+TABLE = Table()
 STACKED_MATRICES = Stacked(MATRIX)
 STACKED_VECTORS = Stacked(VECTOR)
 GROUP_NORM = LeadingOnes(3)

@@ -1,5 +1,6 @@
 """`keras-vit convert`: weights from one code base to another."""
 
+NORMALIZATIONS = ("half", "imagenet")
 FORMATS = ("classifier", "official", "weights", "huggingface", "timm")
 
 
@@ -8,8 +9,9 @@ def add_arguments(parser):
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a classifier's folder, an .npz, .weights.h5, .safetensors or PyTorch file, or a "
-        "folder of Hugging Face",
+        help="a classifier's folder; an .npz, .h5, .safetensors or PyTorch file of the official "
+        "code, Hugging Face, timm, torchvision, KerasHub or vit-keras; a folder of Hugging Face, "
+        "timm or KerasHub",
     )
     parser.add_argument("destination", metavar="DEST", help="the file or folder to write")
     parser.add_argument(
@@ -20,6 +22,12 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--num-heads", type=int, metavar="N", help="attention heads, where the file hides them"
+    )
+    parser.add_argument(
+        "--normalization",
+        choices=NORMALIZATIONS,
+        help="what images are normalised with, where the source does not say: half is values "
+        "from -1 to 1, imagenet the mean and standard deviation of ImageNet",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
 
@@ -33,6 +41,7 @@ def run(arguments):
         arguments.destination,
         to=arguments.to,
         num_heads=arguments.num_heads,
+        normalization=arguments.normalization,
         overwrite=arguments.overwrite,
     )
     for note in notes:

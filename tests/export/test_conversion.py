@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.names import HUGGING_FACE
 from keras_vit.command_line import main
-from keras_vit.commands.convert import FORMATS
+from keras_vit.commands.convert import FORMATS, NORMALIZATIONS
 from keras_vit.configs import ViTConfig
-from keras_vit.export import convert
+from keras_vit.export import convert, foreign, hugging_face
 from keras_vit.export.conversion import FORMATS as WRITTEN
+from keras_vit.export.conversion import NORMALIZATIONS as KNOWN_NORMALIZATIONS
 from keras_vit.export.conversion import read
 from keras_vit.preprocessing import Preprocessing
 
@@ -24,6 +26,12 @@ DESTINATIONS = {
     "huggingface": "out",
     "timm": "out.safetensors",
 }
+
+# What 0 and 255 become with ImageNet's mean and standard deviation.
+IMAGENET_RANGE = (
+    (-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225),
+    (0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225),
+)
 
 
 @pytest.fixture
@@ -113,6 +121,103 @@ def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tm
     assert (block.gelu, block.norm_epsilon, block.num_heads) == ("tanh", 1e-5, 2)
 
 
+def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
+    convert(_state_dict(golden("torchvision_vit"), tmp_path), tmp_path / "pets", num_heads=3)
+    classifier = keras_vit.load_classifier(tmp_path / "pets")
+    least, most = classifier.preprocessing.value_range
+    np.testing.assert_allclose((least, most), IMAGENET_RANGE)
+    assert classifier.preprocessing.evaluation == "resize_small_central_crop"
+    processor = hugging_face.preprocessor_json(
+        Preprocessing((32, 32), value_range=(least, most)), 3
+    )
+    np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
+    np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
+    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(processor))
+    again, notes = foreign._of_processor(tmp_path, (32, 32))
+    np.testing.assert_allclose(again.value_range, (least, most))
+    assert notes == ()
+
+
+def _state_dict(golden, folder):
+    safetensors_numpy.save_file(golden.checkpoint(), folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def test_deit_goes_to_hugging_face_and_timm_and_back(golden, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(golden("hf_deit").config))
+    path = _state_dict(golden("hf_deit"), tmp_path)
+    notes = convert(path, tmp_path / "deit", to="huggingface")
+    assert any("no preprocessor_config.json" in note for note in notes)
+    described = json.loads((tmp_path / "deit" / "config.json").read_text())
+    assert described["architectures"] == ["DeiTForImageClassificationWithTeacher"]
+    again = safetensors_numpy.load_file(tmp_path / "deit" / "model.safetensors")
+    # In memory the names are those since version 5; files have the published ones.
+    arrays = {}
+    for name, array in golden("hf_deit").checkpoint().items():
+        body, is_body = name.removeprefix("deit."), name.startswith("deit.")
+        arrays[f"deit.{HUGGING_FACE.canonical(body)}" if is_body else name] = array
+    assert set(again) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
+    convert(tmp_path / "deit", tmp_path / "timm.safetensors", to="timm")
+    assert set(safetensors_numpy.load_file(tmp_path / "timm.safetensors")) == set(
+        golden("timm_deit").checkpoint()
+    )
+
+
+def test_keras_hub_brings_its_preprocessing(golden, tmp_path):
+    convert(golden("keras_hub").folder / "classifier.keras", tmp_path / "out")
+    preprocessing = keras_vit.load_classifier(tmp_path / "out").preprocessing
+    assert preprocessing.evaluation == "resize"
+    np.testing.assert_allclose(preprocessing.value_range, IMAGENET_RANGE)
+
+
+def test_timm_s_folder_brings_preprocessing_names_and_gelu(golden, tmp_path):
+    config = {
+        "architecture": "vit_tiny",
+        "num_classes": 10,
+        "label_names": list("abcdefghij"),
+        "model_args": {"act_layer": "gelu_tanh", "num_heads": 3},
+        "pretrained_cfg": {"mean": [0, 0, 0], "std": [1, 1, 1], "interpolation": "bilinear"},
+    }
+    path = _state_dict(golden("timm_vit"), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    converted = read(path)
+    assert converted.class_names == tuple("abcdefghij")
+    assert converted.preprocessing.value_range == (0, 1)
+    assert converted.model.get_layer("encoder_block_0").gelu == "tanh"
+
+
+def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
+    arrays = {
+        name.removeprefix("vit."): array
+        for name, array in golden("hf_vit").checkpoint().items()
+        if not name.startswith("classifier")
+    }
+    pooler = {"pooler.dense.weight": np.eye(48), "pooler.dense.bias": np.zeros(48)}
+    safetensors_numpy.save_file(
+        arrays | {k: v.astype("float32") for k, v in pooler.items()}, tmp_path / "model.safetensors"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(golden("hf_vit").config))
+    with pytest.raises(ValueError, match="A classifier must have a head"):
+        convert(tmp_path, tmp_path / "out")
+    notes = convert(tmp_path, tmp_path / "body", to="huggingface")
+    assert any("the pooler was left out" in note for note in notes)
+    again = safetensors_numpy.load_file(tmp_path / "body" / "model.safetensors")
+    assert set(again) == set(arrays)
+    assert all((again[name] == array).all() for name, array in arrays.items())
+    described = json.loads((tmp_path / "body" / "config.json").read_text())
+    assert described["architectures"] == ["ViTModel"]
+    assert "id2label" not in described
+
+
+def test_the_normalization_can_be_said(source, tmp_path):
+    values = read(source("timm_vit"), 3, "imagenet").preprocessing.value_range
+    np.testing.assert_allclose(values, IMAGENET_RANGE)
+    with pytest.raises(ValueError, match="normalization must be one of .*'clip'"):
+        read(tmp_path, 3, "clip")
+
+
 def test_what_has_no_counterpart_is_refused(source, tmp_path):
     for name, to, says in (
         ("vit_gap", "huggingface", "reads the class token"),
@@ -156,3 +261,4 @@ def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
 
 def test_the_command_knows_every_format():
     assert set(FORMATS) == set(WRITTEN)
+    assert set(NORMALIZATIONS) == set(KNOWN_NORMALIZATIONS)

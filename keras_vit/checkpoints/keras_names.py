@@ -1,0 +1,121 @@
+"""What other code bases on Keras call the weights."""
+
+from keras_vit.checkpoints import transforms
+from keras_vit.checkpoints.layout import BLOCK, DENSE, PROJECTIONS, Layout, Rule, rows
+
+_QKV = ("query", "key", "value")
+_NUMBERED_DENSE = (("0", "kernel"), ("1", "bias"))
+_NUMBERED_NORM = (("0", "gamma"), ("1", "beta"))
+
+_HUB_EMBEDDING = "vit_patching_and_embedding"
+_HUB_BLOCK = "vit_encoder/encoder_layers/transformer_block_{block}"
+
+# keras-team/keras-hub: ViTBackbone and ViTImageClassifier, by the names of layers.
+KERAS_HUB = Layout(
+    name="KerasHub",
+    rules=(
+        Rule(f"{_HUB_EMBEDDING}/0", "class_token/token"),
+        *rows(f"{_HUB_EMBEDDING}/patch_embedding", "patch_embedding", _NUMBERED_DENSE),
+        Rule(
+            f"{_HUB_EMBEDDING}/position_embedding/0",
+            "position_embedding/embedding",
+            transforms.TABLE,
+        ),
+        *rows(f"{_HUB_BLOCK}/ln_1", f"{BLOCK}/norm_1", _NUMBERED_NORM),
+        *(
+            row
+            for stored, ours in (*((part, part) for part in _QKV), ("attention_output", "out"))
+            for row in rows(
+                f"{_HUB_BLOCK}/mha/{stored}", f"{BLOCK}/attention/{ours}", _NUMBERED_DENSE
+            )
+        ),
+        *rows(f"{_HUB_BLOCK}/ln_2", f"{BLOCK}/norm_2", _NUMBERED_NORM),
+        *rows(f"{_HUB_BLOCK}/mlp/dense_1", f"{BLOCK}/mlp/dense_1", _NUMBERED_DENSE),
+        *rows(f"{_HUB_BLOCK}/mlp/dense_2", f"{BLOCK}/mlp/dense_2", _NUMBERED_DENSE),
+        *rows("vit_encoder/ln", "encoder_norm", _NUMBERED_NORM),
+        *rows("pre_logits", "pre_logits", _NUMBERED_DENSE),
+        *rows("predictions", "predictions", _NUMBERED_DENSE),
+    ),
+    marks=(r"^vit_patching_and_embedding/patch_embedding/0$", r"^vit_encoder/ln/0$"),
+    aliases=(
+        # Files of Keras before it kept names have the attributes' names, or the classes' with
+        # a counter.
+        (r"\bvi_t_(patching_and_embedding|encoder)/", r"vit_\1/"),
+        (
+            r"\bencoder_layers/vi_t_encoder_block(?:_(\d+))?/",
+            lambda match: f"encoder_layers/transformer_block_{int(match[1] or 0) + 1}/",
+        ),
+        (r"/layer_norm_([12])/", r"/ln_\1/"),
+        (r"/layer_norm/", "/ln/"),
+        (r"/mha/(query|key|value)_dense/", r"/mha/\1/"),
+        (r"/mha/output_dense/", "/mha/attention_output/"),
+        (r"^dense/", "predictions/"),
+        # A classifier holds its backbone as a model.
+        (r"^\w+/layers/(?=vit_(?:patching_and_embedding|encoder)/)", ""),
+    ),
+    gelu="exact",
+    norm_epsilon=1e-6,
+    first_block=1,
+)
+
+_KERAS_NORM = (("gamma", "gamma"), ("beta", "beta"))
+_VK_BLOCK = "Transformer/encoderblock_{block}"
+_VK_ATTENTION = f"{_VK_BLOCK}/MultiHeadDotProductAttention_1"
+
+# faustomorales/vit-keras, on Keras 2 and on Keras 3; its .npz files are the official ones.
+VIT_KERAS = Layout(
+    name="vit-keras",
+    rules=(
+        *rows("embedding", "patch_embedding", DENSE),
+        Rule("class_token/cls", "class_token/token"),
+        Rule("Transformer/posembed_input/pos_embedding", "position_embedding/embedding"),
+        *rows(f"{_VK_BLOCK}/LayerNorm_0", f"{BLOCK}/norm_1", _KERAS_NORM),
+        *(
+            Rule(
+                f"{_VK_ATTENTION}/{part}/kernel",
+                f"{BLOCK}/attention/{part}/kernel",
+                transforms.FLAT_FROM_HEADS if part == "out" else transforms.FLAT,
+            )
+            for part in PROJECTIONS
+        ),
+        *(
+            Rule(
+                f"{_VK_ATTENTION}/{part}/bias",
+                f"{BLOCK}/attention/{part}/bias",
+                transforms.VECTOR,
+            )
+            for part in PROJECTIONS
+        ),
+        *rows(f"{_VK_BLOCK}/LayerNorm_2", f"{BLOCK}/norm_2", _KERAS_NORM),
+        *rows(f"{_VK_BLOCK}/MlpBlock_3/Dense_0", f"{BLOCK}/mlp/dense_1", DENSE),
+        *rows(f"{_VK_BLOCK}/MlpBlock_3/Dense_1", f"{BLOCK}/mlp/dense_2", DENSE),
+        *rows("Transformer/encoder_norm", "encoder_norm", _KERAS_NORM),
+        *rows("pre_logits", "pre_logits", DENSE),
+        *rows("head", "predictions", DENSE),
+    ),
+    marks=(r"^embedding/kernel$", r"^Transformer/encoder_norm/gamma$"),
+    aliases=(
+        # Keras 3 has numbers where Keras 2 has the variables' names.
+        (r"\b(class_token)/0$", r"\1/cls"),
+        (r"posembed_input/0$", "posembed_input/pos_embedding"),
+        (r"((?:LayerNorm_\d|encoder_norm)/)0$", r"\1gamma"),
+        (r"((?:LayerNorm_\d|encoder_norm)/)1$", r"\1beta"),
+        (r"/0$", "/kernel"),
+        (r"/1$", "/bias"),
+        # Version 0.2 has "_" for "/", as Keras 3 allows none in a layer's name.
+        (r"\bTransformer_(encoderblock_\d+|encoder_norm|posembed_input)", r"Transformer/\1"),
+        (r"(encoderblock_\d+)_(Dense_[01])/", r"\1/\2/"),
+        # A variable's name stands behind the layer's, and has it in front once more.
+        (r"^.*\b(Transformer/encoderblock_\d+/)", r"\1"),
+        (
+            r"^(Transformer/encoderblock_\d+/)(?:MlpBlock_3/)?(?:layers/)?(Dense_[01]/)",
+            r"\1MlpBlock_3/\2",
+        ),
+        (r"^.*\b(Transformer/encoder_norm/\w+)$", r"\1"),
+        (r"^.*\bposembed_input/(?:.*/)?pos_embedding$", "Transformer/posembed_input/pos_embedding"),
+        (r"^(?:.*/)?cls$", "class_token/cls"),
+        (r"^(?:.*/)?(embedding|pre_logits|head)/(kernel|bias)$", r"\1/\2"),
+    ),
+    gelu="exact",
+    norm_epsilon=1e-6,
+)

@@ -1,0 +1,147 @@
+"""What code bases on PyTorch call the weights."""
+
+from keras_vit.checkpoints import transforms
+from keras_vit.checkpoints.layout import BLOCK, Layout, Rule
+
+
+def _torch_dense(stored, ours, transform=transforms.MATRIX):
+    return (
+        Rule(f"{stored}.weight", f"{ours}/kernel", transform),
+        Rule(f"{stored}.bias", f"{ours}/bias", transforms.VECTOR),
+    )
+
+
+def _torch_norm(stored, ours):
+    return (Rule(f"{stored}.weight", f"{ours}/gamma"), Rule(f"{stored}.bias", f"{ours}/beta"))
+
+
+_HF_BLOCK = "encoder.layer.{block}"
+
+# huggingface/transformers: ViTForImageClassification and ViTModel; DeiT's too.
+HUGGING_FACE = Layout(
+    name="Hugging Face",
+    rules=(
+        *_torch_dense(
+            "embeddings.patch_embeddings.projection", "patch_embedding", transforms.CONVOLUTION
+        ),
+        Rule("embeddings.cls_token", "class_token/token"),
+        Rule("embeddings.distillation_token", "distillation_token/token"),
+        Rule("embeddings.position_embeddings", "position_embedding/embedding"),
+        *_torch_norm(f"{_HF_BLOCK}.layernorm_before", f"{BLOCK}/norm_1"),
+        *(
+            row
+            for part in ("query", "key", "value")
+            for row in _torch_dense(
+                f"{_HF_BLOCK}.attention.attention.{part}", f"{BLOCK}/attention/{part}"
+            )
+        ),
+        *_torch_dense(
+            f"{_HF_BLOCK}.attention.output.dense",
+            f"{BLOCK}/attention/out",
+            transforms.MATRIX_FROM_HEADS,
+        ),
+        *_torch_norm(f"{_HF_BLOCK}.layernorm_after", f"{BLOCK}/norm_2"),
+        *_torch_dense(f"{_HF_BLOCK}.intermediate.dense", f"{BLOCK}/mlp/dense_1"),
+        *_torch_dense(f"{_HF_BLOCK}.output.dense", f"{BLOCK}/mlp/dense_2"),
+        *_torch_norm("layernorm", "encoder_norm"),
+        *_torch_dense("pooler.dense", "pre_logits"),
+        *_torch_dense("classifier", "predictions"),
+        *_torch_dense("cls_classifier", "class_token_head"),
+        *_torch_dense("distillation_classifier", "distillation_token_head"),
+    ),
+    marks=(r"^embeddings\.patch_embeddings\.projection\.weight$", r"^layernorm\.weight$"),
+    prefixes=("", "vit.", "deit."),
+    aliases=(
+        # Names since version 5.
+        (r"^layers\.(\d+)\.", r"encoder.layer.\1."),
+        (r"\.attention\.q_proj\.", ".attention.attention.query."),
+        (r"\.attention\.k_proj\.", ".attention.attention.key."),
+        (r"\.attention\.v_proj\.", ".attention.attention.value."),
+        (r"\.attention\.o_proj\.", ".attention.output.dense."),
+        (r"\.mlp\.fc1\.", ".intermediate.dense."),
+        (r"\.mlp\.fc2\.", ".output.dense."),
+    ),
+    gelu="exact",
+    norm_epsilon=1e-12,
+    cubic_antialias=False,
+)
+
+_QKV = ("query", "key", "value")
+
+# huggingface/pytorch-image-models: VisionTransformer; DeiT too.
+TIMM = Layout(
+    name="timm",
+    rules=(
+        *_torch_dense("patch_embed.proj", "patch_embedding", transforms.CONVOLUTION),
+        Rule("cls_token", "class_token/token"),
+        Rule("dist_token", "distillation_token/token"),
+        Rule("reg_token", "registers/tokens"),
+        Rule("pos_embed", "position_embedding/embedding"),
+        *_torch_norm("blocks.{block}.norm1", f"{BLOCK}/norm_1"),
+        Rule(
+            "blocks.{block}.attn.qkv.weight",
+            tuple(f"{BLOCK}/attention/{part}/kernel" for part in _QKV),
+            transforms.STACKED_MATRICES,
+        ),
+        Rule(
+            "blocks.{block}.attn.qkv.bias",
+            tuple(f"{BLOCK}/attention/{part}/bias" for part in _QKV),
+            transforms.STACKED_VECTORS,
+        ),
+        *_torch_dense(
+            "blocks.{block}.attn.proj", f"{BLOCK}/attention/out", transforms.MATRIX_FROM_HEADS
+        ),
+        *_torch_norm("blocks.{block}.norm2", f"{BLOCK}/norm_2"),
+        *_torch_dense("blocks.{block}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
+        *_torch_dense("blocks.{block}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+        *_torch_norm("norm", "encoder_norm"),
+        *_torch_dense("pre_logits.fc", "pre_logits"),
+        *_torch_dense("head", "predictions"),
+        *_torch_dense("head", "class_token_head"),
+        *_torch_dense("head_dist", "distillation_token_head"),
+    ),
+    marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
+    prefixes=("", "module.", "model."),
+    gelu="exact",
+    norm_epsilon=1e-6,
+)
+
+_TV_BLOCK = "encoder.layers.encoder_layer_{block}"
+
+# pytorch/vision: VisionTransformer, such as vit_b_16.
+TORCHVISION = Layout(
+    name="torchvision",
+    rules=(
+        *_torch_dense("conv_proj", "patch_embedding", transforms.CONVOLUTION),
+        Rule("class_token", "class_token/token"),
+        Rule("encoder.pos_embedding", "position_embedding/embedding"),
+        *_torch_norm(f"{_TV_BLOCK}.ln_1", f"{BLOCK}/norm_1"),
+        Rule(
+            f"{_TV_BLOCK}.self_attention.in_proj_weight",
+            tuple(f"{BLOCK}/attention/{part}/kernel" for part in _QKV),
+            transforms.STACKED_MATRICES,
+        ),
+        Rule(
+            f"{_TV_BLOCK}.self_attention.in_proj_bias",
+            tuple(f"{BLOCK}/attention/{part}/bias" for part in _QKV),
+            transforms.STACKED_VECTORS,
+        ),
+        *_torch_dense(
+            f"{_TV_BLOCK}.self_attention.out_proj",
+            f"{BLOCK}/attention/out",
+            transforms.MATRIX_FROM_HEADS,
+        ),
+        *_torch_norm(f"{_TV_BLOCK}.ln_2", f"{BLOCK}/norm_2"),
+        *_torch_dense(f"{_TV_BLOCK}.mlp.0", f"{BLOCK}/mlp/dense_1"),
+        *_torch_dense(f"{_TV_BLOCK}.mlp.3", f"{BLOCK}/mlp/dense_2"),
+        *_torch_norm("encoder.ln", "encoder_norm"),
+        *_torch_dense("heads.pre_logits", "pre_logits"),
+        *_torch_dense("heads.head", "predictions"),
+    ),
+    marks=(r"^conv_proj\.weight$", r"^encoder\.layers\.\w+\.self_attention\.in_proj_weight$"),
+    prefixes=("", "module."),
+    # Names of the published files, before the MLP was a Sequential.
+    aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),
+    gelu="exact",
+    norm_epsilon=1e-6,
+)
