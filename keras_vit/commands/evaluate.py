@@ -85,8 +85,9 @@ def run(arguments):
     if arguments.output:
         for path in report.write(arguments.output):
             print(f"written {path}")
-        opened = subject.of_classifier(classifier)
-        _write_result(arguments, opened, "classification", result.task_of(arguments.data), report)
+        task = result.task_of(arguments.data)
+        opened = subject.of_classifier(classifier, task)
+        _write_result(arguments, opened, "classification", task, report)
         if not classification.picture_is_possible():
             print("no picture of the confusion matrix: pip install 'keras-vit[plots]'")
     return 0
@@ -127,7 +128,13 @@ def _write_result(arguments, opened, protocol, task, report):
         protocol=protocol,
         task=task,
         model=opened.to_json(),
-        data={"data": arguments.data, "split": arguments.split, "skipped": len(report.skipped)},
+        data={
+            "data": arguments.data,
+            "split": arguments.split,
+            "images": {"evaluated": report.count},
+            "skipped": len(report.skipped),
+            "trained_on": {"images": opened.recipe.get("images")},
+        },
         metrics=report.to_json(),
         images=report.count,
         recipe=recipe,

@@ -43,6 +43,12 @@ def add_arguments(parser):
         "(default: %(default)s)",
     )
     parser.add_argument(
+        "--dtype",
+        choices=("float32", "float64"),
+        default="float32",
+        help="of the linear map (default: %(default)s, the official one)",
+    )
+    parser.add_argument(
         "--evaluation",
         choices=EVALUATIONS,
         default="resize_central_crop",
@@ -101,6 +107,7 @@ def run(arguments):
         seeds=arguments.seeds,
         l2=arguments.l2,
         feature=arguments.feature,
+        dtype=arguments.dtype,
         batch_size=arguments.batch_size,
         cache=cache,
         progress=True,
@@ -122,7 +129,12 @@ def run(arguments):
                 },
                 metrics={"top_1": top_1},
                 images=report.num_test,
-                recipe={"shots": shots, "l2": report.l2, "feature": report.feature},
+                recipe={
+                    "shots": shots,
+                    "l2": report.l2,
+                    "feature": report.feature,
+                    "dtype": arguments.dtype,
+                },
                 seed=seed,
                 command=arguments.called_as,
             )

@@ -39,7 +39,10 @@ def add_arguments(parser):
         help="of steps and batch, for a small try (default: %(default)s)",
     )
     parser.add_argument(
-        "--linear", action="store_true", help="a linear map from the frozen model's features"
+        "--linear-probe",
+        dest="linear",
+        action="store_true",
+        help="a linear map from the frozen model's features",
     )
     parser.add_argument(
         "--tune",

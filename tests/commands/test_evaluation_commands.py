@@ -15,7 +15,12 @@ def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, 
     assert files == [f"result_{n}_shot_seed_{seed}.json" for n in (1, 4) for seed in (0, 1)]
     result = json.loads((tmp_path / "out" / files[-1]).read_text())
     assert (result["protocol"], result["task"], result["images"]) == ("few-shot", "colors", 6)
-    assert result["recipe"] == {"shots": 4, "l2": 1024.0, "feature": "pre_logits"}
+    assert result["recipe"] == {
+        "shots": 4,
+        "l2": 1024.0,
+        "feature": "pre_logits",
+        "dtype": "float32",
+    }
     assert len(result["model"]["weights_sha256"]) == 64
     assert f"{result['metrics']['top_1']:.4f}" in outcome.out
     assert len(list((tmp_path / "cache").iterdir())) == 2

@@ -312,7 +312,7 @@ def evaluate_classifier(
     trained_on = classifier.recipe.get("data") or {}
     options = {"holdout": 0.0}
     if trained_on.get("data") and _same_data(data, trained_on["data"]):
-        seed = classifier.recipe["settings"]["seed"]
+        seed = trained_on.get("split_seed", classifier.recipe["settings"]["seed"])
         exclude = tuple(trained_on["exclude"])
         options = {"holdout": trained_on["holdout"], "seed": seed, "exclude": exclude}
     source = open_source(data, data_dir=data_dir, strict=strict, **options)

@@ -219,6 +219,7 @@ def evaluate(
     seeds: Sequence[int] = SEEDS,
     l2: float = L2,
     feature: str = "pre_logits",
+    dtype: str = "float32",
     batch_size: int = 32,
     cache: str | os.PathLike | None = None,
     progress: bool = False,
@@ -233,6 +234,7 @@ def evaluate(
         seeds: Each chooses other images.
         l2: The regularisation; see `LinearMap`.
         feature: "pre_logits", "token" or "avg"; see `features.feature_model`.
+        dtype: "float32", the official one, or "float64"; of the linear map.
         batch_size: Images that the model takes at once.
         cache: Folder where features are kept, or None.
         progress: Whether to show a line with the rate and the time left.
@@ -275,6 +277,7 @@ def evaluate(
                 shots=count,
                 seed=seed,
                 l2=l2,
+                dtype=dtype,
             )
             for seed in seeds
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import pathlib
 
 import keras
 import numpy as np
@@ -15,8 +14,9 @@ from keras_vit.classifier import Classifier, load_classifier
 from keras_vit.models.application import build
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
+from keras_vit.released import classifier_folder
 
-from .result import PRETRAINING
+from .result import PRETRAINING, pretraining_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Subject:
         name: The model's name as in the paper, or its folder.
         weights: Where the weights are from.
         class_names: Names of the outputs, or None for a model without a trained head.
-        pretraining: What it was pre-trained on, where the weights' name tells; or None.
+        pretraining: What result files say of its pre-training; see `pretraining_fields`.
         recipe: How it was trained, where its folder tells.
     """
 
@@ -38,7 +38,7 @@ class Subject:
     name: str
     weights: str
     class_names: tuple[str, ...] | None = None
-    pretraining: str | None = None
+    pretraining: dict = dataclasses.field(default_factory=dict)
     recipe: dict = dataclasses.field(default_factory=dict)
 
     def weights_hash(self) -> str:
@@ -56,7 +56,7 @@ class Subject:
             "config": config and {"type": type(config).__name__, **dataclasses.asdict(config)},
             "weights": self.weights,
             "weights_sha256": self.weights_hash(),
-            "pretraining": self.pretraining,
+            **self.pretraining,
             "image_size": list(self.preprocessing.image_size),
             "evaluation": self.preprocessing.evaluation,
             "value_range": list(self.preprocessing.value_range),
@@ -84,7 +84,7 @@ def open_subject(
     Raises:
         ValueError: If it is neither, or arguments are missing or do not fit.
     """
-    if pathlib.Path(model).is_dir():
+    if classifier_folder(model).is_dir():
         if weights is not None or image_size is not None:
             raise ValueError(
                 "Weights and image size are those of the classifier's folder; give them with a "
@@ -105,7 +105,7 @@ def open_subject(
             "A model's name needs weights: imagenet21k, imagenet, a key or a file, or random "
             f"(--weights). Received: {os.fspath(model)!r} without"
         )
-    size = configs.DEFAULT_IMAGE_SIZE if image_size is None else image_size
+    size = configs.default_image_size(model) if image_size is None else image_size
     height, width = (size, size) if isinstance(size, int) else size
     built = build(
         os.fspath(model),
@@ -118,21 +118,25 @@ def open_subject(
         Preprocessing((height, width), evaluation or "resize"),
         name=os.fspath(model),
         weights=weights,
-        pretraining=PRETRAINING.get(weights),
+        pretraining={"pretraining": PRETRAINING.get(weights)},
     )
 
 
-def of_classifier(classifier: Classifier) -> Subject:
-    """Returns a classifier that was read from its folder as a subject."""
+def of_classifier(classifier: Classifier, task: str | None = None) -> Subject:
+    """Returns a classifier that was read from its folder as a subject.
+
+    Args:
+        classifier: The classifier.
+        task: The test set, if its own head is evaluated.
+    """
     recipe, folder = classifier.recipe, os.fspath(classifier.folder or "")
-    start = str(recipe.get("settings", {}).get("weights") or "from scratch") if recipe else None
     return Subject(
         classifier.model,
         classifier.preprocessing,
         name=recipe.get("model") or folder,
         weights=folder,
         class_names=classifier.class_names,
-        pretraining=start and PRETRAINING.get(start, start),
+        pretraining=pretraining_fields(recipe, task),
         recipe=recipe,
     )
 

@@ -164,6 +164,54 @@ def test_a_classifiers_folder_is_a_result(tmp_path):
     assert table([found], 5).ours[("ImageNet-21k", "Pets"), "ViT-B/16"].mean == 94.0
 
 
+def write_run(folder, data, test=None, **settings):
+    """Writes what a run leaves of itself: 4096 images, seen 14 times."""
+    folder.mkdir()
+    (folder / "model.keras").write_bytes(b"weights")
+    settings = {"weights": None, "steps": 14, "batch_size": 4096, "optimizer": "adam", "seed": 0,
+                "image_size": [224, 224], "evaluation": "resize", **settings}  # fmt: skip
+    recipe = {
+        "model": "BiT-R50x1",
+        "config": {},
+        "classes": 10,
+        "settings": settings,
+        "data": {"data": data},
+        "images": {"train": 4096, "validation": 0, "test": 100},
+        "versions": {},
+        "test": test or {"images": 100, "top_1": 0.9, "top_5": 0.99, "loss": 0.2},
+    }
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    return folder
+
+
+def test_pretraining_is_told_by_the_run_that_it_started_from(tmp_path):
+    first = write_run(tmp_path / "a", "photographs")
+    middle = write_run(tmp_path / "b", "tfds:imagenet2012", weights=str(first), optimizer="sgd")
+    last = write_run(tmp_path / "c", "tfds:cifar10", weights=str(middle), optimizer="sgd")
+    found = read_result(last / "recipe.json")
+    told = {key: value for key, value in found.model.items() if key.startswith("pretraining")}
+    assert told == {
+        "pretraining": "photographs",
+        "pretraining_images": 4096,
+        "pretraining_epochs": 14,
+        "pretraining_optimizer": "Adam",
+        "pretraining_image_size": [224, 224],
+        "pretraining_classes": 10,
+    }
+    assert (("CIFAR-10",), "BiT-R50x1, Adam, photographs") in table([found], 7).ours
+    row = ("BiT-R50x1, photographs", "14")
+    assert table([found], 6).ours[row, "CIFAR-10"].mean == 90.0
+
+
+def test_what_is_not_known_of_pretraining_stays_empty(tmp_path):
+    lost = write_run(tmp_path / "a", "tfds:cifar10", weights=str(tmp_path / "gone"))
+    scratch = write_run(tmp_path / "b", "tfds:cifar10")
+    for folder, pretraining in ((lost, str(tmp_path / "gone")), (scratch, "from scratch")):
+        found = read_result(folder / "recipe.json")
+        assert found.pretraining == pretraining
+        assert not [key for key in found.model if key.startswith("pretraining_")]
+
+
 def test_a_damaged_result_file_is_named(tmp_path):
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(ValueError, match=r"result\.json must be a result file"):
@@ -178,6 +226,7 @@ def test_a_damaged_result_file_is_named(tmp_path):
         ("tfds:cifar10", "CIFAR-10"),
         ("tfds:cifar100:3.0.2", "CIFAR-100"),
         ("/data/cifar-10", "CIFAR-10"),
+        ("tfrecords:/data/cifar-10", "CIFAR-10"),
         ("tfds:oxford_flowers102:2.*.*", "Flowers-102"),
         ("tfds:sun397/tfds", "sun397"),
         ("photos/", "photos"),
