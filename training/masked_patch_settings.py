@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from . import recipes
 from .settings import PreTraining
 
 OBJECTIVE = "masked-patches"  # In a recipe, what tells that the model has no classes.
 TARGETS = ("mean-colour", "downsized", "patch")  # See patch_targets.py.
+
+_RECIPE = recipes.MASKED_PATCHES["ViT-B/16 JFT-300M masked patches"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +31,16 @@ class MaskedPatches(PreTraining):
         ValueError: If a value is out of range or unknown.
     """
 
-    learning_rate: float = 2e-4
-    weight_decay: float = 0.1  # Section 4.1, for all models.
-    clip_norm: float | None = None
+    batch_size: int = _RECIPE.batch_size
+    learning_rate: float = _RECIPE.base_lr
+    weight_decay: float = _RECIPE.weight_decay
+    clip_norm: float | None = _RECIPE.global_clipnorm
     dropout_rate: float = 0.0  # As on JFT-300M in Table 3, where B.1.2 trains.
     validation: float | None = 0.0
-    target: str = "mean-colour"
-    corruption: float = 0.5
+    target: str = _RECIPE.target
+    corruption: float = _RECIPE.corruption
+
+    recipe_type = recipes.MaskedPatchRecipe
 
     def __post_init__(self):
         super().__post_init__()
@@ -45,13 +51,16 @@ class MaskedPatches(PreTraining):
                 f"corruption must be a share in (0, 1). Received: corruption={self.corruption}"
             )
 
-    def resolve(self, num_images: int) -> MaskedPatches:
+    def resolve(self, num_images: int, data_size: tuple[int, int] | None = None) -> MaskedPatches:
         """Returns the settings with every value that depends on others filled in.
 
         Args:
             num_images: Images to train with, those for validation included.
+            data_size: Not needed here.
         """
-        steps = 1_000_000 if self.steps is None else self.steps
-        warmup_steps = min(10_000, steps // 5) if self.warmup_steps is None else self.warmup_steps
+        steps = _RECIPE.steps if self.steps is None else self.steps
+        warmup_steps = self.warmup_steps
+        if warmup_steps is None:
+            warmup_steps = min(_RECIPE.warmup_steps, steps // 5)
         filled = dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
-        return super(MaskedPatches, filled).resolve(num_images)
+        return super(MaskedPatches, filled).resolve(num_images, data_size)

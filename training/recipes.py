@@ -130,6 +130,25 @@ class PretrainingRecipe(Recipe):
 
 
 @dataclasses.dataclass(frozen=True)
+class MaskedPatchRecipe(Recipe):
+    """Masked patch prediction, Appendix B.1.2, with Adam.
+
+    Args:
+        model: A name of `keras_vit.list_models()`.
+        data: A data set's name.
+        target: What is predicted of a patch.
+        corruption: Share of the patches that is corrupted.
+    """
+
+    model: str = ""
+    data: str = ""
+    target: str = "mean-colour"
+    corruption: float = 0.5
+
+    command = "pretrain --objective masked-patches"
+
+
+@dataclasses.dataclass(frozen=True)
 class FinetuningRecipe(Recipe):
     """A row of Table 4: SGD with momentum 0.9. `base_lr` is the middle of the sweep.
 
@@ -286,7 +305,21 @@ FINETUNING |= {recipe.name: recipe for recipe in _finetuning_at_high_resolution(
 PRETRAINING: dict[str, PretrainingRecipe] = {
     recipe.name: recipe for recipe in (*_pretraining(), *_pretraining_with_sgd())
 }
-RECIPES: dict[str, Recipe] = {**PRETRAINING, **FINETUNING}
+MASKED_PATCHES = {
+    "ViT-B/16 JFT-300M masked patches": MaskedPatchRecipe(
+        name="ViT-B/16 JFT-300M masked patches",
+        source="paper, B.1.2; weight decay of section 4.1",
+        steps=1_000_000,
+        batch_size=4096,
+        base_lr=2e-4,
+        warmup_steps=10_000,
+        decay="cosine",
+        weight_decay=0.1,
+        model="ViT-B/16",
+        data="JFT-300M",
+    )
+}
+RECIPES: dict[str, Recipe] = {**PRETRAINING, **MASKED_PATCHES, **FINETUNING}
 
 
 def find_recipe(name: str) -> Any:

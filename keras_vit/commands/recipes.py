@@ -6,6 +6,7 @@ from keras_vit.training.recipes import (
     FINETUNING,
     HYPER_RULE,
     HYPER_RULE_NAME,
+    MASKED_PATCHES,
     PRETRAINING,
     find_recipe,
 )
@@ -32,6 +33,8 @@ def run(arguments):
         return
     print(f'keras-vit pretrain --recipe "{next(iter(PRETRAINING))}"\n')
     print(recipe_table(PRETRAINING.values(), arguments.scale))
+    print("\nkeras-vit pretrain --objective masked-patches, which needs no labels\n")
+    print(recipe_table(MASKED_PATCHES.values(), arguments.scale))
     print('\nkeras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates\n')
     print(recipe_table(FINETUNING.values(), arguments.scale))
     print(f"\n{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
