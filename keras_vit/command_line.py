@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import shlex
 import sys
 
 from keras_vit._version import __version__
+from keras_vit.quiet_start import silence_tensorflow
 
 # Name: what it does. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
     "demo": "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
     "models": "List the models and their costs.",
     "finetune": "Fine-tune a pre-trained model on your own images.",
+    "sweep": "Fine-tune with several learning rates, then the best with several seeds.",
     "pretrain": "Train a model from random weights.",
     "recipes": "List the paper's recipes.",
     "evaluate": "Evaluate a classifier, every image counted once.",
@@ -35,7 +36,7 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
     argv = sys.argv[1:] if argv is None else argv
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    silence_tensorflow()
     parser = argparse.ArgumentParser(
         prog="keras-vit",
         description="Vision Transformers for TensorFlow and Keras.",

@@ -1,0 +1,40 @@
+import subprocess
+import sys
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_wrong_input_is_one_line_though_tensorflow_was_loaded(tmp_path):
+    code = (
+        "import sys\n"
+        "from keras_vit.command_line import main\n"
+        f"code = main(['finetune', '--data', {str(tmp_path / 'none')!r}, '--output', 'x'])\n"
+        "assert 'tensorflow' in sys.modules\n"
+        "sys.exit(code)\n"
+    )
+    done = run(code)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("keras-vit: The data must be")
+
+
+def test_what_is_no_greeting_is_printed(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\n"
+        "os.write(2, b'I0000 00:00 port.cc] oneDNN custom operations are on.\\n')\n"
+        "os.write(2, b'E0000 00:00 something is broken\\n')\n"
+        "raise ImportError('no such library')\n"
+    )
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from keras_vit.quiet_start import silence_tensorflow\n"
+        "silence_tensorflow()\n"
+        "import tensorflow\n"
+    )
+    done = run(code)
+    assert "oneDNN" not in done.stderr
+    assert "something is broken" in done.stderr
+    assert "ImportError: no such library" in done.stderr
