@@ -19,6 +19,7 @@ from keras_vit.configs import (
 )
 
 _APPLICATIONS = (
+    "ViTMini4",
     "ViTTi16",
     "ViTS16",
     "ViTS32",

@@ -21,7 +21,7 @@ _DOC = """Instantiates the {model} architecture.
         input_tensor: Optional Keras tensor to use as image input.
         input_shape: Optional `(height, width, channels)`. Unlike most Keras applications,
             another size than the weights' is allowed with the head: position embeddings
-            are interpolated. Defaults to `(224, 224, 3)`.
+            are interpolated. Defaults to `({side}, {side}, 3)`.
         pooling: With `include_top=False`: `None` (the feature map; of a transformer the
             patch tokens on their grid), `"token"` (where there is a class token), `"avg"`
             or `"max"`. Defaults to `None`.
@@ -65,7 +65,11 @@ def _application(model: str, weights: str | None = None, note: str = ""):
 
     application.__name__ = application.__qualname__ = function_name(model)
     application.__doc__ = _DOC.format(
-        model=model, note=note, weights=default_weights, name=default_name
+        model=model,
+        note=note,
+        weights=default_weights,
+        name=default_name,
+        side=configs.default_image_size(model),
     )
     return application
 
@@ -76,6 +80,13 @@ def function_name(model: str) -> str:
 
 
 # The official files hold ImageNet classes for these; tests compare with the catalogue.
+ViTMini4 = _application(
+    "ViT-Mini/4",
+    note="""
+    For images of 32 pixels; not one of the paper's. `weights="cifar10"` gives 10 classes and
+    needs no network.
+""",
+)
 ViTTi16 = _application("ViT-Ti/16", "imagenet")
 ViTS16 = _application("ViT-S/16", "imagenet")
 ViTS32 = _application("ViT-S/32", "imagenet")

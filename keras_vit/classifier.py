@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.keras_archive import check_keras_archive
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
+from keras_vit.released import MODEL, classifier_folder
 
-MODEL = "model.keras"
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"
 RECIPE = "recipe.json"
@@ -205,13 +206,13 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
     The model is read in Keras's safe mode: nothing in the file is run as code.
 
     Args:
-        folder: The classifier's folder.
+        folder: The classifier's folder, or "cifar10", the one that comes with the package.
 
     Raises:
         ValueError: If the folder or one of its files is missing, cannot be read, or does
             not fit the others.
     """
-    folder = pathlib.Path(folder)
+    folder = classifier_folder(folder)
     if not folder.is_dir():
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
@@ -242,13 +243,25 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     """Returns the model of a `.keras` file, read in safe mode.
 
     Raises:
-        ValueError: If the file cannot be read as a Keras model.
+        ValueError: If the file cannot be read as a Keras model, holds other things than Keras
+            writes, or has weights that are not finite.
     """
+    check_keras_archive(path)
     try:
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as error:  # Keras raises nearly anything on a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
+    bad = [
+        weight.path
+        for weight in model.weights
+        if not np.isfinite(np.asarray(weight).astype("float32")).all()
+    ]
+    if bad:
+        raise ValueError(
+            f"Weights must be finite numbers. Received: {path} with NaN or infinity in {bad[0]}"
+        )
+    return model
 
 
 def save_classifier(

@@ -331,6 +331,8 @@ class AxialResNetConfig(BiTConfig):
 
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
+# Of models for other images.
+IMAGE_SIZES = {"ViT-Mini/4": 32}
 
 # Paper, Table 1; Ti and S are those of the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
@@ -454,6 +456,12 @@ def shape_study(
 def list_models() -> list[str]:
     """Returns the names that `keras_vit.build` knows, as the paper prints them."""
     return list(MODELS)
+
+
+def default_image_size(name_or_config: Any) -> int:
+    """Returns the pixels per side that a model is built for if nothing else is said."""
+    name = name_or_config if isinstance(name_or_config, str) else None
+    return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
 
 def resolve(name_or_config: Any, **changes: Any):

@@ -115,7 +115,6 @@ def describe(
     >>> describe("ViT-B/16").parameters
     86567656
     """
-    side = configs.DEFAULT_IMAGE_SIZE
     if hasattr(name_or_config_or_model, "count_params"):
         model = name_or_config_or_model
         if changes or input_shape or not include_top or classes != 1000:
@@ -126,6 +125,7 @@ def describe(
             )
         return _describe_model(model)
     config = configs.resolve(name_or_config_or_model, **changes)
+    side = configs.default_image_size(name_or_config_or_model)
     name = (
         name_or_config_or_model if isinstance(name_or_config_or_model, str) else config.architecture
     )

@@ -8,19 +8,18 @@ import re
 from keras_vit import compute, configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.counting import describe
+from keras_vit.released import RELEASED
 
 
 def add_arguments(parser):
     """Declares the command's arguments."""
-    side = configs.DEFAULT_IMAGE_SIZE
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help='such as "ViT-B/16"; all models by default'
     )
     parser.add_argument(
         "--image-size",
-        default=str(side),
         metavar="PIXELS",
-        help=f"side of the image, or HEIGHTxWIDTH (default {side})",
+        help="side of the image, or HEIGHTxWIDTH (default: the model's, in general 224)",
     )
     parser.add_argument(
         "--classes", type=int, default=1000, metavar="N", help="classes of the head (default 1000)"
@@ -37,28 +36,24 @@ def run(arguments):
     if arguments.compute:
         print(compute_table())
         return
-    height, width = _sides(arguments.image_size)
+    shape = (*_sides(arguments.image_size), 3) if arguments.image_size else None
     if arguments.classes < 1:
         raise ValueError(f"--classes must be positive. Received: {arguments.classes}")
     if arguments.names:
         print(
-            "\n\n".join(
-                model_details(name, (height, width, 3), arguments.classes)
-                for name in arguments.names
-            )
+            "\n\n".join(model_details(name, shape, arguments.classes) for name in arguments.names)
         )
     else:
-        print(model_table((height, width, 3), arguments.classes))
+        print(model_table(shape, arguments.classes))
 
 
-def model_table(input_shape=(224, 224, 3), classes=1000):
-    """Returns a line for each model."""
+def model_table(input_shape=None, classes=1000):
+    """Returns a line for each model, at its own image size if none is given."""
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
     for name in configs.list_models():
-        weights = [row.name for row in catalogue.rows() if row.model == name]
-        known = ", ".join(w for w in catalogue.NAMES if w in weights) or "-"
+        known = ", ".join(catalogue.names_of(name)) or "-"
         smallest = configs.MODELS[name].min_image_size
-        if input_shape[0] < smallest[0] or input_shape[1] < smallest[1]:
+        if input_shape and (input_shape[0] < smallest[0] or input_shape[1] < smallest[1]):
             rows.append((name, "image too small", "-", "-", "-", known))
             continue
         cost = describe(name, input_shape=input_shape, classes=classes)
@@ -75,7 +70,7 @@ def model_table(input_shape=(224, 224, 3), classes=1000):
     return _aligned(rows, left=(0, 5))
 
 
-def model_details(name, input_shape=(224, 224, 3), classes=1000):
+def model_details(name, input_shape=None, classes=1000):
     """Returns a model's costs, its config and its official weights."""
     lines = [str(describe(name, input_shape=input_shape, classes=classes)), "  config"]
     for field in dataclasses.fields(configs.MODELS[name]):
@@ -87,7 +82,11 @@ def model_details(name, input_shape=(224, 224, 3), classes=1000):
     for row in weights:
         top1 = f", {row.imagenet_top1_percent}% on ImageNet" if row.imagenet_top1_percent else ""
         lines.append(f"    {row.key}: {row.resolution} pixels, {row.classes} classes{top1}")
-    return "\n".join(lines if weights else [*lines, "    no official ones"])
+    for key, released in RELEASED.items():
+        if released.model == name:
+            side = configs.default_image_size(name)
+            lines.append(f"    {key}: {side} pixels, {released.classes} classes, in the package")
+    return "\n".join(lines if lines[-1] != "  weights" else [*lines, "    no official ones"])
 
 
 def compute_table():

@@ -13,6 +13,7 @@ from keras_vit.models.axial_vit import build_axial_vit
 from keras_vit.models.bit import build_bit
 from keras_vit.models.hybrid import build_hybrid_vit
 from keras_vit.models.vit import build_vit
+from keras_vit.released import RELEASED
 
 # A config's architecture, and the function that builds its output.
 ARCHITECTURES: dict[str, Callable[..., Any]] = {
@@ -23,6 +24,7 @@ ARCHITECTURES: dict[str, Callable[..., Any]] = {
     "axial_resnet": build_axial_resnet,
 }
 
+DEFAULT_CLASSES = 1000
 POOLINGS = (None, "token", "avg", "max")
 
 
@@ -34,7 +36,7 @@ def build(
     input_tensor=None,
     input_shape=None,
     pooling=None,
-    classes=1000,
+    classes=DEFAULT_CLASSES,
     classifier_activation="softmax",
     name=None,
     **changes,
@@ -73,6 +75,8 @@ def build(
     (None, 10)
     """
     config = configs.resolve(name_or_config, **changes)
+    if weights in RELEASED and classes == DEFAULT_CLASSES:
+        classes = RELEASED[weights].classes
     _check_arguments(config, include_top, weights, pooling, classes)
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
@@ -80,7 +84,8 @@ def build(
             "keras.config.set_image_data_format. Received: "
             f"image_data_format={keras.config.image_data_format()!r}"
         )
-    images = _images(input_tensor, input_shape)
+    side = configs.default_image_size(name_or_config)
+    images = _images(input_tensor, input_shape, (side, side, 3))
     _check_image_size(config, images.shape[1:], include_top)
     outputs = ARCHITECTURES[config.architecture](
         config,
@@ -127,8 +132,7 @@ def _check_arguments(config, include_top, weights, pooling, classes):
         )
 
 
-def _images(input_tensor, input_shape):
-    default = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE, 3)
+def _images(input_tensor, input_shape, default):
     if input_tensor is None:
         return keras.Input(input_shape or default, name="images")
     if isinstance(input_tensor, keras.KerasTensor):
