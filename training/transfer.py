@@ -18,6 +18,7 @@ from keras_vit.checkpoints.load import load_checkpoint
 from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.models.application import build
 from keras_vit.recognition import config_of
+from keras_vit.released import classifier_folder
 
 from .trained_part import merged_weights
 
@@ -70,7 +71,7 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
             )
         configs.resolve(model)
         return _body(model, official=catalogue.find(model, weights, image_size))
-    path = pathlib.Path(weights)
+    path = classifier_folder(weights)
     if not path.exists():
         raise ValueError(
             "Weights must be imagenet21k, another name of keras_vit.list_weights(), a file or a "
