@@ -229,3 +229,109 @@ def test_the_weights_of_the_best_validation_are_kept(tmp_path):
     last = keras.saving.load_model(run.path / "last.keras", compile=False)
     for kept, end in zip(last.get_weights(), weights[-1], strict=True):
         np.testing.assert_array_equal(kept, end)
+
+
+def last_weights(problem):
+    folder = problem.output.with_name(problem.output.name + ".partial")
+    return keras.saving.load_model(folder / "last.keras", compile=False).get_weights()
+
+
+def assert_same(weights, others):
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory):
+    """A run with averages, and the weights before it and after each of its steps."""
+    problem = Problem(tmp_path_factory.mktemp("averaged"), averaging=0.5)
+    steps = [problem.model.get_weights()]
+
+    class Record(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            steps.append(problem.model.get_weights())
+
+    fit = problem.trainer.fit
+    problem.trainer.fit = lambda *args, callbacks, **options: fit(
+        *args, callbacks=[*callbacks, Record()], **options
+    )
+    problem.start()
+    return problem, steps
+
+
+def test_averages_are_kept_and_never_leak_into_the_weights(averaged, tmp_path):
+    problem, steps = averaged
+    plain = Problem(tmp_path)
+    plain.start()
+    assert_same(last_weights(problem), last_weights(plain))
+    for index, kept in enumerate(problem.model.get_weights()):
+        expected = steps[0][index]
+        for step in steps[1:]:
+            expected = 0.5 * expected + 0.5 * step[index]
+        np.testing.assert_allclose(kept, expected, atol=1e-6)  # Float32, 8 steps.
+
+
+def test_averages_survive_a_stop(averaged, tmp_path, monkeypatch):
+    whole, _ = averaged
+    stopped = Problem(tmp_path, averaging=0.5)
+    interrupt(stopped, 5, signal.SIGTERM, monkeypatch)
+    resumed = Problem(tmp_path, averaging=0.5)
+    resumed.resume()
+    assert_same(resumed.model.get_weights(), whole.model.get_weights())
+    assert_same(last_weights(resumed), last_weights(whole))
+
+
+def test_weights_and_averages_are_validated_and_the_best_averages_kept(tmp_path):
+    problem = Problem(tmp_path, averaging=0.9)
+    # Weights, averages; weights, averages; ...
+    answers = iter((0.9, 0.1, 0.2, 0.8, 0.3, 0.5, 0.4, 0.6))
+    seen = []
+
+    def validate():
+        seen.append(problem.model.get_weights())
+        return Report(next(answers))
+
+    run = RunFolder(problem.output)
+    run.start({})
+    rows = train(problem.trainer, problem.batches, run, problem.settings, validate=validate)
+    assert [row["validation_accuracy"] for row in rows] == ["0.9", "0.2", "0.3", "0.4"]
+    assert [row["averaged_accuracy"] for row in rows] == ["0.1", "0.8", "0.5", "0.6"]
+    assert_same(problem.model.get_weights(), seen[3])
+    assert_same(last_weights(problem), seen[6])
+
+
+def test_a_run_ends_where_validations_get_no_better(tmp_path):
+    problem = Problem(tmp_path, patience=2, evaluate_every=1)
+    accuracies = iter((0.2, 0.6, 0.5, 0.6, 0.9))
+
+    def validate():
+        return Report(next(accuracies))
+
+    run = RunFolder(problem.output)
+    run.start({})
+    rows = train(problem.trainer, problem.batches, run, problem.settings, validate=validate)
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    assert run.best_score() == (2, 0.6, 0.5)
+    # A stop between the end and the classifier's folder starts no more steps.
+    again = Problem(tmp_path, patience=2, evaluate_every=1)
+    assert [row["step"] for row in again.resume()] == ["1", "2", "3", "4"]
+
+
+def test_steps_that_are_run_at_once_change_no_number(tmp_path):
+    one = Problem(tmp_path / "one", evaluate_every=4)
+    two = Problem(tmp_path / "two", evaluate_every=4, steps_per_execution=2)
+    columns = ("step", "loss", "accuracy", "learning_rate")
+    rows, others = ([[row[c] for c in columns] for row in p.start()] for p in (one, two))
+    assert rows == others
+    assert_same(one.model.get_weights(), two.model.get_weights())
+
+
+def test_steps_that_are_not_finite_are_left_out_on_request(tmp_path):
+    problem = Problem(tmp_path, skip_nonfinite_steps=1)
+    images, labels = next(iter(problem.batches))
+    poisoned = tf.data.Dataset.from_tensors((images * np.nan, labels))
+    problem.batches = poisoned.concatenate(problem.batches)
+    rows = problem.start()
+    assert [row["step"] for row in rows] == ["2", "4", "6", "8"]
+    assert int(problem.trainer.skipped_steps.numpy()) == 1
+    assert int(problem.trainer.optimizer.iterations.numpy()) == 7

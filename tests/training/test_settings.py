@@ -6,11 +6,13 @@ import pytest
 
 import keras_vit
 from keras_vit.training import recipes
+from keras_vit.training.masked_patch_settings import MaskedPatches
 from keras_vit.training.settings import FineTuning, PreTraining
 
 
 def settings_type(recipe):
-    return {"pretrain": PreTraining, "finetune": FineTuning}[recipe.command]
+    types = (PreTraining, MaskedPatches, FineTuning)
+    return next(known for known in types if isinstance(recipe, known.recipe_type))
 
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES.values(), ids=lambda recipe: recipe.name)
@@ -31,7 +33,7 @@ def test_every_recipe_resolves_to_settings_that_say_the_same(recipe):
     if settings_type(recipe) is PreTraining:
         for name in ("loss", "head_bias", "dropout_rate"):
             assert getattr(settings, name) == getattr(recipe, name)
-    else:
+    if settings_type(recipe) is FineTuning:
         assert settings.validation == recipe.development_share
     text = json.dumps(settings.to_json())
     assert type(settings).from_json(json.loads(text)) == settings
