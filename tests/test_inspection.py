@@ -1,15 +1,25 @@
+import importlib
 import math
+import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection.report import seen_region
 from keras_vit.inspection.rollout import spread
 from keras_vit.preprocessing import Preprocessing
+
+# By name, as functions of the package have the names of some.
+distance, heads, rollout = (
+    importlib.import_module(f"keras_vit.inspection.{name}")
+    for name in ("distance", "heads", "rollout")
+)
 
 SHAPE = (8, 12, 3)  # 2 x 3 patches of 4 pixels.
 TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
@@ -376,7 +386,169 @@ def test_a_drawn_rollout_has_the_images_own_resolution():
     image = np.zeros((400, 600, 3), "uint8")
     drawing = inspection.draw_rollout(image, np.ones((2, 3)), title="a cat 99.0%")
     width, height = drawing.get_size_inches() * drawing.dpi
+    assert len(drawing.axes) == 3
     for axes in drawing.axes:
         box = axes.get_position()
         assert (box.width * width, box.height * height) == pytest.approx((600, 400))
     assert [text.get_text() for text in drawing.texts] == ["a cat 99.0%"]
+
+
+def test_a_drawn_rollout_shows_attention_in_the_dark_and_nothing_outside_what_was_seen():
+    image = np.zeros((40, 60, 3), "uint8")
+    attention = np.array([[0.1, 0.1], [0.1, 0.7]])
+    drawing = inspection.draw_rollout(image, attention, region=(0, 20, 40, 60))
+    dark, lit, colored = (axes.images[0].get_array() for axes in drawing.axes)
+    assert not dark.any()
+    assert not lit.any()  # A black image cannot be lit.
+    assert not colored[:, :20].any()
+    yellow, blue = colored[30, 50], colored[10, 30]
+    assert yellow[0] > 2 * yellow[2]
+    assert blue[2] > blue[1]
+
+
+def test_a_drawn_rollout_is_as_bright_as_the_attention():
+    image = np.full((40, 40, 1), 200, "uint8")
+    drawing = inspection.draw_rollout(image, np.array([[0.1, 0.2], [0.3, 0.4]]))
+    lit = drawing.axes[1].images[0].get_array()
+    np.testing.assert_allclose(lit[0, 0], 200 / 255 * 0.25)
+    np.testing.assert_allclose(lit[-1, -1], 200 / 255)
+
+
+AXIAL_RESNET = keras_vit.configs.AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
+WIDE = (32, 48, 3)
+
+
+def test_attention_of_an_axial_resnet_is_that_of_its_units():
+    model, batch = made(AXIAL_RESNET, WIDE), images(WIDE)
+    before = model.predict_on_batch(batch)
+    found = list(inspection.axial_attention(model, batch))
+    names = ["block_1_unit_1", "block_2_unit_1", "block_2_unit_2"]
+    assert [name for name, _, _ in found] == names
+    inputs = inputs_of_blocks(model, batch, names)
+    grids = [(8, 12), (8, 12), (4, 6)]
+    for (name, rows, columns), x, (down, across) in zip(found, inputs, grids, strict=True):
+        assert rows.shape == (2, down, 2, across, across)
+        assert columns.shape == (2, across, 2, down, down)
+        unit = model.get_layer(name)
+        # The layers' own tests compare the probabilities with loops.
+        _, expected = unit.attention(unit.narrow(x)[1], return_attention=True)
+        np.testing.assert_allclose(rows, np.array(expected[0]), atol=1e-3)
+        np.testing.assert_allclose(columns, np.array(expected[1]), atol=1e-3)
+        output, _ = unit(x, return_attention=True)
+        np.testing.assert_allclose(np.array(output), np.array(unit(x)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(model.predict_on_batch(batch), before)
+    with pytest.raises(ValueError, match="Axial-ResNet"):
+        next(inspection.axial_attention(made(TINY), images()))
+
+
+def test_a_row_that_looks_one_cell_to_the_right_has_distance_of_a_stride():
+    model = made(AXIAL_RESNET, WIDE)
+    for layer in model.layers:
+        if layer.name.startswith("block"):
+            for axis in (layer.attention.row, layer.attention.column):
+                # The logits are those of the offsets alone.
+                for part in (axis.query, axis.key):
+                    part.kernel.assign(np.zeros(part.kernel.shape))
+                axis.query.bias.assign(np.ones(axis.query.bias.shape))
+                table = np.zeros(axis.offset_embedding.shape)
+                length = (len(table) + 1) // 2
+                table[length - 1 - 1] = 1000  # Query minus key is -1.
+                axis.offset_embedding.assign(table)
+    found = inspection.mean_attention_distance(model, images(WIDE), batch_size=1)
+    assert found.shape == (6, 2)
+
+    def expected(length, stride):
+        # The last of a line sees nothing to its right: all logits are equal.
+        return stride * (length - 1 + np.arange(length).mean()) / length
+
+    lines = [(12, 4), (8, 4), (12, 4), (8, 4), (6, 8), (4, 8)]
+    wanted = [[expected(*line)] * 2 for line in lines]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_maps_of_an_axial_resnet_are_means_over_the_line_as_queries():
+    model, batch = made(AXIAL_RESNET, WIDE), images(WIDE)
+    maps = inspection.axial_head_maps(model, batch, batch_size=1)
+    _, rows, columns = next(inspection.axial_attention(model, batch))
+    by_row, by_column = maps["block_1_unit_1/row"], maps["block_1_unit_1/column"]
+    assert by_row.shape == by_column.shape == (2, 2, 8, 12)
+    # Image 1, head 0, the position in row 3 and column 5.
+    assert by_row[1, 0, 3, 5] == pytest.approx(rows[1, 3, 0, :, 5].mean(), rel=1e-4)
+    assert by_column[1, 0, 3, 5] == pytest.approx(columns[1, 5, 0, :, 3].mean(), rel=1e-4)
+    np.testing.assert_allclose(by_row.sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(by_column.sum(-2), 1, rtol=1e-5)
+    similarity = inspection.position_similarity(model)
+    assert similarity["block_2_unit_2/row"].shape == (11, 11)
+    assert similarity["block_2_unit_2/column"].shape == (7, 7)
+
+
+EVERY_FIGURE = {"filters", "position_similarity", "attention_distance", "rollout", "heads"}
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "figures"),
+    [
+        (
+            keras_vit.ViTConfig(1, 16, 1, 16, 2, resnet=keras_vit.ResNetStem((1,), 0.5)),
+            (16, 24, 3),
+            EVERY_FIGURE,
+        ),
+        (AXIAL, SHAPE, EVERY_FIGURE),
+        (AXIAL_RESNET, WIDE, EVERY_FIGURE - {"rollout"}),
+    ],
+    ids=["hybrid", "Axial-ViT", "Axial-ResNet"],
+)
+def test_other_architectures_have_the_figures_that_apply(config, shape, figures, tmp_path):
+    file = tmp_path / "wide.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 31, 3), "uint8")).save(file)
+    inspection.write_report(
+        tmp_path / "out", made(config, shape), Preprocessing(shape[:2]), [file], num_pictures=1
+    )
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    drawn = {f"{name}_1" if name in ("rollout", "heads") else name for name in figures}
+    assert written == {
+        "index.html",
+        *(f"{name}.npz" for name in figures),
+        *(f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")),
+    }
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert ("Attention Rollout is left out." in page) == ("rollout" not in figures)
+
+
+@pytest.mark.parametrize("figure", ["distance", "rollout", "heads"])
+def test_one_layers_attention_is_in_memory_at_a_time(figure, monkeypatch):
+    deep = made(keras_vit.ViTConfig(4, 16, 6, 16, 2))
+    function, module = {
+        "distance": (inspection.mean_attention_distance, distance),
+        "rollout": (inspection.attention_rollout, rollout),
+        "heads": (inspection.head_maps, heads),
+    }[figure]
+    references, alive = [], []
+
+    def watched(*arguments):
+        for name, attention in inspection.attention_by_layer(*arguments):
+            references.append(weakref.ref(attention))
+            yield name, attention
+            del attention
+            alive.append(sum(reference() is not None for reference in references))
+
+    monkeypatch.setattr(module, "attention_by_layer", watched)
+    function(deep, images(count=3), batch_size=2)
+    assert len(references) == 6 * 2  # Layers by batches.
+    assert max(alive) <= 1  # That which the caller looks at.
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_for_large_images_and_models():
+    """ViT-L/16 at 384 pixels: all layers' attention of 8 images would take 4.1 GB."""
+    code = (
+        "import numpy as np, keras_vit\n"
+        "from keras_vit.inspection import mean_attention_distance\n"
+        "from keras_vit.training.cost.machine import peak_memory\n"
+        "model = keras_vit.build('ViT-L/16', input_shape=(384, 384, 3))\n"
+        "images = np.zeros((16, 384, 384, 3), 'float32')\n"
+        "mean_attention_distance(model, images, batch_size=8)\n"
+        "print(peak_memory())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) < 4000  # MiB.

@@ -6,6 +6,7 @@ returns a `matplotlib.figure.Figure`. Images are what the model takes, `(B, H, W
 """
 
 from keras_vit.inspection.attention import attention_by_layer, attention_maps
+from keras_vit.inspection.axial import axial_attention, axial_head_maps, draw_axial_heads
 from keras_vit.inspection.distance import (
     attention_distance,
     draw_attention_distance,
@@ -25,7 +26,10 @@ __all__ = [
     "attention_distance",
     "attention_maps",
     "attention_rollout",
+    "axial_attention",
+    "axial_head_maps",
     "draw_attention_distance",
+    "draw_axial_heads",
     "draw_filters",
     "draw_heads",
     "draw_position_similarity",

@@ -37,7 +37,7 @@ def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarra
         ValueError: If the model has no attention, or the images are not of its size.
     """
     model = keras_model(model)
-    token_layout(model, _image_size(model, images))  # Refuses a model without tokens.
+    token_layout(model, check_images(model, images))  # Refuses a model without tokens.
     images = keras.ops.convert_to_tensor(images, dtype=model.inputs[0].dtype)
     lines: list[tuple] = []  # Where between SplitLines and JoinLines: axis, prefix, grid.
 
@@ -131,7 +131,12 @@ def batches(images: Any, batch_size: int) -> Iterator[Any]:
         yield images[start : start + batch_size]
 
 
-def _image_size(model, images):
+def check_images(model: Any, images: Any) -> tuple[int, int]:
+    """Returns the pixels (height, width) of images that a model takes.
+
+    Raises:
+        ValueError: If they are not of its shape.
+    """
     wanted, shape = tuple(model.input_shape), tuple(np.shape(images))
     if len(shape) != 4 or any(
         side not in (None, received) for side, received in zip(wanted[1:], shape[1:], strict=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_vit.drawing import new_figure
 from keras_vit.inspection.attention import attention_by_layer, batches
+from keras_vit.inspection.axial import axial_attention, axial_strides, has_axial_units
 from keras_vit.inspection.tokens import keras_model, token_layout
 
 
@@ -56,21 +57,36 @@ def mean_attention_distance(model: Any, images: Any, *, batch_size: int = 8) -> 
         batch_size: Images that run at once.
 
     Returns:
-        A float64 array `(layers, heads)`, pixels of the model's input.
+        A float64 array `(layers, heads)`, pixels of the model's input. Of an Axial-ResNet
+        the layers are the row, then the column attention of each unit.
 
     Raises:
         ValueError: If the model has no attention, or the images are not of its size.
     """
-    layout = None
-    distances = []
-    for batch in batches(images, batch_size):
-        layout = layout or token_layout(keras_model(model), np.shape(batch)[1:3])
-        by_layer = [
-            attention_distance(attention, layout.grid, layout.patch_size, layout.num_prefix_tokens)
-            for _, attention in attention_by_layer(model, batch)
-        ]
-        distances.append(np.stack(by_layer))  # (layers, B, heads)
+    model = keras_model(model)
+    of_batch = _of_units if has_axial_units(model) else _of_blocks
+    distances = [np.stack(of_batch(model, batch)) for batch in batches(images, batch_size)]
     return np.concatenate(distances, axis=1).mean(axis=1)
+
+
+def _of_blocks(model, batch):
+    layout = token_layout(model, np.shape(batch)[1:3])
+    return [
+        attention_distance(attention, layout.grid, layout.patch_size, layout.num_prefix_tokens)
+        for _, attention in attention_by_layer(model, batch)
+    ]
+
+
+def _of_units(model, batch):
+    strides = axial_strides(model)
+    found = []
+    for name, *by_axis in axial_attention(model, batch):
+        for attention in by_axis:  # (B, lines, heads, length, length)
+            size, lines, *shape = attention.shape
+            grid, step = (1, shape[-1]), (0, strides[name])
+            by_line = attention_distance(attention.reshape(-1, *shape), grid, step)
+            found.append(by_line.reshape(size, lines, -1).mean(axis=1))
+    return found
 
 
 def draw_attention_distance(distances: np.ndarray, image_width: int) -> Any:

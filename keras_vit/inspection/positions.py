@@ -8,8 +8,14 @@ import keras
 import numpy as np
 
 from keras_vit.drawing import new_figure
+from keras_vit.inspection.axial import AXES
 from keras_vit.inspection.tokens import keras_model, token_layout
-from keras_vit.layers import PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
+from keras_vit.layers import (
+    AxialUnit,
+    PositionEmbedding,
+    PositionEmbedding2D,
+    RelativeEncoderBlock,
+)
 
 MAX_MATRICES = 12  # Drawn of one model; of more, evenly spread ones.
 
@@ -30,8 +36,8 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
         - two-dimensional: NAME/x `(across, across)` of the columns and NAME/y `(down, down)`
           of the rows;
         - relative: `(2 N - 1, 2 N - 1)` for each block, of the offsets from 1 - N to N - 1
-          (query minus key, in raster order; along the line in an Axial-ViT), all heads
-          together.
+          (query minus key, in raster order; along the line in an axial model, where an
+          Axial-ResNet has UNIT/row and UNIT/column), all heads together.
 
     Raises:
         ValueError: If the model has no position embeddings.
@@ -46,8 +52,11 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
             patches = _array(layer.embedding)[0, layer.num_prefix_tokens :]
             found[layer.name] = cosine_similarity(patches).reshape(*layer.grid, *layer.grid)
         elif isinstance(layer, RelativeEncoderBlock):
-            table = _array(layer.attention.offset_embedding)
-            found[layer.name] = cosine_similarity(table.reshape(len(table), -1))
+            found[layer.name] = _similarity_of_offsets(layer.attention)
+        elif isinstance(layer, AxialUnit):
+            for axis in AXES:
+                attention = getattr(layer.attention, axis)
+                found[f"{layer.name}/{axis}"] = _similarity_of_offsets(attention)
     if not found:
         token_layout(model, (1, 1))  # Says of a ResNet that it is one.
         raise ValueError(
@@ -63,6 +72,11 @@ def cosine_similarity(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(lengths > 0, lengths, 1)
     return np.clip(unit @ unit.T, -1, 1)
+
+
+def _similarity_of_offsets(attention):
+    table = _array(attention.offset_embedding)
+    return cosine_similarity(table.reshape(len(table), -1))
 
 
 def _array(variable):

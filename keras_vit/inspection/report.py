@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.classifier import image_files, new_folder
 from keras_vit.drawing import new_figure
+from keras_vit.inspection.axial import axial_head_maps, draw_axial_heads, has_axial_units
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components
 from keras_vit.inspection.heads import draw_heads, head_maps
@@ -94,13 +95,19 @@ def _positions(inspected):
 
 
 def _distance(inspected):
+    is_axial = has_axial_units(inspected.model)
     distances = mean_attention_distance(
         inspected.model, inspected.images, batch_size=inspected.batch_size
     )
     height, width = inspected.image_size
     caption = (
         f"Mean attention distance of each head by depth, over {len(inspected.images)} images of "
-        f"{height}x{width} pixels (height x width). Tokens that are no patches are left out."
+        f"{height}x{width} pixels (height x width). "
+        + (
+            "Layers are the row, then the column attention of each unit."
+            if is_axial
+            else "Tokens that are no patches are left out."
+        )
     )
     pictures = iter(
         [Picture("attention_distance", draw_attention_distance(distances, width), caption)]
@@ -121,12 +128,15 @@ def _rollout(inspected):
         rows = zip(inspected.originals, maps, inspected.titles, inspected.regions, strict=True)
         for number, (image, attention, title, region) in enumerate(rows, 1):
             drawing = draw_rollout(image, attention, title=title, region=region)
-            yield Picture(f"rollout_{number}", drawing, f"{title}. {caption}")
+            shares = f"Patches have {attention.min():.2%} (violet) to {attention.max():.2%} (yellow)."
+            yield Picture(f"rollout_{number}", drawing, f"{title}. {caption} {shares}")
 
     return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures()
 
 
 def _heads(inspected):
+    if has_axial_units(inspected.model):
+        return _axial_heads(inspected)
     maps = head_maps(
         inspected.model,
         inspected.first_images,
@@ -147,13 +157,45 @@ def _heads(inspected):
     return {"heads": maps, "titles": np.array(inspected.titles)}, pictures()
 
 
+def _axial_heads(inspected):
+    maps = axial_head_maps(inspected.model, inspected.first_images, batch_size=inspected.batch_size)
+    caption = (
+        "Attention that each position gets, the mean over its row or its column as the queries, "
+        "by unit (block.unit) and head; each tile on its own scale."
+    )
+
+    def pictures():
+        rows = zip(inspected.first_images, inspected.titles, strict=True)
+        for number, (image, title) in enumerate(rows):
+            of_image = {name: values[number] for name, values in maps.items()}
+            drawing = draw_axial_heads(image, of_image, title=title)
+            yield Picture(f"heads_{number + 1}", drawing, f"{title}. {caption}")
+
+    return {**maps, "titles": np.array(inspected.titles)}, pictures()
+
+
 def _check_filters(inspected):
     components, _ = filter_components(inspected.model, count=1)
     draw_filters(components)
 
 
-def _check_attention(inspected):
+def _check_rollout(inspected):
     inspected.layout.query(inspected.query)
+
+
+def _check_heads(inspected):
+    if not has_axial_units(inspected.model):
+        inspected.layout.query(inspected.query)
+    elif inspected.query is not None:
+        raise ValueError(
+            "The maps of an Axial-ResNet have no other query than rows and columns: leave it out. "
+            f"Received: query={inspected.query!r}"
+        )
+
+
+def _check_distance(inspected):
+    if not has_axial_units(inspected.model):
+        token_layout(inspected.model, inspected.image_size)
 
 
 # Its name is that of its .npz.
@@ -165,11 +207,9 @@ FIGURES = {
         lambda inspected: position_similarity(inspected.model),
         _positions,
     ),
-    "attention_distance": Figure(
-        "Attention distance", True, lambda inspected: inspected.layout, _distance
-    ),
-    "rollout": Figure("Attention Rollout", True, _check_attention, _rollout),
-    "heads": Figure("Attention of single heads", True, _check_attention, _heads),
+    "attention_distance": Figure("Attention distance", True, _check_distance, _distance),
+    "rollout": Figure("Attention Rollout", True, _check_rollout, _rollout),
+    "heads": Figure("Attention of single heads", True, _check_heads, _heads),
 }
 
 
@@ -264,7 +304,10 @@ def _applicable(inspected, figures, has_images):
             if row.needs_images and not has_images:
                 raise ValueError("It needs images. Received: none")
         except ValueError as error:
-            asked_of_query = inspected.query is not None and row.check is _check_attention
+            asked_of_query = inspected.query is not None and row.check in (
+                _check_rollout,
+                _check_heads,
+            )
             if figures is not None or asked_of_query:
                 raise ValueError(f"{row.heading}: {error}") from error
             left_out.append(f"{row.heading} is left out. {error}")

@@ -13,6 +13,7 @@ from keras_vit.inspection.tokens import keras_model, token_layout
 
 # Pixels of the short side, that small images are magnified to so that titles fit.
 MIN_PICTURE = 240
+COLOR = 0.5  # Share of the colour over the grey image.
 
 
 def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
@@ -82,17 +83,19 @@ def draw_rollout(
     title: str = "",
     region: tuple[float, float, float, float] | None = None,
 ) -> Any:
-    """Draws an image beside itself under its attention, at its own resolution and aspect.
+    """Draws an image, and twice its attention, at the image's own resolution and aspect.
 
-    The map is scaled to its largest value and interpolated bilinearly between patch centres;
-    the image is as bright as its attention.
+    The map is interpolated bilinearly between patch centres. In the middle the image is as
+    bright as its attention, scaled to the largest value, as in the paper; there a dark part
+    of the image stays dark. At the right the attention is a colour over the grey image, from
+    the smallest value in violet to the largest in yellow.
 
     Args:
         image: `(H, W, 1 or 3)`, uint8 or floats; the original, not the model's input.
         attention: `(down, across)`.
         title: What stands above, such as the predicted class.
         region: Pixels (top, left, bottom, right) of the image that the model saw; all by
-            default. The rest is dark.
+            default. The rest is dark, and grey.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -101,29 +104,36 @@ def draw_rollout(
         ImportError: Without matplotlib.
     """
     height, width = image.shape[:2]
+    pixels = displayed(image)
+    pixels = pixels / (255 if pixels.dtype == np.uint8 else 1)
     brightness = spread(attention / max(attention.max(), 1e-12), (height, width), region)
+    lit = pixels * brightness[..., None]
+    pictures = (pixels, lit, _colored(pixels, attention, region))
     factor = max(1, -(-MIN_PICTURE // min(height, width)))
     shown_height, shown_width = height * factor, width * factor
     dpi, margin = 100, 40  # Pixels; the margin holds the title.
-    size = ((2 * shown_width + margin) / dpi, (shown_height + margin) / dpi)
-    figure = new_figure(size, layout=None, dpi=dpi)
-    pixels = displayed(image)
-    scale = 255 if pixels.dtype == np.uint8 else 1
-    under = pixels / scale * brightness[..., None]
-    for place, picture in enumerate((pixels, under)):
-        left = place * (shown_width + margin) / (2 * shown_width + margin)
-        axes = figure.add_axes(
-            (
-                left,
-                0,
-                shown_width / (2 * shown_width + margin),
-                shown_height / (shown_height + margin),
-            )
-        )
+    whole_width = len(pictures) * (shown_width + margin) - margin
+    whole_height = shown_height + margin
+    figure = new_figure((whole_width / dpi, whole_height / dpi), layout=None, dpi=dpi)
+    for place, picture in enumerate(pictures):
+        left = place * (shown_width + margin) / whole_width
+        axes = figure.add_axes((left, 0, shown_width / whole_width, shown_height / whole_height))
         axes.imshow(picture, interpolation="nearest", aspect="auto")
         axes.set_axis_off()
-    figure.text(0.5, 1 - margin / 2 / (shown_height + margin), title, ha="center", va="center")
+    figure.text(0.5, 1 - margin / 2 / whole_height, title, ha="center", va="center")
     return figure
+
+
+def _colored(pixels, attention, region):
+    """Attention as a colour over the grey image."""
+    from matplotlib import colormaps
+
+    low, high = attention.min(), attention.max()
+    scaled = (attention - low) / max(high - low, 1e-12)
+    color = colormaps["viridis"](spread(scaled, pixels.shape[:2], region))[..., :3]
+    seen = spread(np.ones_like(scaled), pixels.shape[:2], region)[..., None]
+    grey = pixels.mean(axis=-1, keepdims=True).repeat(3, axis=-1)
+    return (1 - COLOR * seen) * grey + COLOR * seen * color
 
 
 def spread(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.configs import ViTConfig
+from keras_vit.configs import AxialResNetConfig, ViTConfig
 from keras_vit.recognition import config_of
 
 QUERIES = ("token", "patches")
@@ -62,7 +62,7 @@ class TokenLayout:
         """
         first = self.num_prefix_tokens
         if self.query(query) == "token":
-            row = weights[..., 0, first:]
+            row = weights[..., 0, first:].copy()  # Or all weights would stay in memory.
         else:
             row = weights[..., first:, first:].mean(axis=-2)
         return row.reshape(*row.shape[:-1], *self.grid)
@@ -81,10 +81,10 @@ def token_layout(model: Any, image_size: tuple[int, int] | None = None) -> Token
     model = keras_model(model)
     config = config_of(model)
     if not isinstance(config, ViTConfig):
+        kind = "an Axial-ResNet" if isinstance(config, AxialResNetConfig) else "a ResNet"
         raise ValueError(
-            "Attention and positions are those of a Vision Transformer, a hybrid or an "
-            f"Axial-ViT. Received: {model.name}, a {type(config).__name__.removesuffix('Config')} "
-            "ResNet"
+            "A sequence of tokens is that of a Vision Transformer, a hybrid or an Axial-ViT. "
+            f"Received: {model.name}, {kind}"
         )
     if image_size is None:
         image_size = model.input_shape[1:3]

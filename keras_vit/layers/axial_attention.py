@@ -28,11 +28,14 @@ class AxialAttention(keras.layers.Layer):
         strides: Positions of the input per position of the output, on both axes.
         **kwargs: Passed to `keras.layers.Layer`.
 
-    Input shape:
-        `(B, H, W, C)`; H and W may be unknown.
+    Call arguments:
+        x: `(B, H, W, C)`; H and W may be unknown.
+        return_attention: Whether to return the probabilities too.
 
     Output shape:
-        `(B, ceil(H / strides), ceil(W / strides), C)`.
+        `(B, ceil(H / strides), ceil(W / strides), C)`; with `return_attention` a pair, the
+        second the probabilities of the rows `(B, H, k, W, W)` and of the columns
+        `(B, W, k, H, H)`, whose lines sum to one.
 
     Raises:
         ValueError: On build, if `num_heads` does not divide C.
@@ -58,16 +61,16 @@ class AxialAttention(keras.layers.Layer):
         for axis in (self.row, self.column):
             axis.build((None, None, input_shape[-1]))
 
-    def call(self, x):
-        x = _along_rows(self.row, x)
+    def call(self, x, return_attention=False):
+        x, rows = _along_rows(self.row, x, return_attention)
         x = ops.transpose(x, (0, 2, 1, 3))
-        x = _along_rows(self.column, x)
+        x, columns = _along_rows(self.column, x, return_attention)
         x = ops.transpose(x, (0, 2, 1, 3))
-        if self.strides == 1:
-            return x
-        return ops.average_pool(
-            x, self.strides, self.strides, padding="same", data_format="channels_last"
-        )
+        if self.strides != 1:
+            x = ops.average_pool(
+                x, self.strides, self.strides, padding="same", data_format="channels_last"
+            )
+        return (x, (rows, columns)) if return_attention else x
 
     def get_config(self):
         return {
@@ -97,11 +100,13 @@ class AxialUnit(PreActivationUnit):
         strides: Positions of the input per position of the output.
         **kwargs: Passed to `keras.layers.Layer`.
 
-    Input shape:
-        `(B, H, W, C)`.
+    Call arguments:
+        x: `(B, H, W, C)`.
+        return_attention: Whether to return the probabilities too, see `AxialAttention`.
 
     Output shape:
-        `(B, ceil(H / strides), ceil(W / strides), 4 * filters)`.
+        `(B, ceil(H / strides), ceil(W / strides), 4 * filters)`; with `return_attention` a
+        pair.
 
     Example:
     >>> unit = AxialUnit(filters=64, num_heads=8, grid=(57, 56), strides=2)
@@ -113,6 +118,13 @@ class AxialUnit(PreActivationUnit):
         super().__init__(filters, strides, **kwargs)
         self.num_heads = num_heads
         self.grid = tuple(grid)
+
+    def call(self, x, return_attention=False):
+        if not return_attention:
+            return super().call(x)
+        shortcut, y = self.narrow(x)
+        y, attention = self.attention(y, return_attention=True)
+        return shortcut + self.widen(y), attention
 
     def compute_output_shape(self, input_shape):
         batch, *sides, _ = input_shape
@@ -133,7 +145,12 @@ class AxialUnit(PreActivationUnit):
         return {**super().get_config(), "num_heads": self.num_heads, "grid": self.grid}
 
 
-def _along_rows(attention, x):
+def _along_rows(attention, x, return_attention):
+    """What attention gives for each row, and its probabilities `(B, H, k, W, W)` or None."""
     _, down, across, dim = ops.shape(x)
     rows = ops.reshape(x, (-1, across, dim))
-    return ops.reshape(attention(rows), (-1, down, across, dim))
+    if not return_attention:
+        return ops.reshape(attention(rows), (-1, down, across, dim)), None
+    rows, probabilities = attention(rows, return_attention=True)
+    probabilities = ops.reshape(probabilities, (-1, down, attention.num_heads, across, across))
+    return ops.reshape(rows, (-1, down, across, dim)), probabilities

@@ -63,12 +63,18 @@ class PreActivationUnit(keras.layers.Layer):
             self.conv_projection.build(input_shape)
 
     def call(self, x):
+        shortcut, y = self.narrow(x)
+        return shortcut + self.widen(self.conv_2(y))
+
+    def narrow(self, x):
+        """Returns the shortcut, and what the spatial layer gets."""
         activated = keras.ops.relu(self.norm_1(x))
         shortcut = self.conv_projection(activated) if self.projects else x
-        y = self.conv_1(activated)
-        y = self.conv_2(keras.ops.relu(self.norm_2(y)))
-        y = self.conv_3(keras.ops.relu(self.norm_3(y)))
-        return shortcut + y
+        return shortcut, keras.ops.relu(self.norm_2(self.conv_1(activated)))
+
+    def widen(self, y):
+        """Returns what is added to the shortcut, from what the spatial layer gives."""
+        return self.conv_3(keras.ops.relu(self.norm_3(y)))
 
     def make_spatial_layer(self):
         """Returns the only layer that mixes positions, which a variant of the unit replaces."""
