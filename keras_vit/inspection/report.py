@@ -128,7 +128,9 @@ def _rollout(inspected):
         rows = zip(inspected.originals, maps, inspected.titles, inspected.regions, strict=True)
         for number, (image, attention, title, region) in enumerate(rows, 1):
             drawing = draw_rollout(image, attention, title=title, region=region)
-            shares = f"Patches have {attention.min():.2%} (violet) to {attention.max():.2%} (yellow)."
+            shares = (
+                f"Patches have {attention.min():.2%} (violet) to {attention.max():.2%} (yellow)."
+            )
             yield Picture(f"rollout_{number}", drawing, f"{title}. {caption} {shares}")
 
     return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures()
