@@ -13,10 +13,12 @@ from PIL import Image
 import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import load_classifier
+from keras_vit.training import Adam
 from keras_vit.training.finetune import finetune
 from keras_vit.training.loop import Interrupted
 from keras_vit.training.masked_patch_settings import MaskedPatches
 from keras_vit.training.masked_patches import (
+    MaskedPatchTrainer,
     make_trainer,
     masked_patch_model,
     pretrain_masked_patches,
@@ -317,6 +319,25 @@ def test_the_defaults_are_the_paper_s():
     assert (settings.learning_rate, settings.decay, settings.corruption) == (2e-4, "cosine", 0.5)
     assert settings.target == "mean-colour"
     assert MaskedPatches(steps=100).resolve(10).warmup_steps == 20
+    recipe = MaskedPatches.from_recipe("ViT-B/16 JFT-300M masked patches").resolve(300_000_000)
+    changes = {name: None for name in ("recipe", "recipe_source", "model")}
+    assert dataclasses.replace(recipe, **changes) == settings
+    with pytest.raises(ValueError, match="this one is for keras-vit pretrain --objective"):
+        FineTuning.from_recipe("ViT-B/16 JFT-300M masked patches")
+
+
+def test_a_script_trains_without_labels_on_xla():
+    model = masked_patch_model(CONFIG, image_size=(16, 12))
+    trainer = MaskedPatchTrainer(model, patch_size=(4, 4))
+    objective = trainer.objective
+    trainer.compile(
+        Adam(1e-3), objective.make_loss(), metrics=[objective.make_metric()], jit_compile=True
+    )
+    history = trainer.fit(images(8), epochs=2, batch_size=4, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
+    assert history["loss"][0] == pytest.approx(np.log(512), rel=0.02)
+    again = MaskedPatchTrainer.from_config(trainer.get_config())
+    assert (again.target, again.patch_size) == ("mean-colour", (4, 4))
 
 
 def test_settings_survive_json():
