@@ -175,8 +175,23 @@ def dry_run(
     Raises:
         ValueError: If something does not fit; weights are not looked into.
     """
+    return describe_plan(plan_run(job, data, output, settings, **options))
+
+
+def plan_run(
+    job: Job,
+    data: str | os.PathLike | None,
+    output: str | os.PathLike,
+    settings: Settings,
+    **options: Any,
+) -> Plan:
+    """Returns everything that is known of a run before it starts, as for one device.
+
+    Arguments and errors are those of `dry_run`.
+    """
+    options.pop("log", None)
     run, settings, where, command = _asked(job, data, output, settings, **options)
-    return describe_plan(_plan(job, run, settings, where, command))
+    return _plan(job, run, settings, where, command)
 
 
 def _asked(

@@ -27,10 +27,13 @@ class Place:
     def __init__(self, name: str | None = None):
         self.strategy = None if name is None else strategy(name)
         self.replicas = 1 if self.strategy is None else self.strategy.num_replicas_in_sync
-        resolver = self.strategy and self.strategy.cluster_resolver
-        spec = resolver.cluster_spec().as_dict() if resolver and resolver.task_type else {}
-        self.workers = max(1, sum(len(spec.get(job, ())) for job in ("chief", "worker")))
-        self.worker = resolver.task_id if self.workers > 1 else 0
+        self.workers, self.worker = 1, 0
+        if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            resolver = self.strategy.cluster_resolver
+            jobs = resolver.cluster_spec().as_dict()
+            chiefs = len(jobs.get("chief", ()))  # It is the first worker.
+            self.workers = chiefs + len(jobs.get("worker", ()))
+            self.worker = resolver.task_id + (chiefs if resolver.task_type == "worker" else 0)
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the scope to build model, trainer and optimizer in."""

@@ -9,11 +9,11 @@ from keras_vit.training.settings import TRAINED, FineTuning
 def add_arguments(parser):
     """Declares the command's arguments."""
     training_arguments.add(parser, FineTuning)
-    add_weights(parser)
+    add_starting_point(parser)
 
 
-def add_weights(parser):
-    """Declares what to start from."""
+def add_starting_point(parser):
+    """Declares what to start from and what of it to train."""
     parser.add_argument(
         "--weights",
         default=argparse.SUPPRESS,
@@ -46,10 +46,10 @@ def add_weights(parser):
 
 def settings(arguments):
     """Returns the settings that the arguments stand for."""
-    given = {}
-    if getattr(arguments, "weights", None) == "none":
-        given["weights"] = None
-    return training_arguments.settings(arguments, FineTuning, given)
+    is_random = getattr(arguments, "weights", None) == "none"
+    return training_arguments.settings(
+        arguments, FineTuning, {"weights": None} if is_random else None
+    )
 
 
 def run(arguments):

@@ -206,3 +206,33 @@ def test_without_a_network_the_file_and_its_place_are_told(
     assert "http://127.0.0.1:9/vit_models/" in line
     assert ".npz" in line
     assert runs(tmp_path) == []
+
+
+def test_a_dry_run_tells_the_recipe_and_writes_nothing(command, finetune, tmp_path):
+    done = command(*finetune("--recipe", "CIFAR-10", "--scale", 0.01, "--dry-run"))
+    assert done.code == 0, done.err
+    lines = dict(line.split(maxsplit=1) for line in done.out.splitlines())
+    assert lines["recipe"].startswith("CIFAR-10 (paper, Table 4")
+    assert lines["recipe"].endswith("scaled by 0.01")
+    # What is given wins; the warm-up keeps its share.
+    assert lines["steps"] == "6 of 4 images: 24 images seen, 2.0 epochs"
+    assert (lines["learning_rate"], lines["warmup_steps"]) == ("0.05", "0")
+    assert "GiB for 4 images at once" in lines["memory"]
+    assert runs(tmp_path) == []
+    assert command(*finetune("--dry-run", "--model", "ViT-B/61")).code == 2
+
+
+def test_a_wrong_recipe_is_told(refused, finetune, tmp_path):
+    for more, said in (
+        (("--recipe", "Flowers"), "Oxford Flowers-102"),
+        (("--recipe", "ViT-B/16 ImageNet"), "keras-vit pretrain"),
+        (("--recipe", "CIFAR-10", "--scale", 2), "scale must be in (0, 1]"),
+        (("--scale", 0.1), "--scale needs a recipe"),
+        (("--decay", "staircase"), "needs boundaries"),
+        (("--strategy", "multiworker"), "TF_CONFIG"),
+        (("--patience", 3), "patience needs validation images"),
+        (("--steps-per-execution", 4), "steps_per_execution must divide"),
+        (("--loss", "sigmoid", "--label-smoothing", 0.1), "label_smoothing is for"),
+    ):
+        assert said in refused(*finetune(*more)), more
+    assert runs(tmp_path) == []

@@ -1,0 +1,87 @@
+"""Optimizer, loss and trainer that settings stand for."""
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.training.from_settings import (
+    make_loss,
+    make_optimizer,
+    make_schedule,
+    make_trainer,
+    not_decayed,
+)
+from keras_vit.training.settings import FineTuning, PreTraining
+
+
+def test_table_7_is_trained_with_sgd():
+    settings = PreTraining.from_recipe("BiT-R50x1 JFT-300M SGD")
+    config = make_optimizer(settings).get_config()
+    assert config["name"] == "sgd"
+    assert config["momentum"] == 0.9
+    assert config["weight_decay"] == pytest.approx(3e-5 * 16)
+    assert config["weight_decay_times"] == "schedule"
+    assert config["global_clipnorm"] is None
+
+
+def test_the_reciprocal_square_root_cools_down():
+    settings = FineTuning(
+        learning_rate=1.0,
+        steps=100,
+        warmup_steps=10,
+        decay="rsqrt",
+        timescale=30,
+        cooldown_steps=20,
+    )
+    schedule = make_schedule(settings.resolve(10))
+    assert float(schedule(40)) == pytest.approx(0.5**0.5)
+    assert float(schedule(90)) == pytest.approx(0.5 / (1 + 80 / 30) ** 0.5)
+    assert float(schedule(100)) == 0.0
+
+
+def test_the_staircase_falls_after_its_boundaries():
+    schedule = make_schedule(FineTuning.from_recipe("BiT HyperRule").resolve(1000, (32, 32)))
+    rates = [float(schedule(step)) for step in (100, 200, 201, 301, 401)]
+    assert rates == pytest.approx([3e-3, 3e-3, 3e-4, 3e-5, 3e-6])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"decay": "staircase"},
+        {"boundaries": (5,)},
+        {"cooldown_steps": 5},
+        {"decay": "rsqrt", "cooldown_steps": 50},
+        {"weight_decay": -1.0},
+        {"momentum": 1.0},
+    ],
+    ids=str,
+)
+def test_what_the_optimizer_cannot_do_is_refused(fields):
+    with pytest.raises(ValueError, match="Received"):
+        make_optimizer(FineTuning(steps=20, warmup_steps=0, **fields).resolve(10))
+
+
+def test_losses_are_found_by_name():
+    sigmoid = make_loss(PreTraining.from_recipe("ViT-B/16 ImageNet-21k"))
+    assert type(sigmoid).__name__ == "SigmoidCrossentropy"
+    smooth = make_loss(FineTuning(label_smoothing=0.1))
+    assert type(smooth).__name__ == "SoftmaxCrossentropy"
+    assert smooth.label_smoothing == 0.1
+
+
+def test_names_without_weight_decay_are_those_that_the_official_code_leaves_out():
+    keras.utils.set_random_seed(0)
+    model = keras_vit.build(
+        keras_vit.ViTConfig(4, 16, 2, 16, 2),
+        input_shape=(8, 8, 3),
+        classes=3,
+        classifier_activation=None,
+    )
+    trainer = make_trainer(model, PreTraining(steps=2, warmup_steps=0).resolve(10))
+    names = not_decayed(trainer)
+    assert "encoder_block_*/norm_1/gamma" in names
+    assert "class_token/token" in names or any(name.startswith("class_token") for name in names)
+    assert any(name.startswith("position_embedding") for name in names)
+    assert not [name for name in names if name.endswith("kernel")]
+    assert len(names) == len(set(names))

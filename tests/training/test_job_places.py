@@ -1,0 +1,91 @@
+"""A job on one device, on replicas and on workers: the same numbers, written once."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.training.placement import Place
+
+PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
+FILES = {"classes.txt", "history.csv", "last.keras", "model.keras", "recipe.json"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shades")
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 3)):
+        for name, mean in (("bright", 200), ("dark", 60)):
+            (folder / part / name).mkdir(parents=True)
+            for index in range(count):
+                pixels = np.clip(rng.normal(mean, 30, (8, 8, 3)), 0, 255).astype("uint8")
+                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
+    return folder
+
+
+def start(data, output, *strategies, **environment):
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(data), str(output), *strategies],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+    )
+
+
+def outcome(process):
+    out, err = process.communicate()
+    assert process.returncode == 0, err[-4000:]
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def outcomes(data, tmp_path_factory):
+    """Of one process with two logical devices."""
+    return outcome(start(data, tmp_path_factory.mktemp("runs"), "none", "mirrored"))
+
+
+def assert_same_numbers(one, other):
+    columns = ("loss", "accuracy", "learning_rate", "validation_loss", "averaged_loss")
+    for row, expected in zip(other["history"], one["history"], strict=True):
+        for column in columns:
+            # Six digits in the table.
+            assert float(row[column]) == pytest.approx(float(expected[column]), abs=2e-6), column
+    np.testing.assert_allclose(other["weights"], one["weights"], atol=1e-6)
+    assert other["test"] == pytest.approx(one["test"], abs=1e-6)
+
+
+def test_replicas_give_the_numbers_of_one_device(outcomes):
+    assert_same_numbers(outcomes["none"], outcomes["mirrored"])
+    assert set(outcomes["mirrored"]["files"]) >= FILES
+
+
+@pytest.mark.slow
+def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, data, tmp_path):
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("127.0.0.1", 0))
+        two.bind(("127.0.0.1", 0))
+        workers = [f"127.0.0.1:{s.getsockname()[1]}" for s in (one, two)]
+    processes = []
+    for index in range(2):
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": {"worker": workers}, "task": task})
+        processes.append(start(data, tmp_path, "multiworker", TF_CONFIG=config))
+    for process in processes:
+        assert_same_numbers(outcomes["none"], outcome(process)["multiworker"])
+    assert [path.name for path in tmp_path.iterdir()] == ["multiworker"]
+    assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES
+
+
+@pytest.mark.parametrize("name", [None, "cpu", "auto"])
+def test_one_device_is_one_replica_of_one_worker(name, capsys):
+    place = Place(name)
+    assert (place.replicas, place.workers, place.worker) == (1, 1, 0)
+    assert ("strategy: cpu" in capsys.readouterr().out) == (name is not None)

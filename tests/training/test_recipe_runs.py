@@ -1,0 +1,121 @@
+"""A real training, small, for a recipe of each table and for BiT's HyperRule."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.training.finetune import FINETUNE, finetune
+from keras_vit.training.job import dry_run
+from keras_vit.training.pretrain import pretrain
+from keras_vit.training.settings import FineTuning, PreTraining
+
+COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
+TINY = ViTConfig(4, 16, 1, 16, 2)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Noisy pictures of three colours, 12 pixels high and 10 wide."""
+    folder = tmp_path_factory.mktemp("colors")
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 2)):
+        for name, color in COLORS.items():
+            (folder / part / name).mkdir(parents=True)
+            for index in range(count):
+                pixels = np.clip(rng.normal(color, 25, (12, 10, 3)), 0, 255).astype("uint8")
+                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
+    return folder
+
+
+def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
+    settings = PreTraining.from_recipe(
+        "ViT-B/16 ImageNet-21k",
+        1e-6,
+        model=TINY,
+        image_size=8,
+        steps=2,
+        head_bias=-2.0,
+        accumulate=1,
+        averaging=0.9,
+    )
+    said = []
+    finished = pretrain(data, tmp_path / "out", settings, log=said.append)
+    # At the start every logit is the bias: softplus(-2) for each class, and 2 for the right one.
+    expected = 3 * np.log1p(np.exp(-2.0)) + 2.0
+    assert float(finished.history[0]["loss"]) == pytest.approx(expected, abs=1e-4)
+    text = "\n".join(said)
+    assert "ViT-B/16 ImageNet-21k (paper, Table 3), scaled by 1e-06" in text
+    assert "not decayed" in text
+    assert "encoder_block_*/norm_1/gamma" in text
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
+    assert recipe["settings"]["recipe"] == "ViT-B/16 ImageNet-21k"
+    assert recipe["settings"]["recipe_source"] == "paper, Table 3"
+    assert recipe["skipped_steps"] == 0
+    assert finished.history[0]["averaged_accuracy"]
+
+
+def test_table_4_gives_the_numbers_of_its_settings_by_hand(data, tmp_path):
+    options = {
+        "model": TINY,
+        "weights": None,
+        "image_size": 8,
+        "accumulate": 1,
+        "steps": 3,
+        "evaluate_every": 3,
+    }
+    by_name = FineTuning.from_recipe("Oxford Flowers-102", 0.001, **options)
+    by_hand = FineTuning(
+        batch_size=16,
+        learning_rate=0.01 / 32,
+        warmup_steps=by_name.warmup_steps,
+        validation=0.1,
+        **options,
+    )
+    assert (by_name.batch_size, by_name.warmup_steps) == (16, 1)
+    losses = [
+        [row["loss"] for row in finetune(data, tmp_path / name, settings, log=len).history]
+        for name, settings in (("name", by_name), ("hand", by_hand))
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_the_hyper_rule_on_a_bit_is_resolved_by_the_images(data, tmp_path):
+    settings = FineTuning.from_recipe(
+        "BiT HyperRule",
+        1e-4,
+        model=BiTConfig((1, 1, 1, 1)),
+        weights=None,
+        steps=2,
+        accumulate=1,
+    )
+    plan = dry_run(FINETUNE, data, tmp_path / "out", settings)
+    assert "128x128" in plan
+    assert "[160, 160]" in plan
+    assert not list(tmp_path.iterdir())
+    small = FineTuning.from_recipe(
+        "BiT HyperRule",
+        1e-4,
+        model=BiTConfig((1, 1, 1, 1)),
+        weights=None,
+        steps=3,
+        image_size=32,
+        mixup=0.1,
+        evaluate_every=3,
+        accumulate=1,
+    )
+    finished = finetune(data, tmp_path / "out", small, log=len)
+    chosen = finished.classifier.recipe["settings"]
+    # 40 / 32 as 160 / 128; boundaries as shares of the run.
+    assert (chosen["resize"], chosen["boundaries"]) == ([40, 40], [1, 2, 2])
+    assert (chosen["decay"], chosen["mixup"]) == ("staircase", 0.1)
+    assert np.isfinite(float(finished.history[-1]["loss"]))
+
+
+def test_patience_needs_images_to_validate_with(data, tmp_path):
+    settings = FineTuning(model=TINY, weights=None, image_size=8, validation=0.0, patience=2)
+    with pytest.raises(ValueError, match="patience needs validation images"):
+        finetune(data, tmp_path / "out", settings, log=len)
+    assert not list(tmp_path.iterdir())

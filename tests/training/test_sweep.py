@@ -1,0 +1,197 @@
+"""The sweep of learning rates: one real one that is stopped and goes on, and its decisions."""
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.command_line import main
+from keras_vit.configs import ViTConfig
+from keras_vit.training import progress
+from keras_vit.training import sweep as module
+from keras_vit.training.evaluation.result import find_results, read_result
+from keras_vit.training.loop import Interrupted
+from keras_vit.training.settings import FineTuning
+from keras_vit.training.sweep import sweep
+
+SETTINGS = FineTuning(
+    model=ViTConfig(4, 16, 1, 16, 2),
+    weights=None,
+    image_size=8,
+    steps=4,
+    batch_size=6,
+    accumulate=1,
+    warmup_steps=0,
+    validation=0.25,
+    evaluate_every=2,
+    augmentation="none",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Dark and bright pictures without a test part."""
+    folder = tmp_path_factory.mktemp("data") / "shades"
+    rng = np.random.default_rng(0)
+    for name, mean in (("bright", 200), ("dark", 60)):
+        (folder / name).mkdir(parents=True)
+        for index in range(10):
+            pixels = np.clip(rng.normal(mean, 30, (8, 8, 3)), 0, 255).astype("uint8")
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(data, tmp_path_factory):
+    """A sweep that Ctrl-C stopped in the second run, and the same call again."""
+    output = tmp_path_factory.mktemp("runs") / "swept"
+    show = progress.Progress.show
+    begun = []
+
+    def interrupt(self, done, values=None):
+        if self.name == "step" and done == 1:
+            begun.append(self.total)
+            if len(begun) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+        show(self, done, values)
+
+    def run(log):
+        return sweep(
+            data,
+            output,
+            SETTINGS,
+            learning_rates=(1e-6, 0.3),
+            seeds=(0, 1),
+            log=log,
+            command="keras-vit sweep ...",
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress.Progress, "show", interrupt)
+        with pytest.raises(Interrupted):
+            run(len)
+    first = (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns
+    said = []
+    done = run(said.append)
+    return done, output, first, "\n".join(said)
+
+
+def test_the_rate_that_learns_is_chosen_and_trained_with_each_seed(swept):
+    done, _, _, _ = swept
+    assert done.learning_rate == 0.3
+    assert set(done.development) == {1e-6, 0.3}
+    assert set(done.test) == {0, 1}
+    assert done.mean == pytest.approx(sum(done.test.values()) / 2)
+    assert done.deviation == pytest.approx(np.std(list(done.test.values()), ddof=1))
+
+
+def test_a_finished_run_is_not_done_again_and_a_stopped_one_goes_on(swept):
+    _, output, first, said = swept
+    assert (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns == first
+    assert said.count("resumed") == 1
+    assert not list(output.rglob("*.partial"))
+
+
+def test_only_the_final_runs_see_the_test_images_and_all_training_images(swept):
+    _, output, _, _ = swept
+    recipes = {
+        path.parent.relative_to(output): json.loads(path.read_text())
+        for path in output.rglob("recipe.json")
+    }
+    for path, recipe in recipes.items():
+        is_final = path.parts[0] == "seeds"
+        images = {name: recipe["images"][name] for name in ("train", "validation", "test")}
+        expected = (16, 0, 4) if is_final else (12, 4, 0)
+        assert images == dict(zip(images, expected, strict=True)), path
+        assert (recipe["test"] is None) == (not is_final)
+        # Whatever the seed of the run, the images held out are the same.
+        assert recipe["data"]["split_seed"] == 0
+        assert (output / path / "model.keras").exists() == is_final
+
+
+def test_the_outcome_is_a_result_and_a_table(swept, capsys):
+    done, output, _, _ = swept
+    result = read_result(output / "result.json")
+    assert (result.protocol, result.task, result.images) == ("sweep", "shades", 4)
+    assert result.metrics["top_1"] == done.mean
+    assert result.metrics["learning_rate"] == 0.3
+    table = (output / "sweep.md").read_text()
+    assert "| 0.3 (best) |" in table
+    assert f"| mean | {100 * done.mean:.2f} ± {100 * done.deviation:.2f}% |" in table
+    assert {found.protocol for _, found in find_results([output])} == {"sweep", "classification"}
+    assert main(["report", str(output)]) == 0
+    assert "sweep" in capsys.readouterr().out
+
+
+def test_another_sweep_does_not_go_into_its_folder(swept, data):
+    _, output, _, _ = swept
+    with pytest.raises(ValueError, match="differs in: steps"):
+        sweep(data, output, dataclasses.replace(SETTINGS, steps=6), log=len)
+
+
+class Pretend:
+    """Stands for the training: development accuracy and loss by learning rate."""
+
+    def __init__(self, monkeypatch, scores):
+        self.scores, self.calls = scores, []
+        monkeypatch.setattr(module, "run_job", self)
+        monkeypatch.setattr(module, "_write", lambda runs, *outcome: outcome)
+
+    def __call__(self, job, data, output, settings, *, test=True, **options):
+        self.calls.append((settings.learning_rate, settings.seed, settings.validation, test))
+        output.mkdir(parents=True)
+        accuracy, loss = self.scores.get(settings.learning_rate, (0.5, 1.0))
+        with open(output / "history.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("validation_accuracy", "validation_loss"))
+            writer.writerows([(0.99, 0.0), (accuracy, loss)])  # The last row counts.
+        recipe = {
+            "settings": {"learning_rate": settings.learning_rate},
+            "test": {"top_1": 0.7} if test else None,
+        }
+        (output / "recipe.json").write_text(json.dumps(recipe))
+
+
+def test_of_equal_accuracies_the_lowest_loss_is_best(data, tmp_path, monkeypatch):
+    pretend = Pretend(monkeypatch, {0.1: (0.8, 0.9), 0.2: (0.8, 0.6), 0.3: (0.7, 0.1)})
+    best, *_ = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2, 0.3), log=len)
+    assert best == 0.2
+    assert pretend.calls[:3] == [(rate, 0, 0.25, False) for rate in (0.1, 0.2, 0.3)]
+    assert pretend.calls[3:] == [(0.2, seed, 0.0, True) for seed in (0, 1, 2)]
+
+
+def test_the_rates_are_those_of_the_recipe_scaled_as_it_is(data, tmp_path, monkeypatch):
+    pretend = Pretend(monkeypatch, {})
+    settings = FineTuning.from_recipe("CIFAR-10", 0.01, weights=None)
+    sweep(data, tmp_path / "out", settings, seeds=(0,), log=len)
+    tried = [call[0] for call in pretend.calls[:-1]]
+    assert tried == pytest.approx([rate / 8 for rate in (0.001, 0.003, 0.01, 0.03)])
+
+
+def test_one_rate_alone_is_not_tried(data, tmp_path, monkeypatch):
+    pretend = Pretend(monkeypatch, {})
+    settings = FineTuning.from_recipe("VTAB", weights=None)
+    sweep(data, tmp_path / "out", settings, log=len)
+    assert pretend.calls == [(0.01, seed, 0.0, True) for seed in (0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"validation": 0.0}, {}, "validation must not be 0"),
+        ({}, {"seeds": ()}, "seeds must be one or more"),
+        ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
+        ({}, {"holdout": 0.0}, "test images to report on"),
+    ],
+)
+def test_what_cannot_be_swept_is_told_before_anything_is_written(
+    changes, options, message, data, tmp_path
+):
+    with pytest.raises(ValueError, match=message):
+        sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, **changes), **options)
+    assert not list(tmp_path.iterdir())
