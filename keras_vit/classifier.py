@@ -246,8 +246,8 @@ def read_model(path: str | os.PathLike) -> keras.Model:
         ValueError: If the file cannot be read as a Keras model, holds other things than Keras
             writes, or has weights that are not finite.
     """
-    check_keras_archive(path)
     try:
+        check_keras_archive(path)
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as error:  # Keras raises nearly anything on a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]

@@ -1,0 +1,170 @@
+"""Random models of other libraries, and their logits; run where those are installed.
+
+    python other_libraries.py make FOLDER
+    python other_libraries.py load FOLDER
+
+`make` writes each model in its library's own format to FOLDER/<name> and its images and logits
+to FOLDER/<name>.npz. `load` reads what was converted to FOLDER/to_<library> and writes the
+logits of FOLDER/images.npy to FOLDER/to_<library>.npz.
+"""
+
+import importlib
+import os
+import pathlib
+import sys
+
+os.environ["KERAS_BACKEND"] = "torch"
+
+import numpy as np
+import torch
+
+try:
+    importlib.import_module("torchvision")
+except RuntimeError:  # A wheel for another build of torch has no compiled operators: none is used.
+    for module in [name for name in sys.modules if name.startswith("torchvision")]:
+        del sys.modules[module]
+    LIBRARY = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        LIBRARY.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import keras_hub
+import timm
+import transformers
+from safetensors.torch import load_file, save_file
+from torchvision.models.vision_transformer import VisionTransformer
+
+SIZE, PATCH, DEPTH, HEADS, WIDTH, MLP, CLASSES = 32, 8, 2, 3, 48, 96, 5
+
+
+def make(folder):
+    """Writes the models and their logits."""
+    torch.manual_seed(0)
+    images = np.random.default_rng(0).uniform(-1, 1, (4, SIZE, SIZE, 3)).astype("float32")
+    np.save(folder / "images.npy", images)
+    for name, build in MODELS.items():
+        logits = build(folder / name, images)
+        np.savez(folder / f"{name}.npz", images=images, logits=np.asarray(logits))
+
+
+def _logits(model, images):
+    model.eval()
+    with torch.no_grad():
+        answer = model(torch.tensor(images.transpose(0, 3, 1, 2)))
+    return getattr(answer, "logits", answer).float().numpy()
+
+
+def _randomize(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    return model
+
+
+def _transformers_config(kind):
+    return kind(
+        hidden_size=WIDTH,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=HEADS,
+        intermediate_size=MLP,
+        image_size=SIZE,
+        patch_size=PATCH,
+        id2label={index: f"class {index}" for index in range(CLASSES)},
+        layer_norm_eps=1e-5,
+        hidden_act="gelu_pytorch_tanh",
+    )
+
+
+def _transformers(folder, images):
+    config = _transformers_config(transformers.ViTConfig)
+    model = _randomize(transformers.ViTForImageClassification(config))
+    model.save_pretrained(folder, max_shard_size="50KB")
+    return _logits(model, images)
+
+
+def _transformers_bfloat16(folder, images):
+    config = _transformers_config(transformers.ViTConfig)
+    model = _randomize(transformers.ViTForImageClassification(config)).bfloat16()
+    model.save_pretrained(folder)
+    return _logits(model.float(), images)
+
+
+def _transformers_deit(folder, images):
+    config = _transformers_config(transformers.DeiTConfig)
+    model = _randomize(transformers.DeiTForImageClassificationWithTeacher(config))
+    model.save_pretrained(folder)
+    return _logits(model, images)
+
+
+def _state_dict(model, folder, images):
+    _randomize(model)
+    folder.mkdir()
+    save_file(model.state_dict(), folder / "model.safetensors")
+    torch.save(model.state_dict(), folder / "model.pth")
+    return _logits(model, images)
+
+
+def _timm_arguments():
+    return dict(
+        img_size=SIZE, patch_size=PATCH, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS,
+        mlp_ratio=MLP / WIDTH, num_classes=CLASSES,
+    )  # fmt: skip
+
+
+def _timm(folder, images):
+    return _state_dict(timm.models.VisionTransformer(**_timm_arguments()), folder, images)
+
+
+def _timm_deit(folder, images):
+    model = timm.models.deit.VisionTransformerDistilled(**_timm_arguments())
+    return _state_dict(model, folder, images)
+
+
+def _torchvision(folder, images):
+    model = VisionTransformer(SIZE, PATCH, DEPTH, HEADS, WIDTH, MLP, num_classes=CLASSES)
+    return _state_dict(model, folder, images)
+
+
+def _keras_hub(folder, images):
+    backbone = keras_hub.models.ViTBackbone((SIZE, SIZE, 3), PATCH, DEPTH, HEADS, WIDTH, MLP)
+    model = keras_hub.models.ViTImageClassifier(backbone, CLASSES)
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=weight.shape) / 6 for weight in model.weights])
+    model.save_to_preset(folder)
+    model.save(folder / "classifier.keras")
+    model.save_weights(folder / "classifier.weights.h5")
+    return model.predict(images, verbose=0)
+
+
+MODELS = {
+    "transformers": _transformers,
+    "transformers_bfloat16": _transformers_bfloat16,
+    "transformers_deit": _transformers_deit,
+    "timm": _timm,
+    "timm_deit": _timm_deit,
+    "torchvision": _torchvision,
+    "keras_hub": _keras_hub,
+}
+
+
+def load(folder):
+    """Writes the logits of what was converted."""
+    images = np.load(folder / "images.npy")
+    hub = transformers.AutoModelForImageClassification.from_pretrained(folder / "to_transformers")
+    model = timm.models.VisionTransformer(**_timm_arguments())
+    model.load_state_dict(load_file(folder / "to_timm.safetensors"))
+    # KerasHub reads folders of Hugging Face.
+    task = keras_hub.models.ViTImageClassifier.from_preset(
+        str(folder / "to_transformers"), num_classes=CLASSES, load_weights=True, preprocessor=None
+    )
+    head = hub.classifier
+    task.output_dense.set_weights([head.weight.detach().numpy().T, head.bias.detach().numpy()])
+    for name, logits in (
+        ("to_transformers", _logits(hub, images)),
+        ("to_timm", _logits(model, images)),
+        ("to_keras_hub", task.predict(images, verbose=0)),
+    ):
+        np.savez(folder / f"{name}.npz", logits=logits)
+
+
+if __name__ == "__main__":
+    {"make": make, "load": load}[sys.argv[1]](pathlib.Path(sys.argv[2]))
