@@ -18,6 +18,7 @@ from .machine import peak_memory
 from .results import Cell
 
 CLASSES = 1000
+LONG = 4  # A step of so many times the seconds of a run is hardly changed by its warm-up.
 
 
 class Steps:
@@ -28,6 +29,9 @@ class Steps:
 
     Args:
         cell: The model, its input's size, mode and precision.
+
+    Raises:
+        MemoryError: If TensorFlow has not the memory for one image.
     """
 
     def __init__(self, cell: Cell):
@@ -35,13 +39,18 @@ class Steps:
         make = {"inference": self._inference, "training": self._training}[cell.mode]
         with dtype_policy(cell.precision):
             self.step_of: Callable[[int], Callable[[], object]] = make()
+        try:
+            self.step_of(1)()  # Compiles.
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError(str(error)) from error
 
     def time(
         self, batch_size: int, runs: int, min_seconds: float
     ) -> tuple[list[float], int] | None:
         """Returns images per second of each run, and the peak memory.
 
-        A step that is not timed comes first. A run is as many steps as last `min_seconds`.
+        A step to warm up comes first, and is itself the run where one is asked for and the
+        step is long. A run is as many steps as last `min_seconds`.
 
         Args:
             batch_size: Images of a step.
@@ -53,8 +62,11 @@ class Steps:
         """
         try:
             step = self.step_of(batch_size)
-            step()
-            rates = [] if not runs else self._rates(step, batch_size, runs, min_seconds)
+            once = _seconds(step)
+            if runs == 1 and once >= LONG * min_seconds:
+                rates = [batch_size / once]
+            else:
+                rates = self._rates(step, batch_size, runs, min_seconds)
         except tf.errors.ResourceExhaustedError:
             return None
         finally:
@@ -63,19 +75,13 @@ class Steps:
         return rates, self._peak_memory()
 
     def _rates(self, step, batch_size, runs, min_seconds):
-        start = time.perf_counter()
-        step()
-        once = time.perf_counter() - start
-        if runs == 1 and once >= min_seconds:
-            return [batch_size / once]
-        count = max(1, round(min_seconds / once))
-        rates = []
-        for _ in range(runs):
-            start = time.perf_counter()
-            for _ in range(count):
-                step()
-            rates.append(batch_size * count / (time.perf_counter() - start))
-        return rates
+        if not runs:
+            return []
+        count = max(1, round(min_seconds / _seconds(step)))
+        return [
+            batch_size * count / _seconds(lambda: [step() for _ in range(count)])
+            for _ in range(runs)
+        ]
 
     def _peak_memory(self):
         if device() != "CPU":
@@ -130,6 +136,12 @@ def device() -> str:
     if not gpus:
         return "CPU"
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
+
+
+def _seconds(step):
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def limit_threads(threads: int) -> None:

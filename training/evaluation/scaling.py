@@ -327,7 +327,7 @@ def _mark(axes, xs, ys, kind, source, line=False):
     (drawn,) = axes.plot(
         xs,
         ys,
-        "-" if line else "none",
+        linestyle="-" if line else "none",
         marker=marker,
         markersize=7 if ours else 6,
         color=color,

@@ -130,6 +130,7 @@ def test_panels_are_those_of_the_results_with_the_papers_points_behind():
     assert imagenet.get_xscale() == "log"
     drawn = sum(len(line.get_xdata()) for line in imagenet.get_lines())
     assert drawn == 18 + 1
+    assert {line.get_linestyle() for line in imagenet.get_lines()} == {"None"}
     assert sum(len(line.get_xdata()) for line in photos.get_lines()) == 1
     without = scaling.draw("5", found)
     assert sum(len(line.get_xdata()) for line in without.axes[0].get_lines()) == 1
