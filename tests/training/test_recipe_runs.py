@@ -1,4 +1,7 @@
-"""A real training, small, for a recipe of each table and for BiT's HyperRule."""
+"""A real training, small, by a recipe of Table 3 and by BiT's HyperRule.
+
+Table 4's is in test_sweep.py.
+"""
 
 import json
 
@@ -55,31 +58,6 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
     assert recipe["settings"]["recipe_source"] == "paper, Table 3"
     assert recipe["skipped_steps"] == 0
     assert finished.history[0]["averaged_accuracy"]
-
-
-def test_table_4_gives_the_numbers_of_its_settings_by_hand(data, tmp_path):
-    options = {
-        "model": TINY,
-        "weights": None,
-        "image_size": 8,
-        "accumulate": 1,
-        "steps": 3,
-        "evaluate_every": 3,
-    }
-    by_name = FineTuning.from_recipe("Oxford Flowers-102", 0.001, **options)
-    by_hand = FineTuning(
-        batch_size=16,
-        learning_rate=0.01 / 32,
-        warmup_steps=by_name.warmup_steps,
-        validation=0.1,
-        **options,
-    )
-    assert (by_name.batch_size, by_name.warmup_steps) == (16, 1)
-    losses = [
-        [row["loss"] for row in finetune(data, tmp_path / name, settings, log=len).history]
-        for name, settings in (("name", by_name), ("hand", by_hand))
-    ]
-    assert losses[0] == losses[1]
 
 
 def test_the_hyper_rule_on_a_bit_is_resolved_by_the_images(data, tmp_path):

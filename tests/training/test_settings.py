@@ -1,5 +1,6 @@
 """Settings of the jobs and the recipes that they come from."""
 
+import dataclasses
 import json
 
 import pytest
@@ -43,6 +44,20 @@ def test_values_that_are_given_win_over_the_recipe():
     settings = FineTuning.from_recipe("CIFAR-10", learning_rate=0.03, batch_size=64, clip_norm=None)
     assert (settings.learning_rate, settings.batch_size, settings.clip_norm) == (0.03, 64, None)
     assert settings.steps == 10_000
+
+
+def test_a_recipe_is_its_settings_by_hand():
+    by_name = FineTuning.from_recipe("Oxford Flowers-102", 0.001, weights=None)
+    by_hand = FineTuning(
+        weights=None,
+        steps=16,
+        batch_size=16,
+        learning_rate=0.01 / 32,
+        warmup_steps=3,
+        validation=0.1,
+    )
+    nameless = dataclasses.replace(by_name, recipe=None, recipe_source=None, scale=1.0)
+    assert nameless == by_hand
 
 
 def test_with_other_steps_the_warm_up_keeps_its_share():

@@ -19,7 +19,8 @@ from keras_vit.training.loop import Interrupted
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.sweep import sweep
 
-SETTINGS = FineTuning(
+SETTINGS = FineTuning.from_recipe(
+    "Oxford Flowers-102",
     model=ViTConfig(4, 16, 1, 16, 2),
     weights=None,
     image_size=8,
