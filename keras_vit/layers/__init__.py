@@ -6,6 +6,7 @@ from keras_vit.layers.axial_attention import AxialAttention, AxialUnit
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import EncoderBlock
+from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.lines import JoinLines, SplitLines
 from keras_vit.layers.mlp import MLP
@@ -28,6 +29,7 @@ __all__ = [
     "ClassToken",
     "Dropout",
     "EncoderBlock",
+    "GroupNorm",
     "JoinLines",
     "LayerNorm",
     "PatchCorruption",

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.standardized_conv import StandardizedConv2D
 
 
@@ -73,7 +74,7 @@ class PostActivationUnit(keras.layers.Layer):
         conv = StandardizedConv2D(
             filters, kernel_size, strides, dtype=self.dtype_policy, name=f"conv_{suffix}"
         )
-        norm = keras.layers.GroupNormalization(
+        norm = GroupNorm(
             epsilon=1e-6,
             gamma_initializer=gamma_initializer,
             dtype=self.dtype_policy,

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.standardized_conv import StandardizedConv2D
 
 
@@ -45,9 +46,7 @@ class PreActivationUnit(keras.layers.Layer):
         wide = 4 * self.filters
         narrow_shape = (*input_shape[:-1], self.filters)
         self.norm_1, self.norm_2, self.norm_3 = (
-            keras.layers.GroupNormalization(
-                epsilon=1e-5, dtype=self.dtype_policy, name=f"norm_{index}"
-            )
+            GroupNorm(epsilon=1e-5, dtype=self.dtype_policy, name=f"norm_{index}")
             for index in (1, 2, 3)
         )
         self.conv_1 = self._conv(self.filters, "conv_1")

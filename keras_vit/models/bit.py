@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.configs import BiTConfig
-from keras_vit.layers import PreActivationUnit, StandardizedConv2D
+from keras_vit.layers import GroupNorm, PreActivationUnit, StandardizedConv2D
 from keras_vit.models.head import classify
 
 
@@ -62,7 +62,7 @@ def units(config):
 
 def read_features(config, x, *, include_top, pooling, classes, classifier_activation):
     """Returns the output of a ResNet for the feature map of its last unit."""
-    x = keras.layers.GroupNormalization(epsilon=1e-5, name="final_norm")(x)
+    x = GroupNorm(epsilon=1e-5, name="final_norm")(x)
     x = keras.layers.ReLU(name="final_relu")(x)
 
     if pooling == "max":

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.configs import ViTConfig
-from keras_vit.layers import PostActivationUnit, StandardizedConv2D
+from keras_vit.layers import GroupNorm, PostActivationUnit, StandardizedConv2D
 from keras_vit.models.vit import build_vit
 
 
@@ -39,7 +39,7 @@ def resnet_features(stem, images):
         A Keras tensor `(B, ceil(H / stem.stride), ceil(W / stem.stride), stem.channels)`.
     """
     x = StandardizedConv2D(stem.width, kernel_size=7, strides=2, name="root_conv")(images)
-    x = keras.layers.GroupNormalization(epsilon=1e-6, name="root_norm")(x)
+    x = GroupNorm(epsilon=1e-6, name="root_norm")(x)
     x = keras.layers.ReLU(name="root_relu")(x)
     x = keras.layers.MaxPooling2D(3, 2, padding="same", name="root_pool")(x)  # (B, H/4, W/4, C)
     for block, num_units in enumerate(stem.num_blocks):
