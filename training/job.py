@@ -22,7 +22,7 @@ from .loop import train
 from .memory import choose_accumulation, step_memory
 from .model_card import model_card
 from .placement import Place, predictor_of
-from .run_folder import RunFolder
+from .run_folder import RunFolder, command_of_unfinished
 from .samples import write_samples
 from .settings import Settings
 from .trainer import Trainer
@@ -128,6 +128,7 @@ def run_job(
         resize=settings.resize,
         start_step=start_step * settings.accumulate,
         num_classes=len(source.class_names),
+        data_service=settings.data_service,
     )
     if not run.resume:
         run.start(plan.recipe)  # The first thing written: what is wrong has been told by now.
@@ -211,6 +212,8 @@ def _asked(
     test: bool = True,
 ):
     """Returns folder, settings, place of the data and command: of this run or the resumed."""
+    # The same command again, as a machine that was taken away gives it, goes on.
+    resume = resume or (not overwrite and command_of_unfinished(output) == command != "")
     run = RunFolder(output, resume=resume, overwrite=overwrite)
     where = {
         "data": None if data is None else os.fspath(data),
@@ -358,6 +361,7 @@ _OPTIONAL = (
     "remat",
     "strategy",
     "jit_compile",
+    "data_service",
     "cooldown_steps",
     "boundaries",
 )

@@ -50,7 +50,8 @@ class Place:
             **options: See `training_batches`.
         """
         mixup = mixup_parameter(options["augmentation"], options["mixup"])
-        if self.workers == 1 or mixup:
+        # The workers share what a service gives: each may take its own rows only.
+        if self.workers == 1 or (mixup and not options.get("data_service")):
             return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
         local = training_batches(examples, batch_size=batch_size, shard=share, **options)

@@ -18,10 +18,21 @@ from keras_vit.classifier import RECIPE, check_output, publish
 from .distribution import is_chief
 from .state import Checkpoints
 
+PARTIAL = ".partial"
 STATES = "states"
 BEST = "best.npz"
 LAST_MODEL = "last.keras"
 TENSORBOARD = "tensorboard"
+
+
+def command_of_unfinished(output: str | os.PathLike) -> str:
+    """Returns the command that started the unfinished run of an output, or ""."""
+    output = pathlib.Path(output).absolute()
+    try:
+        path = output.with_name(output.name + PARTIAL) / RECIPE
+        return str(json.loads(path.read_text(encoding="utf-8")).get("command", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 class RunFolder:
@@ -47,7 +58,7 @@ class RunFolder:
 
     def __init__(self, output: str | os.PathLike, *, resume: bool = False, overwrite: bool = False):
         self.output = pathlib.Path(output).absolute()
-        self.path = self.shared = self.output.with_name(self.output.name + ".partial")
+        self.path = self.shared = self.output.with_name(self.output.name + PARTIAL)
         self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
         self.overwrite = overwrite

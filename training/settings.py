@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import re
 from typing import Any, ClassVar, Self
 
 from keras_vit import configs
@@ -91,6 +92,8 @@ class Settings:
         strategy: Where to run, see `keras_vit.training.strategy`; None: one device.
         jit_compile: Whether to compile with XLA; None: where Keras would.
         steps_per_execution: Optimizer steps that are run at once.
+        data_service: Address of a `tf.data` service that makes the training batches,
+            "grpc://host:port"; None: this machine.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -143,6 +146,7 @@ class Settings:
     strategy: str | None = None
     jit_compile: bool | None = None
     steps_per_execution: int = 1
+    data_service: str | None = None
 
     recipe_type: ClassVar[type[recipes.Recipe]] = recipes.Recipe
 
@@ -214,6 +218,11 @@ class Settings:
                 raise ValueError(
                     f"{name} must be one of {known}. Received: {name}={getattr(self, name)!r}"
                 )
+        if self.data_service is not None and not re.fullmatch(r"grpc://.+:\d+", self.data_service):
+            raise ValueError(
+                "data_service must be an address such as grpc://host:5000. "
+                f"Received: data_service={self.data_service!r}"
+            )
         if self.warmup_steps is not None and self.steps is not None:
             self._check_warmup()
 

@@ -273,6 +273,12 @@ def add_recipe(parser, settings_type, without=()):
         metavar="N",
         help="steps that are run at once, which saves time on TPUs (default: 1)",
     )
+    setting(
+        "--data-service",
+        metavar="ADDRESS",
+        help="grpc://HOST:PORT of a tf.data service that reads, decodes and augments "
+        "(default: this machine)",
+    )
 
 
 def settings(arguments, settings_type, more=None):
