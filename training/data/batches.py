@@ -134,7 +134,9 @@ def training_batches(
         )
     batches = batches.prefetch(_AHEAD)
     infinite = tf.data.experimental.INFINITE_CARDINALITY
-    return batches.apply(tf.data.experimental.assert_cardinality(infinite)).with_options(_options())
+    batches = batches.apply(tf.data.experimental.assert_cardinality(infinite))
+    # What is shared by a service already is left as it is.
+    return batches if data_service is not None else batches.with_options(_options())
 
 
 def evaluation_batches(

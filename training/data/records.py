@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import tensorflow as tf
 
 from .examples import Examples, places, random_key
 
-# Encoded images that are shuffled together: about the shuffle buffer's share of memory.
-BLOCK_BYTES = 512 * 2**20
+# Encoded images that wait to be drawn from.
+BUFFER_BYTES = 512 * 2**20
+READ_BYTES = 4 * 2**20  # Of a file at once.
 
 
 class Records(abc.ABC):
@@ -49,10 +51,9 @@ class Records(abc.ABC):
 class RecordExamples(Examples):
     """Some examples of one split in record files.
 
-    Records cannot be read at random, so the order of an epoch is that of the files but for
-    blocks of up to 512 MiB of encoded images, each shuffled on its own. Where the blocks
-    begin differs from epoch to epoch; a smaller split is one block and shuffled wholly.
-    In memory are two blocks, the one in use and the next.
+    Records cannot be read at random, so an epoch draws the next example from up to 512 MiB
+    of encoded images, which are the next ones in the files. A smaller split is shuffled
+    wholly.
 
     Args:
         records: What reads the split.
@@ -84,47 +85,54 @@ class RecordExamples(Examples):
         return RecordExamples(self._records, self._chosen[start:stop])
 
     def ordered(self):
-        zero = tf.constant(0, tf.int64)
-        return self._elements().map(lambda index, content: (*content, zero, index))
+        return self._elements(tf.constant(0, tf.int64))
 
     def shuffled_epoch(self, seed, epoch, done):
-        count = len(self)
-        size = max(1, min(count, int(BLOCK_BYTES / self._records.mean_bytes)))
-        elements = self._elements()
-        key = random_key(seed, epoch)
-        # One block if all fits in one; else a shorter one first, of another length in every
-        # epoch.
-        short = tf.random.stateless_uniform([], key, 0, size, tf.int64, "philox")
-        short = short if size < count else tf.constant(0, tf.int64)
-        blocks = elements.take(short).batch(size)
-        blocks = blocks.concatenate(elements.skip(short).batch(size)).prefetch(1)
-
-        def shuffled_block(block, content):
-            key = random_key(seed, epoch, block + 1)
-            index, (handle, label) = content
-            places = tf.range(tf.size(index))
-            order = tf.random.experimental.stateless_shuffle(places, key, "philox")
-            # Not the whole block reordered: that would be a copy of its bytes.
-            return tf.data.Dataset.from_tensor_slices(order).map(
-                lambda place: (handle[place], label[place], epoch, index[place])
-            )
-
-        return blocks.enumerate().flat_map(shuffled_block).skip(done)
+        elements = self._elements(epoch)
+        size = max(1, min(len(self), int(BUFFER_BYTES / self._records.mean_bytes)))
+        first, second = tf.unstack(random_key(seed, epoch))
+        spec = elements.element_spec
+        # `Dataset.shuffle` would keep the first epoch's seed, and take TensorFlow's global one
+        # into account.
+        shuffled = tf.raw_ops.ShuffleDataset(
+            input_dataset=tf.data.experimental.to_variant(elements),
+            buffer_size=size,
+            seed=first,
+            seed2=second,
+            output_types=[part.dtype for part in spec],
+            output_shapes=[part.shape for part in spec],
+            reshuffle_each_iteration=False,
+        )
+        elements = tf.data.experimental.from_variant(shuffled, spec)
+        return elements.skip(done)
 
     def read(self, handle):
         return self._records.read(handle)
 
-    def _elements(self):
-        """Returns `(index, (handle, label))`, in order."""
+    def _elements(self, epoch):
+        """Returns `(handle, label, epoch, index)`, in order."""
+        indices = tf.data.Dataset.range(len(self))
+        epochs = tf.data.Dataset.from_tensors(epoch).repeat()
+        contents = self._contents
+        return tf.data.Dataset.zip(contents, epochs, indices).map(
+            lambda content, epoch, index: (*content, epoch, index)
+        )
+
+    @functools.cached_property
+    def _contents(self):
+        """`(handle, label)`, in order; what lies before and behind is not read."""
         start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
-        elements = self._records.dataset(int(start), int(stop)).enumerate()
-        if stop - start == len(self):
-            return elements
-        indices = np.full(stop - start, -1, "int64")
-        indices[self._chosen - start] = np.arange(len(self))
-        indices = tf.constant(indices)
-        elements = elements.map(lambda place, content: (indices[place], content))
-        return elements.filter(lambda index, content: index >= 0)
+        # Once, and not in the graphs of others: a builder makes its data set in Python.
+        with tf.init_scope():
+            contents = self._records.dataset(int(start), int(stop))
+            if stop - start == len(self):
+                return contents
+            wanted = np.zeros(stop - start, bool)
+            wanted[self._chosen - start] = True
+            wanted = tf.data.Dataset.from_tensor_slices(wanted)
+            contents = tf.data.Dataset.zip(contents, wanted)
+            contents = contents.filter(lambda content, wanted: wanted)
+            return contents.map(lambda content, wanted: content)
 
 
 class SplitRecords(Records):
@@ -143,6 +151,7 @@ class SplitRecords(Records):
         info = builder.info.splits[split]
         self.count = info.num_examples
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
+        self._files = _tfrecords(builder, split)
 
     @property
     def labels(self):
@@ -153,10 +162,23 @@ class SplitRecords(Records):
         return self._labels_and_names[1]
 
     def dataset(self, start, stop):
-        return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
+        if not self._files:
+            return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
+        # The same without what the library adds to each record, a quarter of a JPEG's time.
+        lengths = self._builder.info.splits[self._split].shard_lengths
+        records = read_tfrecords(self._files, lengths, start, stop)
+        return records.map(lambda record: (record, self._parsed(record, self._label)))
 
     def read(self, handle):
-        return handle
+        return self._parsed(handle, self._image) if self._files else handle
+
+    def _parsed(self, record, key):
+        import tensorflow_datasets as tfds
+
+        features = tfds.features.FeaturesDict({key: self._builder.info.features[key]})
+        decoders = {self._image: tfds.decode.SkipDecoding()} if key == self._image else None
+        value = features.deserialize_example(record, decoders=decoders)[key]
+        return value if key == self._image else tf.cast(value, tf.int32)
 
     def _read(self, split, with_ids):
         """Returns `(encoded image, label)`, with the data set's ids behind if asked for."""
@@ -170,7 +192,11 @@ class SplitRecords(Records):
                 {self._image: features[self._image], self._label: features[self._label]},
                 decoders={self._image: tfds.decode.SkipDecoding()},
             ),
-            read_config=tfds.ReadConfig(add_tfds_id=with_ids, try_autocache=False),
+            read_config=tfds.ReadConfig(
+                add_tfds_id=with_ids,
+                try_autocache=False,
+                interleave_cycle_length=1,  # File by file, as slices count.
+            ),
         )
 
         def element(record):
@@ -186,6 +212,35 @@ class SplitRecords(Records):
         found = list(elements.map(lambda _, label, name: (label, name)).as_numpy_iterator())
         labels = np.array([label for label, _ in found], "int32")
         return labels, [name.decode() for _, name in found]
+
+
+def read_tfrecords(
+    files: Sequence[str], counts: Sequence[int], start: int, stop: int
+) -> tf.data.Dataset:
+    """Returns some records of TFRecord files; only those that they are in are opened.
+
+    Args:
+        files: Paths, in order.
+        counts: Records of each.
+        start: Place of the first, in all files together.
+        stop: Place behind the last.
+    """
+    ends = np.cumsum(counts)
+    first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
+    before = int(ends[first] - counts[first])
+    found = tf.data.TFRecordDataset(list(files[first : last + 1]), "", READ_BYTES)
+    return found.skip(start - before).take(stop - start)
+
+
+def _tfrecords(builder, split):
+    """Returns the files of a prepared split, none if they are not there or no TFRecords."""
+    import tensorflow_datasets as tfds
+
+    info = builder.info.splits[split]
+    if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
+        return []
+    files = [str(path) for path in info.filepaths]
+    return files if files and all(map(tf.io.gfile.exists, files)) else []
 
 
 def open_records(

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from .files import SPLITS
-from .records import RecordExamples, Records
+from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
 
 # As the ImageNet files of TensorFlow's model garden have them; "label" is what others write.
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
@@ -25,7 +25,6 @@ INDEX = "index.npz"  # Counts, sizes, labels and names; without it all files are
 # train-00000-of-00008.tfrecord, train-00000-of-00008, train.tfrecord
 _FILE = re.compile(r"(?P<stem>.+?)(?P<shard>-\d{5}-of-\d{5})?(?P<suffix>\.tfrecords?)?")
 _SCAN_BATCH = 256  # Records.
-_READ_BYTES = 4 * 2**20  # At once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +66,7 @@ class ShardRecords(Records):
         return [name.decode() for name in self._shards.names.tolist()]
 
     def dataset(self, start, stop):
-        ends = np.cumsum(self._shards.counts)
-        first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
-        before = int(ends[first] - self._shards.counts[first])
-        # The files before and after are not opened.
-        found = tf.data.TFRecordDataset(self._shards.files[first : last + 1], "", _READ_BYTES)
-        found = found.skip(start - before).take(stop - start)
+        found = read_tfrecords(self._shards.files, self._shards.counts, start, stop)
         labels = tf.data.Dataset.from_tensor_slices(self._shards.labels[start:stop])
         return tf.data.Dataset.zip(found, labels)
 
@@ -236,7 +230,7 @@ def _scan(files: Sequence[pathlib.Path]) -> Shards:
 
     counts, all_labels, all_names = [], [], []
     for path in files:
-        batches = tf.data.TFRecordDataset(str(path), "", _READ_BYTES).batch(_SCAN_BATCH)
+        batches = tf.data.TFRecordDataset(str(path), "", READ_BYTES).batch(_SCAN_BATCH)
         batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         count = 0
         try:

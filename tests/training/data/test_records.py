@@ -39,12 +39,20 @@ def data_dir(tmp_path_factory):
                 yield number, {"image": pixels, "mask": pixels[..., :1], "label": label}
 
     folder = tmp_path_factory.mktemp("tfds")
-    TinyPets(data_dir=folder).download_and_prepare()
+    config = tfds.download.DownloadConfig(num_shards=3)
+    TinyPets(data_dir=folder).download_and_prepare(download_config=config)
     return folder
 
 
+@pytest.fixture(params=["as files", "by the library"])
+def reading(request, monkeypatch):
+    """Both ways to read: of the second are other formats than TFRecord."""
+    if request.param == "by the library":
+        monkeypatch.setattr(records, "_tfrecords", lambda builder, split: [])
+
+
 @pytest.fixture
-def source(data_dir):
+def source(data_dir, reading):
     return open_source("tfds:tiny_pets", data_dir=data_dir)
 
 
@@ -66,7 +74,8 @@ def test_labels_and_names_are_those_of_the_images(source):
     assert sorted(order) == list(range(20))
     assert train.labels.tolist() == [number % 2 for number in order]
     assert len(set(train.names)) == 20
-    assert all(name.startswith("tiny_pets-train.tfrecord-00000") for name in train.names)
+    assert train.names[0] == "tiny_pets-train.tfrecord-00000-of-00003__0"
+    assert train.names[-1].startswith("tiny_pets-train.tfrecord-00002-of-00003__")
 
 
 def test_a_part_is_read_as_a_part(source):
@@ -81,12 +90,17 @@ def test_a_part_is_read_as_a_part(source):
     assert [number for number in whole if number in second] == second
     assert sorted(first + second) == list(range(20))
     assert part.take([1, 5]).names == [part.names[1], part.names[5]]
+    few = train.take([9, 10, 11])
+    assert (
+        numbers(evaluation_batches(few, preprocessing=preprocessing, batch_size=8)) == whole[9:12]
+    )
+    assert few.labels.tolist() == [number % 2 for number in whole[9:12]]
 
 
 @pytest.mark.parametrize("block", [1e9, 6])
 def test_every_epoch_has_each_example_once_in_its_own_order(source, monkeypatch, block):
     train = source.splits["train"]
-    monkeypatch.setattr(records, "BLOCK_BYTES", block * train._records.mean_bytes)
+    monkeypatch.setattr(records, "BUFFER_BYTES", block * train._records.mean_bytes)
     tf.random.set_seed(3)
     seen = numbers(training_batches(train, **OPTIONS).take(20).as_numpy_iterator())
     epochs = [seen[start : start + 20] for start in range(0, 80, 20)]
