@@ -25,6 +25,9 @@ PACKAGES = ("torch==2.13.0", "transformers", "timm", "safetensors", "keras-hub",
 # torchvision asks for a torch of its own build, which is larger; it is used without its kernels.
 WITHOUT_DEPENDENCIES = ("torchvision==0.28.0",)
 
+# Names the Python of an environment that has them already.
+PYTHON = "OTHER_LIBRARIES_PYTHON"
+
 # float32, depth 2; both sides in their own order of operations.
 TOLERANCE = 1e-4
 
@@ -32,6 +35,8 @@ TOLERANCE = 1e-4
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """Returns the Python of an environment with the other libraries."""
+    if PYTHON in os.environ:
+        return os.environ[PYTHON]
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
