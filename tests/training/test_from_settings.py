@@ -81,7 +81,7 @@ def test_names_without_weight_decay_are_those_that_the_official_code_leaves_out(
     trainer = make_trainer(model, PreTraining(steps=2, warmup_steps=0).resolve(10))
     names = not_decayed(trainer)
     assert "encoder_block_*/norm_1/gamma" in names
-    assert "class_token/token" in names or any(name.startswith("class_token") for name in names)
-    assert any(name.startswith("position_embedding") for name in names)
+    for start in ("class_token", "position_embedding"):
+        assert any(name.startswith(start) for name in names)
     assert not [name for name in names if name.endswith("kernel")]
     assert len(names) == len(set(names))
