@@ -59,11 +59,12 @@ def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tu
     assert recipe["images"]["train"] == 12
 
     assert "fine-tune it first" in refused("predict", body, colors / "test")
-    for part in ("head", "lora"):
+    more = ("--stochastic-depth", 0.2, "--layer-decay", 0.75)
+    for part, options in (("head", ()), ("lora", more)):
         output = tmp_path / part
         tuned = command(
             "finetune", "--data", colors, "--weights", body, "--output", output, *FAST.split(),
-            "--train", part, "--lora-rank", 2, "--validation", 0,
+            "--train", part, "--lora-rank", 2, "--validation", 0, *options,
         )  # fmt: skip
         assert tuned.code == 0, tuned.err
         kept = load_classifier(output).model
@@ -72,6 +73,7 @@ def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tu
         before = plain.get_layer("encoder_block_1").attention.query.kernel
         assert (kernel.numpy() == before.numpy()).all() == (part == "head")
         assert len(kept.weights) == len(plain.weights) + 2
+        assert kept.get_layer("encoder_block_1").stochastic_depth_rate == 0
         shutil.rmtree(output)
 
 
@@ -90,16 +92,3 @@ def test_options_of_another_objective_are_refused(refused, pretrain, small):
     assert "--target needs --objective masked-patches" in line
     assert "without mixup" in refused(*pretrain("--augmentation", "light2"))
     assert "cuts the image itself" in refused(*pretrain("--model", "R50+ViT-B/16"))
-
-
-def test_a_run_with_every_training_option_finishes(command, pretrain, small, tmp_path):
-    done = command(
-        *pretrain("--stochastic-depth", 0.2, "--layer-decay", 0.75, objective="classes"),
-        "--dropout", 0.1, "--validation", 0, "--holdout", 0,
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    classifier = load_classifier(tmp_path / "body")
-    settings = classifier.recipe["settings"]
-    assert (settings["stochastic_depth_rate"], settings["layer_decay"]) == (0.2, 0.75)
-    rates = {classifier.model.get_layer(f"encoder_block_{i}").stochastic_depth_rate for i in (0, 1)}
-    assert rates == {0.0}

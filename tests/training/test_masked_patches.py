@@ -326,6 +326,7 @@ def test_the_defaults_are_the_paper_s():
         FineTuning.from_recipe("ViT-B/16 JFT-300M masked patches")
 
 
+@pytest.mark.slow
 def test_a_script_trains_without_labels_on_xla():
     model = masked_patch_model(CONFIG, image_size=(16, 12))
     trainer = MaskedPatchTrainer(model, patch_size=(4, 4))
