@@ -24,6 +24,7 @@ from .evaluation.classification import Report, evaluate
 from .evaluation.features import feature_model
 from .finetune import FINETUNE, finetune
 from .pretrain import pretrain
+from .required import required
 from .settings import FineTuning, PreTraining
 
 FIRST, SECOND = "0-4", "5-9"  # Digits of the pre-training, and of the transfer.
@@ -180,12 +181,13 @@ def demo(
             _run([sys.executable, "-P", str(program), str(output / "saved_model")], given=names)
         )
         agreement = _agreement(answers, tuned.classifier.predict(files, top=1))
+    first, second = (required(run.report, "report") for run in (pretrained, tuned))
     result = Result(
-        pretraining_accuracy=pretrained.report.top_1,
+        pretraining_accuracy=first.top_1,
         before_transfer=before.top_1,
         frozen_features=frozen,
-        after_transfer=tuned.report.top_1,
-        num_test=tuned.report.count,
+        after_transfer=second.top_1,
+        num_test=second.count,
         export_agreement=agreement,
         seconds=steps.seconds,
         output=output,

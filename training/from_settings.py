@@ -8,6 +8,7 @@ import keras
 
 from .losses import LOSSES
 from .optimizer import SGD, Adam, DecoupledOptimizer
+from .required import required
 from .schedule import WarmupSchedule
 from .settings import Settings
 from .trainer import Trainer
@@ -115,7 +116,8 @@ def not_decayed(trainer: Trainer) -> list[str]:
     Returns:
         The names in order, each once.
     """
-    optimizer = getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer)
+    compiled = required(trainer.optimizer, "optimizer")
+    optimizer = getattr(compiled, "inner_optimizer", compiled)
     paths = [v.path for v in trainer.trainable_variables if not optimizer.decays(v.path)]
     return list(dict.fromkeys(re.sub(r"block_\d+|unit\d+", _starred, path) for path in paths))
 

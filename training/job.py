@@ -22,6 +22,7 @@ from .loop import train
 from .memory import choose_accumulation, step_memory
 from .model_card import model_card
 from .placement import Place, predictor_of
+from .required import required
 from .run_folder import RunFolder, command_of_unfinished
 from .samples import write_samples
 from .settings import Settings
@@ -106,8 +107,12 @@ def run_job(
     *,
     log: Callable[[str], object] = print,
     **options: Any,
-) -> Finished:
-    """Trains a classifier and writes its folder; see `finetune` for the arguments."""
+) -> Any:
+    """Trains a model and writes its folder; see `finetune` for the arguments.
+
+    Returns:
+        What `job.finish` returns; a `Finished` where the job has none.
+    """
     run, settings, where, command = _asked(job, data, output, settings, **options)
     place = Place(settings.strategy)  # Before TensorFlow does anything else: workers meet here.
     plan = _plan(job, run, settings, where, command, place.replicas)
@@ -126,7 +131,7 @@ def run_job(
         augmentation=settings.augmentation,
         mixup=settings.mixup,
         resize=settings.resize,
-        start_step=start_step * settings.accumulate,
+        start_step=start_step * required(settings.accumulate, "accumulate"),
         num_classes=len(source.class_names),
         data_service=settings.data_service,
     )

@@ -15,6 +15,7 @@ import tensorflow as tf
 from .evaluation.classification import NonFiniteScores, Report
 from .from_settings import make_schedule
 from .progress import History, Progress, TensorBoardLog
+from .required import required
 from .run_folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .settings import Settings
 from .trainer import NonFiniteError, Trainer
@@ -78,16 +79,17 @@ def train(
         ValueError: If the loss is not finite, after saving the last good weights, or if a
             micro-batch does not fit into memory.
     """
+    last_step = required(settings.steps, "steps")
     history = History(run.path / "history.csv", HISTORY_COLUMNS, start_step)
     log = TensorBoardLog(run.path / TENSORBOARD)
     steps = _Steps(run, settings, start_step, validate, history, log)
     try:
         with _noticed_signals() as received:
             steps.received = received
-            if start_step < settings.steps and not steps.is_out_of_patience():
+            if start_step < last_step and not steps.is_out_of_patience():
                 trainer.fit(
                     batches,
-                    steps_per_epoch=settings.steps - start_step,
+                    steps_per_epoch=last_step - start_step,
                     verbose=0,
                     callbacks=[steps],
                 )
@@ -108,7 +110,7 @@ def train(
         log.close()
     if steps.stopped_at is not None:
         raise Interrupted(
-            f"Stopped after step {steps.stopped_at} of {settings.steps}; everything is saved in "
+            f"Stopped after step {steps.stopped_at} of {last_step}; everything is saved in "
             f"{run.path}.",
             received[0],
         )

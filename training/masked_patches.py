@@ -154,7 +154,7 @@ def masked_patch_model(
     _check_fit(config, target)
     body = build(config, input_shape=(*image_size, 3), include_top=False)
     corruption_layer = PatchCorruption(corruption, name="corruption")
-    places = None
+    places: Any = None  # Set by `call`.
 
     def call(layer, *args, **kwargs):
         nonlocal places

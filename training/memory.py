@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_vit.counting import describe
 
 from .distribution import split_batch
+from .required import required
 from .settings import Settings
 
 # Bytes kept for the backward pass for each element that a convolution or product gives:
@@ -23,8 +24,8 @@ SHARE = 0.6
 
 def step_memory(settings: Settings, config, num_images: int) -> int:
     """Returns an estimate of the bytes that a step with some images needs."""
-    cost = describe(config, input_shape=(*settings.image_size, 3))
-    activations = cost.activations
+    cost = describe(config, input_shape=(*required(settings.image_size, "image_size"), 3))
+    activations: float = cost.activations
     if settings.remat:
         # Inputs of the blocks, and one block's activations at a time.
         activations *= 2 / max(getattr(config, "depth", 1), 1)

@@ -12,6 +12,7 @@ from keras_vit import configs
 from keras_vit.preprocessing import Preprocessing
 
 from . import recipes
+from .required import required
 
 OPTIMIZERS = ("sgd", "adam")
 LOSSES = ("softmax", "sigmoid")
@@ -224,7 +225,7 @@ class Settings:
                 f"Received: data_service={self.data_service!r}"
             )
         if self.warmup_steps is not None and self.steps is not None:
-            self._check_warmup()
+            _check_warmup(self.warmup_steps, self.steps)
 
     @classmethod
     def of(cls, recipe: recipes.Recipe) -> Self:
@@ -280,16 +281,16 @@ class Settings:
         warmup_steps = settings.warmup_steps
         if warmup_steps is None:
             warmup_steps = min(_FINETUNING.warmup_steps, steps // 5)
-        resolved = dataclasses.replace(
+        evaluate_every = settings.evaluate_every or settings._whole_executions(steps / 10)
+        _check_warmup(warmup_steps, steps)
+        settings._check_executions(steps, evaluate_every)
+        return dataclasses.replace(
             settings,
             steps=steps,
             warmup_steps=warmup_steps,
             validation=settings.validation_share(num_images),
-            evaluate_every=settings.evaluate_every or settings._whole_executions(steps / 10),
+            evaluate_every=evaluate_every,
         )
-        resolved._check_warmup()
-        resolved._check_executions()
-        return resolved
 
     def validation_share(self, num_images: int) -> float:
         """Returns the share of so many training images that is kept for validation."""
@@ -303,7 +304,7 @@ class Settings:
     @property
     def preprocessing(self) -> Preprocessing:
         """How an image becomes the model's input in evaluation."""
-        return Preprocessing(self.image_size, self.evaluation)
+        return Preprocessing(required(self.image_size, "image_size"), self.evaluation)
 
     def to_json(self) -> dict:
         """Returns the fields as JSON can hold them."""
@@ -356,20 +357,13 @@ class Settings:
     def _whole_executions(self, steps):
         return math.ceil(steps / self.steps_per_execution) * self.steps_per_execution
 
-    def _check_executions(self):
+    def _check_executions(self, steps, evaluate_every):
         executed = self.steps_per_execution
-        if self.steps % executed or self.evaluate_every % executed:
+        if steps % executed or evaluate_every % executed:
             raise ValueError(
                 "steps_per_execution must divide the steps of the run and those between two "
-                f"validations. Received: steps_per_execution={executed}, steps={self.steps}, "
-                f"evaluate_every={self.evaluate_every}"
-            )
-
-    def _check_warmup(self):
-        if not 0 <= self.warmup_steps < self.steps:
-            raise ValueError(
-                "The warm-up must be shorter than the run. "
-                f"Received: warmup_steps={self.warmup_steps}, steps={self.steps}"
+                f"validations. Received: steps_per_execution={executed}, steps={steps}, "
+                f"evaluate_every={evaluate_every}"
             )
 
 
@@ -426,7 +420,15 @@ class PreTraining(Settings):
     weight_decay: float = _PRETRAINING.weight_decay
     dropout_rate: float = _PRETRAINING.dropout_rate
 
-    recipe_type = recipes.PretrainingRecipe
+    recipe_type: ClassVar[type[recipes.Recipe]] = recipes.PretrainingRecipe
+
+
+def _check_warmup(warmup_steps, steps):
+    if not 0 <= warmup_steps < steps:
+        raise ValueError(
+            "The warm-up must be shorter than the run. "
+            f"Received: warmup_steps={warmup_steps}, steps={steps}"
+        )
 
 
 def _row(num_images):

@@ -24,6 +24,7 @@ from .evaluation.features import default_cache, extract
 from .evaluation.result import Result, read_result
 from .evaluation.subject import Subject, open_subject
 from .finetune import finetune
+from .required import required
 from .settings import FineTuning
 
 SEEDS = (0, 1, 2)
@@ -65,7 +66,7 @@ def scaled(settings: FineTuning, scale: float) -> FineTuning:
     batch_size = max(_LEAST_BATCH, round(settings.batch_size * scale))
     return dataclasses.replace(
         settings,
-        steps=max(1, round(settings.steps * scale)),
+        steps=max(1, round(required(settings.steps, "steps") * scale)),
         batch_size=batch_size,
         learning_rate=settings.learning_rate * batch_size / settings.batch_size,
     )

@@ -152,6 +152,13 @@ def test_steps_that_are_run_at_once_divide_the_run():
         FineTuning(steps=10, steps_per_execution=4).resolve(10)
 
 
+def test_what_only_the_data_can_tell_is_missing_by_name():
+    settings = FineTuning.from_recipe("BiT HyperRule")
+    with pytest.raises(ValueError, match="image_size must be known"):
+        _ = settings.preprocessing
+    assert settings.resolve(1000, (32, 32)).preprocessing.image_size == (128, 128)
+
+
 def test_settings_with_a_config_survive_json():
     settings = PreTraining(model=keras_vit.ViTConfig(4, 16, 1, 16, 2), boundaries=(2,))
     assert PreTraining.from_json(json.loads(json.dumps(settings.to_json()))) == settings

@@ -9,6 +9,8 @@ import tempfile
 import traceback
 from typing import Any
 
+from keras_vit.training.required import required
+
 from .machine import process_memory
 from .results import Cell
 
@@ -101,7 +103,7 @@ class Child:
         if self.budget is None or self.device != "CPU":
             return False
         try:
-            return process_memory(self.process.pid) > self.budget
+            return process_memory(required(self.process.pid, "pid")) > self.budget
         except OSError:  # It has just ended.
             return False
 

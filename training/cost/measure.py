@@ -11,6 +11,7 @@ from typing import Any
 from keras_vit import configs
 from keras_vit.training.clock import clock
 from keras_vit.training.evaluation.result import versions
+from keras_vit.training.required import required
 from keras_vit.training.settings import PRECISIONS
 
 from .child import Child
@@ -78,11 +79,15 @@ class Plan:
             raise ValueError(
                 f"precision must be one of {PRECISIONS}. Received: precision={self.precision!r}"
             )
-        numbers = {"threads": self.threads, "runs": self.runs, "min_seconds": self.min_seconds}
-        if self.memory is not None:
-            numbers["memory"] = self.memory
-        for name, value in {**numbers, "sizes": min(self.sizes, default=0)}.items():
-            if value <= 0:
+        numbers = {
+            "threads": self.threads,
+            "runs": self.runs,
+            "min_seconds": self.min_seconds,
+            "memory": self.memory,
+            "sizes": min(self.sizes, default=0),
+        }
+        for name, value in numbers.items():
+            if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive. Received: {name}={value}")
         for model in self.models:
             smallest = max(configs.resolve(model).min_image_size)
@@ -163,7 +168,7 @@ def measure(cell: Cell, plan: Plan) -> Measurement:
 
     def run(batch_size, runs):
         if not children or not children[-1].alive:
-            children.append(Child(cell, plan.threads, plan.memory))
+            children.append(Child(cell, required(plan.threads, "threads"), plan.memory))
             _check_memory(children[-1])
         child = children[-1]
         answer = child.time(batch_size, runs, plan.min_seconds)
@@ -183,10 +188,12 @@ def measure(cell: Cell, plan: Plan) -> Measurement:
 
     try:
         trials = rates_by_doubling(time_once)
-        best, timed = None, None
-        for best in sorted(trials, key=lambda trial: trial.rate, reverse=True):
-            timed = run(best.batch_size, plan.runs)
+        rate_of = {trial.batch_size: required(trial.rate, "rate") for trial in trials}
+        best, rates = 0, ()
+        for batch_size in sorted(rate_of, key=rate_of.__getitem__, reverse=True):
+            timed = run(batch_size, plan.runs)
             if timed is not None:
+                best, rates = batch_size, tuple(timed[0])
                 break
         largest, too_large = None, None
         if plan.memory is not None:
@@ -198,10 +205,10 @@ def measure(cell: Cell, plan: Plan) -> Measurement:
         for child in children:
             child.close()
     return Measurement(
-        batch_size=best.batch_size if timed else 0,
-        rates=tuple(timed[0]) if timed else (),
-        by_batch_size={str(trial.batch_size): trial.rate for trial in trials},
-        memory=peaks[best.batch_size] if timed else 0,
+        batch_size=best,
+        rates=rates,
+        by_batch_size={str(batch_size): rate for batch_size, rate in rate_of.items()},
+        memory=peaks[best] if best else 0,
         largest_batch=largest,
         too_large_batch=too_large,
         device=device,

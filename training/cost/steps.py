@@ -60,6 +60,7 @@ class Steps:
         Returns:
             The rates and bytes, or None where TensorFlow says that memory does not suffice.
         """
+        step: Callable[[], object] | None = None
         try:
             step = self.step_of(batch_size)
             once = _seconds(step)

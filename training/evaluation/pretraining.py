@@ -11,6 +11,7 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.compute import JFT_CLASSES, JFT_IMAGES, pretraining_flops
+from keras_vit.training.required import required
 
 from .result import Result
 
@@ -85,9 +86,9 @@ def pretraining_of(result: Result) -> PreTrainingRun:
         return run
     flops = pretraining_flops(
         config,
-        images=run.images,
-        epochs=run.epochs,
-        input_shape=(*run.image_size, 3),
+        images=required(run.images, "images"),
+        epochs=required(run.epochs, "epochs"),
+        input_shape=(*required(run.image_size, "image_size"), 3),
         classes=run.classes,
     )
     return dataclasses.replace(run, exaflops=flops / 1e18)
