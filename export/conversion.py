@@ -123,7 +123,8 @@ def read(source, num_heads: int | None = None, normalization: str | None = None)
     model = _build(inferred)
     if checkpoint.layout.rules == ():  # A .weights.h5 is read by the model's variables.
         checkpoint = open_source(source, weights_by_path(model))
-    notes, skip = [*inferred.notes], ()
+    notes = [*inferred.notes]
+    skip: tuple[str, ...] = ()
     if inferred.classes is None and "pre_logits/kernel" in checkpoint.shapes:
         notes.append("the pooler was left out, as there is no head behind it")
         skip = ("pre_logits/*",)

@@ -83,7 +83,7 @@ def main(format_name, artefact, suffix, images, files, answers):
     """Runs every image through every signature and writes the answers."""
     images = np.load(images, mmap_mode="r")
     files = json.loads(pathlib.Path(files).read_text(encoding="utf-8"))
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, signature in FORMATS[format_name](artefact).items():
         if name not in (f"serve{suffix}", f"serve_bytes{suffix}"):
             continue

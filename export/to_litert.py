@@ -146,7 +146,8 @@ def tflite(
     classifier = job.resolve(classifier)
     job.check_file_size(classifier.model, "tflite")
     files = job.check_files(classifier, check_images)
-    calibration_files, notes = [], ()
+    calibration_files: list[str] = []
+    notes: tuple[str, ...] = ()
     if precision == "int8":
         files, calibration_files = _split(files, calibration_images)
         notes = (f"Ranges of activations from {len(calibration_files)} images.",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from keras_vit.image_headers import read_header
@@ -28,8 +30,7 @@ def typical_size(examples: Examples, count: int = MOST_HEADERS) -> tuple[int, in
     def size(handle, *_):
         return upright_size(read_header(chosen.read(handle)))
 
-    sizes = sorted(
-        (tuple(map(int, found)) for found in chosen.ordered().map(size).as_numpy_iterator()),
-        key=lambda found: found[0] * found[1],
-    )
+    found = chosen.ordered().map(size).as_numpy_iterator()
+    sizes = [(int(height), int(width)) for height, width in found]
+    sizes.sort(key=math.prod)
     return sizes[(count - 1) // 2]

@@ -119,7 +119,9 @@ class RunFolder:
 
     def save_best(self, model, step: int, accuracy: float, loss: float) -> None:
         """Writes the best weights, with their step and what they reached."""
-        arrays = {f"{index:05}": np.asarray(v) for index, v in enumerate(model.weights)}
+        arrays: dict[str, Any] = {
+            f"{index:05}": np.asarray(weight) for index, weight in enumerate(model.weights)
+        }
         with written_whole(self.path / BEST) as path:
             np.savez(path, **arrays, score=np.array([step, accuracy, loss]))
 

@@ -110,7 +110,8 @@ def resize_random_crop(
     Returns:
         float32 `(height, width, 3)`.
     """
-    resize = resize or tuple(round(side * _RESIZE) for side in image_size)
+    height, width = image_size
+    resize = resize or (round(height * _RESIZE), round(width * _RESIZE))
     image = tf.image.resize(decode_image(encoded), resize)
     image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
     return scale(random_flip(image, key), value_range)
@@ -142,7 +143,8 @@ def none(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
     """The whole image as in evaluation."""
-    preprocessing = Preprocessing(tuple(image_size), value_range=tuple(value_range))
+    height, width = image_size
+    preprocessing = Preprocessing((height, width), value_range=tuple(value_range))
     return apply_preprocessing(decode_image(encoded), preprocessing)
 
 

@@ -128,7 +128,7 @@ def training_batches(
     batches = elements.batch(rows, drop_remainder=True)
     if data_service is not None:
         batches = batches.with_options(_options()).apply(_served(data_service, seed, start_step))
-    if mixup:
+    if mixup and num_classes:
         batches = mixed(
             batches, parameter=mixup, num_classes=num_classes, seed=seed, start_step=start_step
         )

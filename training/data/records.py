@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-import pathlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -215,7 +215,7 @@ class SplitRecords(Records):
 
 
 def read_tfrecords(
-    files: Sequence[str], counts: Sequence[int], start: int, stop: int
+    files: Sequence[str], counts: Sequence[int] | np.ndarray, start: int, stop: int
 ) -> tf.data.Dataset:
     """Returns some records of TFRecord files; only those that they are in are opened.
 
@@ -244,7 +244,7 @@ def _tfrecords(builder, split):
 
 
 def open_records(
-    name: str, data_dir: str | pathlib.Path | None
+    name: str, data_dir: str | os.PathLike | None
 ) -> tuple[tuple[str, ...], dict[str, RecordExamples]]:
     """Returns the class names and the labelled splits of a data set.
 

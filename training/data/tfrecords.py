@@ -9,6 +9,7 @@ import pathlib
 import re
 import zipfile
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -134,7 +135,7 @@ def open_tfrecords(
 
 def write_index(folder: pathlib.Path, splits: dict[str, Shards]) -> None:
     """Writes what `open_tfrecords` would otherwise have to read all files for."""
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for split, shards in splits.items():
         arrays[f"{split}/files"] = np.array([os.path.basename(path) for path in shards.files])
         arrays[f"{split}/bytes"] = np.array([os.path.getsize(path) for path in shards.files])

@@ -76,6 +76,7 @@ def open_vtab(
     builder = open_builder(task, data_dir)
     _check_sizes(builder, task)
     train, validation = task.train.first(NUM_TRAIN), task.validation.first(NUM_VALIDATION)
+    parts: dict[str, tuple[Part, ...]]
     if tune:
         parts = {"train": (train,), "test": (validation,)}
     else:

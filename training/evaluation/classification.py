@@ -11,6 +11,7 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -310,7 +311,7 @@ def evaluate_classifier(
             the classifier does not know.
     """
     trained_on = classifier.recipe.get("data") or {}
-    options = {"holdout": 0.0}
+    options: dict[str, Any] = {"holdout": 0.0}
     if trained_on.get("data") and _same_data(data, trained_on["data"]):
         seed = trained_on.get("split_seed", classifier.recipe["settings"]["seed"])
         exclude = tuple(trained_on["exclude"])

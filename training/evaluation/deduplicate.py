@@ -236,8 +236,8 @@ def write_picture(
     for k, pair in enumerate(duplicates):
         x, y = gap + k % columns * cell[0], gap + k // columns * cell[1]
         for row, encoded in enumerate((read_train(pair.train), read_test(pair.test))):
-            with Image.open(io.BytesIO(encoded)) as image:
-                image = ImageOps.exif_transpose(image).convert("RGB")
+            with Image.open(io.BytesIO(encoded)) as opened:
+                image = ImageOps.exif_transpose(opened).convert("RGB")
             page.paste(ImageOps.pad(image, (side, side), color="white"), (x, y + row * side))
         caption = pair.kind if pair.kind == "exact" else f"{pair.similarity:.3f}, {pair.distance}"
         draw.text((x, y + 2 * side), caption, fill="black")

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.configs import BiTConfig
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples, evaluation_batches
@@ -52,12 +53,11 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
             'The feature "pre_logits" needs a model with a head or with pooling. Received: '
             f"outputs of shape {model.output_shape}"
         )
-    if "encoder_norm" not in layers:
+    if "encoder_norm" not in layers or isinstance(config := config_of(model), BiTConfig):
         raise ValueError(
             f'The feature "{feature}" needs a Vision Transformer, whose layer encoder_norm gives '
             f'the tokens; "pre_logits" works with every model. Received: {model.name}'
         )
-    config = config_of(model)
     tokens = layers["encoder_norm"].output  # (B, N, D)
     if feature == "avg":
         return keras.Model(

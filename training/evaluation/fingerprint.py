@@ -53,8 +53,8 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
         ValueError: If the image cannot be read.
     """
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            image = ImageOps.exif_transpose(image).convert("RGB")
+        with Image.open(io.BytesIO(encoded)) as opened:
+            image = ImageOps.exif_transpose(opened).convert("RGB")
     except UnidentifiedImageError as error:
         raise ValueError("The image cannot be read: its format is unknown.") from error
     except Exception as error:  # Pillow raises nearly anything on damaged data.

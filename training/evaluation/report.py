@@ -201,7 +201,9 @@ def write_report(
 
 def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
     """Returns a header and a row for each result: what, of what, by what, how good."""
-    rows = [("protocol", "task", "model", "weights", "seed", "images", "top-1")]
+    rows: list[tuple[str, ...]] = [
+        ("protocol", "task", "model", "weights", "seed", "images", "top-1")
+    ]
     for r in results:
         top_1 = r.metrics.get("top_1")
         rows.append(

@@ -146,11 +146,16 @@ def result_points(
         Point(
             number,
             OURS,
-            *rest,
+            name,
+            kind,
+            data,
+            epochs,
+            task,
+            x,
             accuracy=statistics.fmean(by_seed.values()),
             deviation=statistics.stdev(by_seed.values()) if len(by_seed) > 1 else None,
         )
-        for (number, *rest), by_seed in values.items()
+        for (number, name, kind, data, epochs, task, x), by_seed in values.items()
     ]
     return points + averages(points), told
 
