@@ -7,7 +7,7 @@ fails when Keras mends it, and its workaround can go.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,8 +15,13 @@ from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.trainers.data_adapters import get_data_adapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+if TYPE_CHECKING:
+    from keras import Model as Mixed  # What `SymbolicBuild` is mixed into.
+else:
+    Mixed = object
 
-class SymbolicBuild:
+
+class SymbolicBuild(Mixed):
     """Builds losses, metrics and optimizer from the data's description, not its first batch.
 
     `fit` takes a batch for it and averages it over replicas, which fails where the replicas'

@@ -51,7 +51,11 @@ class Place:
         """
         mixup = mixup_parameter(options["augmentation"], options["mixup"])
         # The workers share what a service gives: each may take its own rows only.
-        if self.workers == 1 or (mixup and not options.get("data_service")):
+        if (
+            self.strategy is None
+            or self.workers == 1
+            or (mixup and not options.get("data_service"))
+        ):
             return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
         local = training_batches(examples, batch_size=batch_size, shard=share, **options)
@@ -60,7 +64,7 @@ class Place:
 
     def leave(self) -> None:
         """Waits for the other workers, which would take one that is gone for a failure."""
-        if self.workers > 1:
+        if self.strategy is not None and self.workers > 1:
             self.strategy.reduce("SUM", self.strategy.run(lambda: tf.constant(1)), axis=None)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -75,6 +77,10 @@ class Trainer(keras_private.SymbolicBuild, keras.Model):
     >>> trainer = Trainer(keras_vit.build("ViT-S/16", classes=10), accumulation_steps=4)
     >>> trainer.compile(SGD(0.03), "sparse_categorical_crossentropy", metrics=["accuracy"])
     """
+
+    # Keras sets them to None, with no type.
+    train_function: Callable[..., Any] | None
+    test_function: Callable[..., Any] | None
 
     def __init__(
         self,
