@@ -17,8 +17,8 @@ TENSORFLOW_IN_KERAS_VIT = {"images.py", "image_headers.py"}
 MAY_IMPORT = {
     "configs": set(),
     "layers": {"layers"},
-    "models": {"configs", "layers", "models"},
-    "checkpoints": {"configs", "checkpoints"},
+    "models": {"configs", "layers", "models", "released"},
+    "checkpoints": {"configs", "checkpoints", "released"},
 }
 
 

@@ -5,6 +5,7 @@ import pickle
 import struct
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 
@@ -171,7 +172,16 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         open_checkpoint(tmp_path / "none.npz")
 
 
-def test_a_whole_keras_model_is_no_checkpoint(model_of, tmp_path):
-    model_of("vit_gap").save(tmp_path / "model.keras")
+def test_the_weights_of_a_whole_model_of_ours_are_read(model_of, tmp_path):
+    model = model_of("vit_gap")
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.clone_model(model)
+    keras_vit.load_checkpoint(twin, tmp_path / "model.keras")
+    for weight, original in zip(twin.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(weight, original)
+
+
+def test_a_whole_model_of_another_kind_is_no_checkpoint(tmp_path):
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "model.keras")
     with pytest.raises(ValueError, match=r"keras\.saving\.load_model"):
         open_checkpoint(tmp_path / "model.keras")

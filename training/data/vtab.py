@@ -33,6 +33,9 @@ class TaskRecords(SplitRecords):
         elements = self._read(self._split, with_ids=False)
         return elements.skip(start).take(stop - start)
 
+    def read(self, handle):
+        return handle
+
     def _read(self, split, with_ids):
         import tensorflow_datasets as tfds
 
