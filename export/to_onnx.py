@@ -7,6 +7,7 @@ import os
 import warnings
 
 import keras
+import numpy as np
 
 from keras_vit.classifier import Classifier
 
@@ -79,6 +80,7 @@ def onnx(
             )
         content = library.load(file)
         _name_output(content.graph, "probabilities")
+        _keep_padding(content.graph, library)
         for tensor in (*content.graph.input, *content.graph.output):
             tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
         library.helper.set_model_props(
@@ -109,6 +111,30 @@ def onnx(
         overwrite=overwrite,
         notes=(f"Operator set {opset}.", *job.precision_notes(classifier.model)),
     )
+
+
+def _keep_padding(graph, library):
+    """Puts an operation that changes nothing between a padding with zeros and a max pool.
+
+    ONNX Runtime makes one operation of the two, whose padding never wins against negative
+    values: a BiT's root then gives other values.
+    """
+    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
+    lowest = library.numpy_helper.from_array(
+        np.array(np.finfo("float32").min, "float32"), "lowest_float32"
+    )
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "MaxPool" and node.input[0] in padded:
+            kept = f"{node.input[0]}_kept"
+            nodes.append(library.helper.make_node("Max", [node.input[0], lowest.name], [kept]))
+            node.input[0] = kept
+        nodes.append(node)
+    if len(nodes) > len(graph.node):
+        graph.initializer.append(lowest)
+        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _name_output(graph, name):
