@@ -27,23 +27,10 @@ def add_arguments(parser):
 
 def run(arguments):
     """Prints the tables, and writes them where wanted."""
-    import dataclasses
+    from keras_vit.training.evaluation import report
+    from keras_vit.training.evaluation.result import read_results
 
-    from keras_vit.training.evaluation import report, result
-
-    wrong = [text for text in arguments.task if not all(text.partition("="))]
-    if wrong:
-        raise ValueError(f"--task must be DATA=TASK. Received: {wrong[0]!r}")
-    tasks = dict(text.split("=", 1) for text in arguments.task)
-    results = [
-        dataclasses.replace(found, task=tasks.get(found.task, found.task))
-        for _, found in result.find_results(arguments.folders)
-    ]
-    if not results:
-        raise ValueError(
-            "There must be results: files result.json, or classifiers' folders with a test "
-            f"result. Received: {', '.join(arguments.folders)}, without any"
-        )
+    results = [found for _, found in read_results(arguments.folders, arguments.task)]
     print(report.summary(results), end="\n\n")
     try:
         tables = report.make_tables(results)

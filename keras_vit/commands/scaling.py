@@ -35,23 +35,10 @@ def add_arguments(parser):
 
 def run(arguments):
     """Writes the figures and tells which results are not in them."""
-    import dataclasses
+    from keras_vit.training.evaluation import scaling
+    from keras_vit.training.evaluation.result import read_results
 
-    from keras_vit.training.evaluation import result, scaling
-
-    wrong = [text for text in arguments.task if not all(text.partition("="))]
-    if wrong:
-        raise ValueError(f"--task must be DATA=TASK. Received: {wrong[0]!r}")
-    tasks = dict(text.split("=", 1) for text in arguments.task)
-    results = [
-        (path, dataclasses.replace(found, task=tasks.get(found.task, found.task)))
-        for path, found in result.find_results(arguments.results)
-    ]
-    if not results:
-        raise ValueError(
-            "There must be results: files result.json, or classifiers' folders with a test "
-            f"result. Received: {', '.join(arguments.results)}, without any"
-        )
+    results = read_results(arguments.results, arguments.task)
     points, told = scaling.result_points(results)
     if not points:
         raise ValueError(f"No result has what a figure needs. {'; '.join(told)}")

@@ -124,6 +124,32 @@ def find_results(folders) -> Iterator[tuple[pathlib.Path, Result]]:
                 yield path, read_result(path)
 
 
+def read_results(folders, tasks=()) -> list[tuple[pathlib.Path, Result]]:
+    """Returns the results in some folders, with the tasks named as the tables call them.
+
+    Args:
+        folders: As for `find_results`.
+        tasks: Texts "DATA=TASK": what the paper calls a data set.
+
+    Raises:
+        ValueError: As `find_results`; if a text is none such, or there are no results.
+    """
+    wrong = [text for text in tasks if not all(text.partition("="))]
+    if wrong:
+        raise ValueError(f"--task must be DATA=TASK. Received: {wrong[0]!r}")
+    names = dict(text.split("=", 1) for text in tasks)
+    results = [
+        (path, dataclasses.replace(found, task=names.get(found.task, found.task)))
+        for path, found in find_results(folders)
+    ]
+    if not results:
+        raise ValueError(
+            "There must be results: files result.json, or classifiers' folders with a test "
+            f"result. Received: {', '.join(map(str, folders))}, without any"
+        )
+    return results
+
+
 def task_of(data: str | os.PathLike) -> str:
     """Returns what tables call a data set: "CIFAR-10" of "tfds:cifar10:3.0.2"."""
     text = os.fspath(data).removeprefix("tfrecords:")
