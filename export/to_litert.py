@@ -27,14 +27,15 @@ MAX_RANK = 4
 # Enough for the ranges of the activations, which is all that calibration reads.
 MAX_CALIBRATION_IMAGES = 128
 
-# The first and the last layer, which "dynamic_int8" leaves in float as is usual: that adds a
-# twentieth to ViT-B/16's bytes, a hundredth to its work, and takes off a quarter of the error.
+# The first and the last layer, which are left in float as is usual: that adds a twentieth to
+# ViT-B/16's bytes, a hundredth to its work, and takes off a quarter of the error or more.
 FLOAT_LAYERS = ".*(patch_embedding|predictions).*"
 
-# What is computed in integers under int8. The rest (LayerNorm, softmax, the products of
+# What is computed in integers under int8. The rest (LayerNorm, softmax, GELU, the products of
 # attention, residual additions) stays float: in 8 bits it ruins a Vision Transformer, whose
-# residual stream has a few values far above all others, and it is little of the work.
-INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D", "GELU")
+# residual stream has a few values far above all others, and it is little of the work. GELU and
+# the products of attention would even be slower: XNNPACK has no kernels for them in 8 bits.
+INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
 
 
 class Precision(NamedTuple):
@@ -66,6 +67,7 @@ def _static(quantizer):
         quantizer.add_static_config(
             regex=".*", operation_name=operation, activation_num_bits=8, weight_num_bits=8
         )
+    quantizer.update_quantization_recipe(FLOAT_LAYERS, "*", algorithm_key="no_quantize")
 
 
 PRECISIONS = {
@@ -101,9 +103,9 @@ def tflite(
     - "float16": weights in float16, and activations where the device computes in it;
     - "dynamic_int8": weights in int8 by channel, but for the first and the last layer;
       activations are float32, and become int8 inside matrix products, by the row;
-    - "int8": weights in int8 by channel; activations in int8 in matrix products with
-      weights, convolutions and GELU, with ranges from calibration images; float32 in
-      LayerNorm, attention and residual additions.
+    - "int8": weights as in "dynamic_int8"; activations in int8 in matrix products with
+      weights and convolutions, with ranges from calibration images; float32 in LayerNorm,
+      GELU, attention and residual additions.
 
     Args:
         classifier: A `Classifier`, or its folder. A model in mixed precision is exported as

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, TypeVar
 
 import keras
 
@@ -12,6 +13,8 @@ from .required import required
 from .schedule import WarmupSchedule
 from .settings import Settings
 from .trainer import Trainer
+
+T = TypeVar("T", bound=Trainer)
 
 
 def _sgd(schedule, settings, **options):
@@ -71,34 +74,47 @@ def make_loss(settings: Settings) -> keras.losses.Loss:
     return LOSSES[settings.loss](**options)
 
 
-def make_trainer(model: keras.Model, settings: Settings) -> Trainer:
+def make_trainer(
+    model: keras.Model,
+    settings: Settings,
+    trainer_type: type[T] = Trainer,
+    *,
+    loss: keras.losses.Loss | None = None,
+    metric: str | keras.metrics.Metric = "accuracy",
+    **options: Any,
+) -> T:
     """Returns a compiled trainer that takes the recipe's steps.
 
     Args:
         model: A model that gives logits.
         settings: Resolved settings.
+        trainer_type: `Trainer`, or one with an objective of its own.
+        loss: The settings' loss of classes by default.
+        metric: What is told beside the loss.
+        **options: Passed to `trainer_type`.
 
     Raises:
         ValueError: If a value is out of range.
     """
-    trainer = Trainer(
+    trainer = trainer_type(
         model,
+        **options,
         accumulation_steps=settings.accumulate or 1,
         averaging=settings.averaging,
         skip_nonfinite_steps=settings.skip_nonfinite_steps,
         seed=settings.seed,
     )
     trainer.compile(
-        with_loss_scale(make_optimizer(settings), settings),
-        make_loss(settings),
-        metrics=["accuracy"],
+        _with_loss_scale(make_optimizer(settings), settings),
+        loss or make_loss(settings),
+        metrics=[metric],
         steps_per_execution=settings.steps_per_execution,
         jit_compile="auto" if settings.jit_compile is None else settings.jit_compile,
     )
     return trainer
 
 
-def with_loss_scale(optimizer, settings):
+def _with_loss_scale(optimizer, settings):
     """Returns an optimizer for the precision: float16 underflows without a loss scale."""
     if settings.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)

@@ -25,10 +25,10 @@ from keras_vit.classifier import (
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.application import build
 
+from . import from_settings
 from .data import Examples, Source, evaluation_batches, open_source
 from .data.augmentations import MIXUP, mixup_parameter
 from .evaluation.classification import NonFiniteScores
-from .from_settings import make_optimizer, with_loss_scale
 from .job import Job, run_job
 from .masked_patch_settings import OBJECTIVE, MaskedPatches
 from .patch_targets import CELLS, TARGETS, cut_patches
@@ -204,23 +204,16 @@ def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrai
         model: What `masked_patch_model` gave.
         settings: Resolved settings.
     """
-    trainer = MaskedPatchTrainer(
+    objective = TARGETS[settings.target]
+    return from_settings.make_trainer(
         model,
+        settings,
+        MaskedPatchTrainer,
+        loss=objective.make_loss(),
+        metric=objective.make_metric(),
         target=settings.target,
         patch_size=model.get_layer("patch_embedding").kernel_size,
-        accumulation_steps=settings.accumulate or 1,
-        averaging=settings.averaging,
-        skip_nonfinite_steps=settings.skip_nonfinite_steps,
-        seed=settings.seed,
     )
-    trainer.compile(
-        with_loss_scale(make_optimizer(settings), settings),
-        trainer.objective.make_loss(),
-        metrics=[trainer.objective.make_metric()],
-        steps_per_execution=settings.steps_per_execution,
-        jit_compile="auto" if settings.jit_compile is None else settings.jit_compile,
-    )
-    return trainer
 
 
 def _check_fit(config, target):

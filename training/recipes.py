@@ -277,7 +277,7 @@ def _finetuning():
             steps=steps,
             batch_size=512,
             base_lr=0.01,
-            warmup_steps=500 if steps >= 10_000 else 100,
+            warmup_steps=min(500, steps // 5),
             decay="cosine",
             optimizer="sgd",
             global_clipnorm=1.0,

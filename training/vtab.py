@@ -16,6 +16,7 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.preprocessing import Preprocessing
 
+from . import recipes
 from .data import open_source
 from .data.vtab import is_published_version, open_builder, open_vtab
 from .data.vtab_tasks import GROUPS, Task, resolve
@@ -31,11 +32,12 @@ SEEDS = (0, 1, 2)
 
 # Paper, Table 4 and section 4.1: 384 pixels for all tasks. No augmentation, as in the
 # benchmark's own code; 1000 images leave none over for validation: the last weights count.
+_RECIPE = recipes.FINETUNING["VTAB"]
 SETTINGS = FineTuning(
-    image_size=(384, 384),
-    steps=2500,
-    batch_size=512,
-    learning_rate=0.01,
+    image_size=(_RECIPE.image_size, _RECIPE.image_size),
+    steps=_RECIPE.steps,
+    batch_size=_RECIPE.batch_size,
+    learning_rate=_RECIPE.base_lr,
     augmentation="none",
     validation=0.0,
 )

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from keras_vit.training.placement import Place
@@ -67,8 +68,7 @@ def test_replicas_give_the_numbers_of_one_device(outcomes):
     assert set(outcomes["mirrored"]["files"]) >= FILES
 
 
-@pytest.mark.slow
-def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, data, tmp_path):
+def outcomes_of_two_workers(data, output, **environment):
     with socket.socket() as one, socket.socket() as two:
         one.bind(("127.0.0.1", 0))
         two.bind(("127.0.0.1", 0))
@@ -77,10 +77,30 @@ def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, d
     for index in range(2):
         task = {"type": "worker", "index": index}
         config = json.dumps({"cluster": {"worker": workers}, "task": task})
-        processes.append(start(data, tmp_path, "multiworker", TF_CONFIG=config))
-    for process in processes:
-        assert_same_numbers(outcomes["none"], outcome(process)["multiworker"])
+        processes.append(start(data, output, "multiworker", TF_CONFIG=config, **environment))
+    return [outcome(process)["multiworker"] for process in processes]
+
+
+@pytest.mark.slow
+def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, data, tmp_path):
+    for found in outcomes_of_two_workers(data, tmp_path):
+        assert_same_numbers(outcomes["none"], found)
     assert [path.name for path in tmp_path.iterdir()] == ["multiworker"]
+    assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES
+
+
+@pytest.mark.slow
+def test_workers_learn_the_same_from_a_data_service(data, tmp_path):
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.removeprefix("grpc://")
+    servers = [service.WorkerServer(service.WorkerConfig(address)) for _ in range(2)]
+    one, two = outcomes_of_two_workers(data, tmp_path, DATA_SERVICE=dispatcher.target)
+    for server in (*servers, dispatcher):
+        server._stop()
+    # Which worker gets which images is chance; what they learn from them is one.
+    assert_same_numbers(one, two)
+    assert all(0 < float(row["loss"]) < 1 for row in one["history"])
     assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES
 
 

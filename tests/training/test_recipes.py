@@ -5,6 +5,7 @@ import pytest
 
 import keras_vit
 from keras_vit.training import recipes
+from keras_vit.training.settings import FineTuning
 
 # The paper's rows, written again: name, epochs, learning rate, decay, weight decay, dropout.
 ROWS = [
@@ -66,6 +67,7 @@ def test_fine_tuning_is_table_4(name, steps, learning_rates, share):
     assert recipe.development_share == share
     assert (recipe.batch_size, recipe.decay, recipe.image_size) == (512, "cosine", 384)
     assert (recipe.optimizer, recipe.global_clipnorm, recipe.weight_decay) == ("sgd", 1.0, 0.0)
+    assert recipe.warmup_steps == FineTuning(steps=steps).resolve(1000).warmup_steps
 
 
 def test_table_2_has_its_own_resolution_and_averages():

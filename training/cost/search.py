@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 GROWTH = 1.02  # A rate that grows by less has stopped growing.
 PATIENCE = 2  # Doublings without growth before the search ends: one may be noise.
+LONGEST_STEP = 10.0  # Seconds; what a step costs beside its images no longer matters then.
 REACH = 8  # An estimate is trusted up to so many times the largest batch that was measured.
 CAUTION = 0.95  # Of the estimate: a batch that is too large costs a new process.
 MAX_BATCH = 2**16
@@ -29,6 +30,8 @@ class Trial(NamedTuple):
 def rates_by_doubling(measure: Callable[[int], Trial | None]) -> list[Trial]:
     """Returns what batches of 1, 2, 4 ... images gave, until the rate no longer grows.
 
+    A step of `LONGEST_STEP` is the last one: what grows there is noise, and memory.
+
     Args:
         measure: From a batch size to its trial, or to None where it does not fit.
     """
@@ -42,6 +45,8 @@ def rates_by_doubling(measure: Callable[[int], Trial | None]) -> list[Trial]:
         trials.append(trial)
         since = 0 if trial.rate > GROWTH * best else since + 1
         best = max(best, trial.rate)
+        if batch_size >= LONGEST_STEP * trial.rate:
+            break
         batch_size *= 2
     return trials
 

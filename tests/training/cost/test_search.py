@@ -35,6 +35,12 @@ def test_doubling_stops_where_a_batch_does_not_fit():
     assert machine.asked[-1] == 16
 
 
+def test_doubling_stops_where_a_step_is_long():
+    trials = search.rates_by_doubling(lambda size: Trial(size, 1, rate=3.0 * size**0.05))
+    assert [trial.batch_size for trial in trials] == [1, 2, 4, 8, 16, 32, 64]
+    assert 32 / trials[-2].rate < search.LONGEST_STEP <= 64 / trials[-1].rate
+
+
 @pytest.mark.parametrize("fitting", [0, 1, 2, 3, 7, 31, 32, 33, 100, 1000, 12345])
 def test_the_largest_batch_has_fitted_and_the_next_has_not(fitting):
     machine = Machine(budget=1000 + 7 * fitting + 3)

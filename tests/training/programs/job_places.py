@@ -2,7 +2,8 @@
 
     python job_places.py DATA OUTPUT STRATEGY...
 
-Each strategy is one of `keras-vit finetune --strategy`, or "none". TF_CONFIG may name workers.
+Each strategy is one of `keras-vit finetune --strategy`, or "none". TF_CONFIG may name workers,
+DATA_SERVICE the address of a tf.data service.
 """
 
 import json
@@ -41,6 +42,7 @@ def outcome(strategy):
         weight_decay=0.1,
         steps_per_execution=2,
         strategy=None if strategy == "none" else strategy,
+        data_service=os.environ.get("DATA_SERVICE"),
     )
     output = pathlib.Path(OUTPUT) / strategy
     finished = finetune(DATA, output, settings, log=lambda text: None)
