@@ -58,7 +58,7 @@ def _finetuned(arguments, start, seed, folder):
 
     shutil.rmtree(f"{folder}.partial", ignore_errors=True)
     small = ViTConfig(4, width=64, depth=4, mlp_dim=256, num_heads=4)
-    origin = {"model": small}
+    origin = {"model": small, "weights": None}
     if start == "masked patches":
         body = folder.with_name(f"body-{seed}")
         pretrain_masked_patches(
