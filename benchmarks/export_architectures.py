@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_vit.training.cost.machine import describe
 
+SIDE = 64  # Pixels.
 IMAGES = 16  # Half of them calibrate int8.
 CLASSES = 10
 
@@ -34,14 +35,13 @@ def main():
     )
     from keras_vit.preprocessing import Preprocessing
 
-    # Name, config, pixels per side.
-    models = (
-        ("ViT", ViTConfig(8, 64, 4, 256, 4), 64),
-        ("hybrid", ViTConfig(1, 64, 4, 256, 4, resnet=ResNetStem((1, 1, 1))), 64),
-        ("BiT", BiTConfig((1, 1, 1, 1)), 64),
-        ("Axial-ViT", AxialConfig(8, 64, 4, 256, 4), 64),
-        ("Axial-ResNet", AxialResNetConfig((1, 1, 1, 1)), 64),
-    )
+    models = {
+        "ViT": ViTConfig(8, 64, 4, 256, 4),
+        "hybrid": ViTConfig(1, 64, 4, 256, 4, resnet=ResNetStem((1, 1, 1))),
+        "BiT": BiTConfig((1, 1, 1, 1)),
+        "Axial-ViT": AxialConfig(8, 64, 4, 256, 4),
+        "Axial-ResNet": AxialResNetConfig((1, 1, 1, 1)),
+    }
     formats = {
         "SavedModel": (keras_vit.export.saved_model, "", {}),
         **{
@@ -53,17 +53,17 @@ def main():
     print(describe("tensorflow", "ai-edge-litert", "ai-edge-quantizer", "onnxruntime"))
     print(f"| model | {' | '.join(formats)} |")
     print("| --- |" + " --- |" * len(formats))
-    for name, config, side in models:
+    for name, config in models.items():
         keras.utils.set_random_seed(0)
-        model = keras_vit.build(config, input_shape=(side, side, 3), classes=CLASSES)
+        model = keras_vit.build(config, input_shape=(SIDE, SIDE, 3), classes=CLASSES)
         head = model.get_layer("predictions").kernel
         head.assign(np.random.default_rng(0).normal(size=head.shape) * head.shape[0] ** -0.5)
         labels = [str(label) for label in range(CLASSES)]
-        classifier = Classifier(model, labels, Preprocessing((side, side)))
+        classifier = Classifier(model, labels, Preprocessing((SIDE, SIDE)))
         cells = []
         for export, suffix, options in formats.values():
             with tempfile.TemporaryDirectory() as folder:
-                images = make_images(pathlib.Path(folder) / "images", side)
+                images = make_images(pathlib.Path(folder) / "images")
                 report = export(
                     classifier,
                     pathlib.Path(folder) / f"export{suffix}",
@@ -77,7 +77,7 @@ def main():
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def make_images(folder, side):
+def make_images(folder):
     """Writes parts of the two photographs as PNG files; returns the folder."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
@@ -86,9 +86,9 @@ def make_images(folder, side):
     photographs = load_sample_images().images
     rng = np.random.default_rng(0)
     for number in range(IMAGES):
-        top, left = rng.integers(0, 427 - 2 * side), rng.integers(0, 640 - 2 * side)
-        part = photographs[number % 2][top : top + 2 * side, left : left + 2 * side]
-        Image.fromarray(part).resize((side, side)).save(folder / f"{number:02}.png")
+        top, left = rng.integers(0, 427 - 2 * SIDE), rng.integers(0, 640 - 2 * SIDE)
+        part = photographs[number % 2][top : top + 2 * SIDE, left : left + 2 * SIDE]
+        Image.fromarray(part).resize((SIDE, SIDE)).save(folder / f"{number:02}.png")
     return folder
 
 

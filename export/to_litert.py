@@ -34,7 +34,7 @@ FLOAT_LAYERS = ".*(patch_embedding|predictions).*"
 # What is computed in integers under int8. The rest (LayerNorm, softmax, GELU, the products of
 # attention, residual additions) stays float: in 8 bits it ruins a Vision Transformer, whose
 # residual stream has a few values far above all others, and it is little of the work. GELU and
-# the products of attention would even be slower: XNNPACK has no kernels for them in 8 bits.
+# the products of attention would even be slower: XNNPACK's delegate leaves them out in 8 bits.
 INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
 
 
@@ -59,7 +59,6 @@ def _in_float16(converter):
 
 def _dynamic(quantizer):
     quantizer.add_dynamic_config(regex=".*", operation_name="*", num_bits=8)
-    quantizer.update_quantization_recipe(FLOAT_LAYERS, "*", algorithm_key="no_quantize")
 
 
 def _static(quantizer):
@@ -67,7 +66,6 @@ def _static(quantizer):
         quantizer.add_static_config(
             regex=".*", operation_name=operation, activation_num_bits=8, weight_num_bits=8
         )
-    quantizer.update_quantization_recipe(FLOAT_LAYERS, "*", algorithm_key="no_quantize")
 
 
 PRECISIONS = {
@@ -234,6 +232,7 @@ def _convert(model, classifier, batch_size, row):
 def _quantize(content, row, classifier, calibration_files, batch_size):
     quantizer = job.needed("ai_edge_quantizer.quantizer").Quantizer(bytearray(content))
     row.quantize(quantizer)
+    quantizer.update_quantization_recipe(FLOAT_LAYERS, "*", algorithm_key="no_quantize")
     # Its progress bars count operations, and it warns that all tensors are kept, which is
     # what calibration is.
     with contextlib.redirect_stderr(io.StringIO()):
