@@ -1,9 +1,6 @@
 import json
 import shutil
 
-import pytest
-import tensorflow as tf
-
 from keras_vit.training.data import open_source
 
 
@@ -42,26 +39,15 @@ def test_what_is_wrong_is_one_line(refused, colors, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-@pytest.fixture
-def service():
-    """The address of a tf.data service of this process."""
-    config = tf.data.experimental.service
-    dispatcher = config.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    worker = config.WorkerServer(config.WorkerConfig(address, port=0))
-    yield dispatcher.target
-    worker._stop()
-    dispatcher._stop()
-
-
 def test_fine_tuning_takes_its_batches_from_a_service(command, tiny, colors, service, tmp_path):
     recipe = ["--image-size", 8, "--batch-size", 4, "--accumulate", 1, "--steps", 4]
     given = ("--data", colors, "--weights", tiny, "--output", tmp_path / "out", *recipe)
-    done = command("finetune", *given, "--data-service", service)
+    address = service(1)
+    done = command("finetune", *given, "--data-service", address)
     assert done.code == 0, done.err
-    assert service in done.out
+    assert address in done.out
     settings = json.loads((tmp_path / "out" / "recipe.json").read_text())["settings"]
-    assert settings["data_service"] == service
+    assert settings["data_service"] == address
 
 
 def test_an_address_that_is_none_is_one_line(refused, tiny, colors, tmp_path):

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from keras_vit.training.placement import Place
@@ -90,14 +89,8 @@ def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, d
 
 
 @pytest.mark.slow
-def test_workers_learn_the_same_from_a_data_service(data, tmp_path):
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.removeprefix("grpc://")
-    servers = [service.WorkerServer(service.WorkerConfig(address)) for _ in range(2)]
-    one, two = outcomes_of_two_workers(data, tmp_path, DATA_SERVICE=dispatcher.target)
-    for server in (*servers, dispatcher):
-        server._stop()
+def test_workers_learn_the_same_from_a_data_service(service, data, tmp_path):
+    one, two = outcomes_of_two_workers(data, tmp_path, DATA_SERVICE=service(2))
     # Which worker gets which images is chance; what they learn from them is one.
     assert_same_numbers(one, two)
     assert all(0 < float(row["loss"]) < 1 for row in one["history"])

@@ -2,30 +2,10 @@ import collections
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_vit.training.data import batches, open_source, training_batches, write_records
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7}
-
-
-@pytest.fixture
-def service():
-    """A function that starts a dispatcher and some workers; returns their address."""
-    running = []
-
-    def start(workers):
-        config = tf.data.experimental.service
-        dispatcher = config.DispatchServer()
-        running.append(dispatcher)
-        address = dispatcher.target.split("://")[1]
-        for _ in range(workers):
-            running.append(config.WorkerServer(config.WorkerConfig(address, port=0)))
-        return dispatcher.target
-
-    yield start
-    for server in reversed(running):
-        server._stop()
 
 
 @pytest.fixture(params=["files", "records"])
