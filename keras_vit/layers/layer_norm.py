@@ -1,7 +1,27 @@
 """LayerNorm with float32 statistics."""
 
+import functools
+
 import keras
 from keras import ops
+
+from keras_vit.layers.compiled_gradient import with_compiled_gradient
+
+
+@functools.cache
+def _normalization(axis, epsilon, scale, center, trained):
+    """Returns the function of a tensor and its scale and shift, as far as there are."""
+
+    def normalize(x, *weights):
+        weights = list(weights)
+        x = ops.cast(x, "float32")
+        x = x - ops.mean(x, axis=axis, keepdims=True)
+        variance = ops.mean(ops.square(x), axis=axis, keepdims=True)
+        x = x * ops.rsqrt(variance + epsilon)
+        x = x * weights.pop(0) if scale else x
+        return x + weights.pop(0) if center else x
+
+    return with_compiled_gradient(normalize) if trained else normalize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -19,6 +39,10 @@ class LayerNorm(keras.layers.LayerNormalization):
         epsilon: Added to the variance.
         **kwargs: Passed to `keras.layers.LayerNormalization`.
 
+    Call arguments:
+        inputs: `(..., D)`.
+        training: Whether a gradient will be taken, which TensorFlow then compiles.
+
     Input shape:
         `(..., D)`.
 
@@ -29,11 +53,9 @@ class LayerNorm(keras.layers.LayerNormalization):
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(epsilon=epsilon, **kwargs)
 
-    def call(self, inputs):
-        x = ops.cast(inputs, "float32")
-        x = x - ops.mean(x, axis=self.axis, keepdims=True)
-        variance = ops.mean(ops.square(x), axis=self.axis, keepdims=True)
-        x = x * ops.rsqrt(variance + self.epsilon)
-        x = x * self.gamma if self.scale else x
-        x = x + self.beta if self.center else x
-        return ops.cast(x, self.compute_dtype)
+    def call(self, inputs, training=False):
+        used = ((self.gamma, self.scale), (self.beta, self.center))
+        weights = [weight for weight, is_used in used if is_used]
+        axis = tuple(self.axis) if isinstance(self.axis, list) else self.axis
+        function = _normalization(axis, self.epsilon, self.scale, self.center, bool(training))
+        return ops.cast(function(inputs, *weights), self.compute_dtype)

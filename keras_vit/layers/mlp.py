@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.compiled_gradient import with_compiled_gradient
 from keras_vit.layers.dropout import Dropout
 
 
@@ -19,6 +20,7 @@ def gelu_tanh(x):
 
 
 GELUS = {"tanh": gelu_tanh, "exact": keras.activations.gelu}
+_TRAINED_GELUS = {name: with_compiled_gradient(gelu) for name, gelu in GELUS.items()}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -59,16 +61,11 @@ class MLP(keras.layers.Layer):
         self.dense_1, self.dense_2 = (
             keras.layers.Dense(
                 units,
-                # Inside the layer, where TensorFlow fuses it with the product.
-                activation=activation,
                 bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
                 dtype=self.dtype_policy,
                 name=name,
             )
-            for units, activation, name in (
-                (self.hidden_dim, GELUS[self.gelu], "dense_1"),
-                (dim, None, "dense_2"),
-            )
+            for units, name in ((self.hidden_dim, "dense_1"), (dim, "dense_2"))
         )
         self.dense_1.build((None, dim))
         self.dense_2.build((None, self.hidden_dim))
@@ -82,7 +79,8 @@ class MLP(keras.layers.Layer):
             rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
             return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
         seeds = (None, None) if seed is None else (seed, seed + 1)
-        x = self.dropout_1(self.dense_1(tokens), training=training, seed=seeds[0])
+        gelu = (_TRAINED_GELUS if training else GELUS)[self.gelu]
+        x = self.dropout_1(gelu(self.dense_1(tokens)), training=training, seed=seeds[0])
         return self.dropout_2(self.dense_2(x), training=training, seed=seeds[1])
 
     def get_config(self):

@@ -1,0 +1,71 @@
+"""Gradients that XLA compiles: those of TensorFlow, in one operation."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import MLP, LayerNorm
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("other backends compile the whole step", allow_module_level=True)
+
+import tensorflow as tf
+
+LAYERS = {
+    "tanh": lambda **kwargs: MLP(16, gelu="tanh", **kwargs),
+    "exact": lambda **kwargs: MLP(16, gelu="exact", **kwargs),
+    "norm": LayerNorm,
+    "norm without scale": lambda **kwargs: LayerNorm(scale=False, **kwargs),
+    "norm without shift": lambda **kwargs: LayerNorm(center=False, **kwargs),
+    "norm without either": lambda **kwargs: LayerNorm(scale=False, center=False, **kwargs),
+}
+RNG = np.random.default_rng(0)
+
+
+def built(layer):
+    layer.build((None, 5, 8))
+    for variable in layer.trainable_variables:
+        variable.assign(RNG.normal(0.5, 0.5, variable.shape))
+    return layer
+
+
+def differentiate(layer, tokens, training):
+    variables = [variable.value for variable in layer.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(tokens)
+        outputs = layer(tokens, training=training)
+        loss = tf.reduce_sum(tf.cast(outputs, "float32") ** 3)
+    return outputs, tape.gradient(loss, [tokens, *variables])
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_values_and_gradients_are_those_that_are_not_compiled(layer, policy):
+    layer = built(LAYERS[layer](dtype=policy))
+    tokens = tf.constant(RNG.normal(1, 2, (3, 5, 8)), "float32")
+    outputs, gradients = differentiate(layer, tokens, training=True)
+    expected_outputs, expected = differentiate(layer, tokens, training=False)
+    np.testing.assert_array_equal(outputs, expected_outputs)
+    assert len(gradients) == 1 + len(layer.trainable_variables)
+    tolerance = 1e-5 if policy == "float32" else 0.05
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        scale = np.abs(theirs).max()
+        np.testing.assert_allclose(ours, theirs, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("layer", ["tanh", "norm"])
+def test_only_training_is_compiled(layer):
+    layer = built(LAYERS[layer]())
+
+    def graph(training):
+        function = tf.function(lambda tokens: differentiate(layer, tokens, training)[1])
+        return function.get_concrete_function(tf.TensorSpec((None, 5, 8))).graph.as_graph_def()
+
+    def compiled(graph):
+        return [node for node in graph.node if node.attr["_XlaMustCompile"].b]
+
+    trained, plain = graph(True), graph(False)
+    assert len(compiled(trained)) == 1
+    assert not compiled(plain)
+    assert len(trained.node) < len(plain.node)
