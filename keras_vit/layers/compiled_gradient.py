@@ -16,8 +16,8 @@ def with_compiled_gradient(function):
     it with its neighbours in inference.
 
     Args:
-        function: Takes tensors or variables by position and returns a tensor; differentiable operations
-            of Keras.
+        function: Takes tensors or variables by position and returns a tensor; made of
+            Keras's differentiable operations.
     """
     if keras.backend.backend() != "tensorflow":
         return function

@@ -23,6 +23,21 @@ GELUS = {"tanh": gelu_tanh, "exact": keras.activations.gelu}
 _TRAINED_GELUS = {name: with_compiled_gradient(gelu) for name, gelu in GELUS.items()}
 
 
+class _GeluDense(keras.layers.Dense):
+    """A dense layer followed by GELU.
+
+    Inside of one layer, and so under one name: TensorFlow's optimizer goes by the order of
+    names, and fuses the two in inference only there.
+    """
+
+    def __init__(self, units, gelu, **kwargs):
+        super().__init__(units, **kwargs)
+        self.gelu = gelu
+
+    def call(self, inputs, training=False):
+        return (_TRAINED_GELUS if training else GELUS)[self.gelu](super().call(inputs))
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(keras.layers.Layer):
     """Two dense layers with GELU between; paper, section 3.1.
@@ -58,15 +73,15 @@ class MLP(keras.layers.Layer):
 
     def build(self, input_shape):
         dim = input_shape[-1]
-        self.dense_1, self.dense_2 = (
-            keras.layers.Dense(
-                units,
-                bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            for units, name in ((self.hidden_dim, "dense_1"), (dim, "dense_2"))
-        )
+
+        def options():
+            return {
+                "bias_initializer": keras.initializers.RandomNormal(stddev=1e-6),
+                "dtype": self.dtype_policy,
+            }
+
+        self.dense_1 = _GeluDense(self.hidden_dim, self.gelu, name="dense_1", **options())
+        self.dense_2 = keras.layers.Dense(dim, name="dense_2", **options())
         self.dense_1.build((None, dim))
         self.dense_2.build((None, self.hidden_dim))
         self.dropout_1, self.dropout_2 = (
@@ -79,8 +94,8 @@ class MLP(keras.layers.Layer):
             rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
             return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
         seeds = (None, None) if seed is None else (seed, seed + 1)
-        gelu = (_TRAINED_GELUS if training else GELUS)[self.gelu]
-        x = self.dropout_1(gelu(self.dense_1(tokens)), training=training, seed=seeds[0])
+        x = self.dense_1(tokens, training=training)
+        x = self.dropout_1(x, training=training, seed=seeds[0])
         return self.dropout_2(self.dense_2(x), training=training, seed=seeds[1])
 
     def get_config(self):
