@@ -1,7 +1,7 @@
 """Encoded images to arrays, in the graph: for `tf.data` and for a SavedModel.
 
-The one place outside training/ and export/ that imports TensorFlow, with
-`image_headers.py`: both need it, and neither may import the other.
+The one place outside training/ and export/ that imports TensorFlow whatever Keras's
+backend, with `image_headers.py`: both need it, and neither may import the other.
 """
 
 from __future__ import annotations
