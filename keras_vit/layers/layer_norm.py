@@ -13,13 +13,13 @@ def _normalization(axis, epsilon, scale, center, trained):
     """Returns the function of a tensor and its scale and shift, as far as there are."""
 
     def normalize(x, *weights):
-        weights = list(weights)
+        remaining = list(weights)
         x = ops.cast(x, "float32")
         x = x - ops.mean(x, axis=axis, keepdims=True)
         variance = ops.mean(ops.square(x), axis=axis, keepdims=True)
         x = x * ops.rsqrt(variance + epsilon)
-        x = x * weights.pop(0) if scale else x
-        return x + weights.pop(0) if center else x
+        x = x * remaining.pop(0) if scale else x
+        return x + remaining.pop(0) if center else x
 
     return with_compiled_gradient(normalize) if trained else normalize
 
