@@ -24,7 +24,7 @@ $(SETUP): setup.cfg setup.py pyproject.toml
 demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT on real digits (~5 min).
 	$(BIN)/keras-vit demo --output demo --overwrite
 
-test: $(SETUP)  ## Run the default test suite (~10 min on 2 cores).
+test: $(SETUP)  ## Run the default test suite (10 to 13 min on 2 cores).
 	$(PYTEST) -m "not slow"
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
