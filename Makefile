@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready
-# In the order of conftest.py: the longest files first.
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
@@ -25,10 +23,10 @@ demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT
 	$(BIN)/keras-vit demo --output demo --overwrite
 
 test: $(SETUP)  ## Run the default test suite (10 to 13 min on 2 cores).
-	$(PYTEST) -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
-	$(PYTEST)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 format: $(SETUP)  ## Format the code.
 	$(BIN)/ruff format .

@@ -15,20 +15,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The bare folders training/ and export/ of the repository are not the installed packages.
 sys.path[:] = [path for path in sys.path if pathlib.Path(path or ".").resolve() != ROOT]
 
-# Few tests that take long: begun last, one would run alone at the end.
-_FIRST = {
-    "test_exactness.py",
-    "test_jax_backend.py",
-    "test_replicas.py",
-    "test_job_places.py",
-    "test_sweep.py",
-    "test_recipe_runs.py",
-}
-
-
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in _FIRST)
-
 
 class Golden:
     """A folder of arrays that the official code computed; see golden/README.md."""
