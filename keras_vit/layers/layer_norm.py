@@ -9,17 +9,14 @@ from keras_vit.layers.compiled_gradient import with_compiled_gradient
 
 
 @functools.cache
-def _normalization(axis, epsilon, scale, center, trained):
-    """Returns the function of a tensor and its scale and shift, as far as there are."""
+def _normalization(axis, epsilon, trained):
+    """Returns the function of a tensor, its scale and its shift."""
 
-    def normalize(x, *weights):
-        remaining = list(weights)
+    def normalize(x, gamma, beta):
         x = ops.cast(x, "float32")
         x = x - ops.mean(x, axis=axis, keepdims=True)
         variance = ops.mean(ops.square(x), axis=axis, keepdims=True)
-        x = x * ops.rsqrt(variance + epsilon)
-        x = x * remaining.pop(0) if scale else x
-        return x + remaining.pop(0) if center else x
+        return x * ops.rsqrt(variance + epsilon) * gamma + beta
 
     return with_compiled_gradient(normalize) if trained else normalize
 
@@ -54,8 +51,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         super().__init__(epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=False):
-        used = ((self.gamma, self.scale), (self.beta, self.center))
-        weights = [weight for weight, is_used in used if is_used]
-        axis = tuple(self.axis) if isinstance(self.axis, list) else self.axis
-        function = _normalization(axis, self.epsilon, self.scale, self.center, bool(training))
-        return ops.cast(function(inputs, *weights), self.compute_dtype)
+        normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
+        gamma = self.gamma if self.scale else 1.0
+        beta = self.beta if self.center else 0.0
+        return ops.cast(normalize(inputs, gamma, beta), self.compute_dtype)
