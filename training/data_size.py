@@ -10,6 +10,7 @@ from keras_vit.image_headers import read_header
 from keras_vit.images import upright_size
 
 from .data import Examples
+from .data.untuned import untuned
 
 MOST_HEADERS = 100
 
@@ -28,9 +29,9 @@ def typical_size(examples: Examples, count: int = MOST_HEADERS) -> tuple[int, in
     chosen = examples.take(np.arange(count) * len(examples) // count)
 
     def size(handle, *_):
-        return upright_size(read_header(chosen.read(handle)))
+        return upright_size(read_header(chosen.read(handle)[0]))
 
-    found = chosen.ordered().map(size).as_numpy_iterator()
+    found = untuned(chosen.ordered().map(size)).as_numpy_iterator()
     sizes = [(int(height), int(width)) for height, width in found]
     sizes.sort(key=math.prod)
     return sizes[(count - 1) // 2]

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.trainers.data_adapters import get_data_adapter
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 if TYPE_CHECKING:
@@ -83,7 +84,12 @@ class StepAdapter(DataAdapter):
         """Returns the batches, one by one, of the same examples for any number of workers."""
         import tensorflow as tf
 
+        from .data.untuned import untuned
+
         dataset = self.adapter.get_tf_dataset()
+        if isinstance(self.adapter, ArrayDataAdapter):
+            # The pipeline is Keras's own; somebody else's is tuned if he wishes.
+            dataset = untuned(dataset)
         policies = tf.data.experimental.AutoShardPolicy
         if (
             isinstance(dataset, tf.data.Dataset)

@@ -26,7 +26,6 @@ def write_samples(folder: pathlib.Path, examples: Examples, count: int = MAX_SAM
     count = min(count, len(examples))
     chosen = examples.take(np.arange(count) * len(examples) // count)
     (folder / SAMPLES).mkdir(exist_ok=True)
-    encoded = chosen.ordered().map(lambda handle, *_: chosen.read(handle))
-    for index, image in enumerate(encoded.as_numpy_iterator()):
+    for index, (image, _) in enumerate(chosen.encoded()):
         kinds = (suffix for start, suffix in _SUFFIXES.items() if image.startswith(start))
         (folder / SAMPLES / f"{index:02}{next(kinds, '.jpg')}").write_bytes(image)

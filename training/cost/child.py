@@ -9,9 +9,9 @@ import tempfile
 import traceback
 from typing import Any
 
+from keras_vit.training.machine import process_memory
 from keras_vit.training.required import required
 
-from .machine import process_memory
 from .results import Cell
 
 WATCH_INTERVAL = 0.02  # Seconds between two looks at the child's memory.

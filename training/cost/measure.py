@@ -11,11 +11,11 @@ from typing import Any
 from keras_vit import configs
 from keras_vit.training.clock import clock
 from keras_vit.training.evaluation.result import versions
+from keras_vit.training.machine import available_memory, process_memory, processor, usable_cores
 from keras_vit.training.required import required
 from keras_vit.training.settings import PRECISIONS
 
 from .child import Child
-from .machine import available_memory, process_memory, processor, usable_cores
 from .results import MODES, Cell, Measurement, Results
 from .search import Trial, largest_batch, rates_by_doubling
 

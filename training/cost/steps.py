@@ -10,11 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.models.application import build
+from keras_vit.training.data.untuned import untuned
 from keras_vit.training.from_settings import make_trainer
+from keras_vit.training.machine import peak_memory
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.transfer import dtype_policy
 
-from .machine import peak_memory
 from .results import Cell
 
 CLASSES = 1000
@@ -125,7 +126,8 @@ class Steps:
 
         def step_of(batch_size):
             # An iterator of batches of unknown size is what `fit` trains from.
-            batches = iter(tf.data.Dataset.from_tensors(example).repeat().batch(batch_size))
+            batches = tf.data.Dataset.from_tensors(example).repeat().batch(batch_size)
+            batches = iter(untuned(batches))
             return lambda: [np.asarray(value) for value in train(batches).values()]
 
         return step_of

@@ -59,7 +59,7 @@ def jitter(
     nothing it is black. Arguments and result as of `inception_crop`.
     """
     image = decode_image(encoded)
-    drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0, alg="philox")
+    drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
     part = shape * (1 + _SCALING * drawn[:2])  # Pixels of the image that fill the result.
     start = (shape - part) / 2 + shape * _MOVING * drawn[2:]
@@ -167,8 +167,8 @@ def _random_region(encoded, key):
 def random_flip(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """Exchanges left and right with probability 1/2."""
     # A key of its own: the operations of one key draw the same numbers.
-    key = tf.random.experimental.stateless_fold_in(key, 1, "philox")
-    flipped = tf.random.stateless_uniform([], key, alg="philox") < 0.5
+    key = tf.random.experimental.stateless_fold_in(key, 1)
+    flipped = tf.random.stateless_uniform([], key) < 0.5
     return tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
 
 

@@ -9,14 +9,17 @@ import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.machine import usable_cores
 
 from .augmentations import AUGMENTATIONS, mixup_parameter, resize_random_crop
 from .examples import Examples, random_key
 from .mixup import mixed
+from .untuned import untuned
 
 # Batches that wait for the model. With the one that is being filled and the images that
 # the cores are working on, this is what the pipeline holds whatever the data's size.
 _AHEAD = 2
+_IMAGES_PER_CORE = 4  # In work at a time: no core waits to be given the next.
 
 SHARDING = ("rows", "examples")
 
@@ -119,15 +122,18 @@ def training_batches(
             elements = elements.map(lambda row, element: element)
     first, step = places  # Of the index among all examples.
 
-    def image_and_label(handle, label, epoch, index):
+    def image_and_label(handle, epoch, index):
         # 1: not the key of the order.
         key = random_key(seed, tf.constant(1), epoch, first + step * index)
-        return augment(examples.read(handle), key, image_size, value_range), label
+        encoded, label = examples.read(handle)
+        return augment(encoded, key, image_size, value_range), label
 
-    elements = elements.map(image_and_label, num_parallel_calls=tf.data.AUTOTUNE)
+    # The cores of a service are its own.
+    calls = _parallel_calls() if data_service is None else tf.data.AUTOTUNE
+    elements = elements.map(image_and_label, num_parallel_calls=calls)
     batches = elements.batch(rows, drop_remainder=True)
     if data_service is not None:
-        batches = batches.with_options(_options()).apply(_served(data_service, seed, start_step))
+        batches = _prepared(batches).apply(_served(data_service, seed, start_step))
     if mixup and num_classes:
         batches = mixed(
             batches, parameter=mixup, num_classes=num_classes, seed=seed, start_step=start_step
@@ -136,7 +142,7 @@ def training_batches(
     infinite = tf.data.experimental.INFINITE_CARDINALITY
     batches = batches.apply(tf.data.experimental.assert_cardinality(infinite))
     # What is shared by a service already is left as it is.
-    return batches if data_service is not None else batches.with_options(_options())
+    return batches if data_service is not None else _prepared(batches)
 
 
 def evaluation_batches(
@@ -159,13 +165,14 @@ def evaluation_batches(
         raise ValueError(f"batch_size must be positive. Received: {batch_size}")
     _check_not_empty(examples)
 
-    def image_and_label(handle, label, epoch, index):
-        return apply_preprocessing(decode_image(examples.read(handle)), preprocessing), label
+    def image_and_label(handle, *_):
+        encoded, label = examples.read(handle)
+        return apply_preprocessing(decode_image(encoded), preprocessing), label
 
-    elements = examples.ordered().map(image_and_label, num_parallel_calls=tf.data.AUTOTUNE)
+    elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
     # Also a check: fewer or more examples than were counted are an error.
     elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
-    return elements.batch(batch_size).prefetch(_AHEAD).with_options(_options())
+    return _prepared(elements.batch(batch_size).prefetch(_AHEAD))
 
 
 def _served(address, seed, start_step):
@@ -184,9 +191,13 @@ def _check_not_empty(examples):
         raise ValueError("There must be at least one example. Received: none")
 
 
-def _options():
+def _parallel_calls():
+    return _IMAGES_PER_CORE * usable_cores()
+
+
+def _prepared(batches):
     options = tf.data.Options()
     options.deterministic = True
     # Between machines by elements: there are no files at the root to divide.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return options
+    return untuned(batches.with_options(options))

@@ -16,6 +16,7 @@ from keras_vit.images import read_image, verify_image
 from keras_vit.preprocessing import IMAGE_SUFFIXES
 
 from .examples import Examples, places, random_key
+from .untuned import untuned
 
 # What people call a split: what it is called here.
 SPLITS = {
@@ -39,7 +40,7 @@ class LabelledFile(NamedTuple):
 
 
 class FileExamples(Examples):
-    """Image files with labels. In memory: paths and labels.
+    """Image files with labels. In memory: paths and labels, and those of the epoch in its order.
 
     Args:
         paths: The files.
@@ -71,21 +72,23 @@ class FileExamples(Examples):
 
     def shuffled_epoch(self, seed, epoch, done):
         key = random_key(seed, epoch)
-        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key, "philox")
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
         # Random access to files: any start is reached without reading what comes before.
         return self._epoch(epoch, order[done:])
 
     def _epoch(self, epoch, order):
-        paths = tf.constant(self._paths, tf.string, [len(self)])
-        labels = tf.constant(self._labels)
-
-        def element(index):
-            return tf.gather(paths, index), tf.gather(labels, index), epoch, index
-
-        return tf.data.Dataset.from_tensor_slices(tf.cast(order, tf.int64)).map(element)
+        # All at once: an operation for each file costs more.
+        paths = tf.gather(tf.constant(self._paths, tf.string, [len(self)]), order)
+        labels = tf.gather(tf.constant(self._labels), order)
+        slices = tf.data.Dataset.from_tensor_slices
+        epochs = tf.data.Dataset.from_tensors(epoch).repeat()
+        return tf.data.Dataset.zip(
+            slices((paths, labels)), epochs, slices(tf.cast(order, tf.int64))
+        )
 
     def read(self, handle):
-        return tf.io.read_file(handle)
+        path, label = handle
+        return tf.io.read_file(path), label
 
 
 def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
@@ -196,7 +199,7 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
 
     good = files.enumerate().map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
     following = 0
-    for place in itertools.chain(good.as_numpy_iterator(), [len(paths)]):
+    for place in itertools.chain(untuned(good).as_numpy_iterator(), [len(paths)]):
         for missing in range(following, place):
             reason = _why(paths[missing])
             if reason:

@@ -33,8 +33,8 @@ def randaugment(image: tf.Tensor, key: tf.Tensor, layers: int, magnitude: float)
     """
     shape = image.shape
     for layer in range(layers):
-        layer_key = tf.random.experimental.stateless_fold_in(key, layer + 2, "philox")
-        draw = tf.random.stateless_uniform([4], layer_key, alg="philox")
+        layer_key = tf.random.experimental.stateless_fold_in(key, layer + 2)
+        draw = tf.random.stateless_uniform([4], layer_key)
         branches = [
             _branch(operation, image, draw[1:], magnitude) for operation in OPERATIONS.values()
         ]

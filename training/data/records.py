@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples, places, random_key
+from .untuned import untuned
 
 # Encoded images that wait to be drawn from.
 BUFFER_BYTES = 512 * 2**20
@@ -41,11 +42,11 @@ class Records(abc.ABC):
 
     @abc.abstractmethod
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        """Returns `(handle, label)` of these places, without reading the files of others."""
+        """Returns the handles of these places, without reading the files of others."""
 
     @abc.abstractmethod
-    def read(self, handle: tf.Tensor) -> tf.Tensor:
-        """Returns the encoded image of a handle, in the graph."""
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the encoded image and the class number, int32, of a handle, in the graph."""
 
 
 class RecordExamples(Examples):
@@ -92,6 +93,7 @@ class RecordExamples(Examples):
         size = max(1, min(len(self), int(BUFFER_BYTES / self._records.mean_bytes)))
         first, second = tf.unstack(random_key(seed, epoch))
         spec = elements.element_spec
+        parts = tf.nest.flatten(spec)
         # `Dataset.shuffle` would keep the first epoch's seed, and take TensorFlow's global one
         # into account.
         shuffled = tf.raw_ops.ShuffleDataset(
@@ -99,8 +101,8 @@ class RecordExamples(Examples):
             buffer_size=size,
             seed=first,
             seed2=second,
-            output_types=[part.dtype for part in spec],
-            output_shapes=[part.shape for part in spec],
+            output_types=[part.dtype for part in parts],
+            output_shapes=[part.shape for part in parts],
             reshuffle_each_iteration=False,
         )
         elements = tf.data.experimental.from_variant(shuffled, spec)
@@ -110,29 +112,26 @@ class RecordExamples(Examples):
         return self._records.read(handle)
 
     def _elements(self, epoch):
-        """Returns `(handle, label, epoch, index)`, in order."""
+        """Returns `(handle, epoch, index)`, in order."""
         indices = tf.data.Dataset.range(len(self))
         epochs = tf.data.Dataset.from_tensors(epoch).repeat()
-        contents = self._contents
-        return tf.data.Dataset.zip(contents, epochs, indices).map(
-            lambda content, epoch, index: (*content, epoch, index)
-        )
+        return tf.data.Dataset.zip(self._handles, epochs, indices)
 
     @functools.cached_property
-    def _contents(self):
-        """`(handle, label)`, in order; what lies before and behind is not read."""
+    def _handles(self):
+        """The handles, in order; what lies before and behind is not read."""
         start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
         # Once, and not in the graphs of others: a builder makes its data set in Python.
         with tf.init_scope():
-            contents = self._records.dataset(int(start), int(stop))
+            handles = self._records.dataset(int(start), int(stop))
             if stop - start == len(self):
-                return contents
+                return handles
             wanted = np.zeros(stop - start, bool)
             wanted[self._chosen - start] = True
             wanted = tf.data.Dataset.from_tensor_slices(wanted)
-            contents = tf.data.Dataset.zip(contents, wanted)
-            contents = contents.filter(lambda content, wanted: wanted)
-            return contents.map(lambda content, wanted: content)
+            handles = tf.data.Dataset.zip(handles, wanted)
+            handles = handles.filter(lambda handle, wanted: wanted)
+            return handles.map(lambda handle, wanted: handle)
 
 
 class SplitRecords(Records):
@@ -166,19 +165,18 @@ class SplitRecords(Records):
             return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
         # The same without what the library adds to each record, a quarter of a JPEG's time.
         lengths = self._builder.info.splits[self._split].shard_lengths
-        records = read_tfrecords(self._files, lengths, start, stop)
-        return records.map(lambda record: (record, self._parsed(record, self._label)))
+        return read_tfrecords(self._files, lengths, start, stop)
 
     def read(self, handle):
-        return self._parsed(handle, self._image) if self._files else handle
-
-    def _parsed(self, record, key):
+        if not self._files:
+            return handle
         import tensorflow_datasets as tfds
 
-        features = tfds.features.FeaturesDict({key: self._builder.info.features[key]})
-        decoders = {self._image: tfds.decode.SkipDecoding()} if key == self._image else None
-        value = features.deserialize_example(record, decoders=decoders)[key]
-        return value if key == self._image else tf.cast(value, tf.int32)
+        known = self._builder.info.features
+        features = tfds.features.FeaturesDict({k: known[k] for k in (self._image, self._label)})
+        decoders = {self._image: tfds.decode.SkipDecoding()}
+        values = features.deserialize_example(handle, decoders=decoders)
+        return values[self._image], tf.cast(values[self._label], tf.int32)
 
     def _read(self, split, with_ids):
         """Returns `(encoded image, label)`, with the data set's ids behind if asked for."""
@@ -209,7 +207,8 @@ class SplitRecords(Records):
     def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
         """All class numbers and ids, read in one pass at first use."""
         elements = self._read(self._split, with_ids=True)
-        found = list(elements.map(lambda _, label, name: (label, name)).as_numpy_iterator())
+        elements = elements.map(lambda _, label, name: (label, name))
+        found = list(untuned(elements).as_numpy_iterator())
         labels = np.array([label for label, _ in found], "int32")
         return labels, [name.decode() for _, name in found]
 
@@ -276,7 +275,7 @@ def open_records(
     for split in ("train", "validation", "test"):
         if split in builder.info.splits and builder.info.splits[split].num_examples:
             records = SplitRecords(builder, split, image, label)
-            ((_, first),) = records.dataset(0, 1).as_numpy_iterator()
+            _, first = records.read(next(iter(records.dataset(0, 1))))
             if first >= 0:  # -1: the labels of this split were not published.
                 splits[split] = RecordExamples(records, np.arange(records.count))
     return tuple(features[label].names), splits

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from .files import SPLITS
 from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
+from .untuned import untuned
 
 # As the ImageNet files of TensorFlow's model garden have them; "label" is what others write.
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
@@ -72,10 +73,9 @@ class ShardRecords(Records):
         return tf.data.Dataset.zip(found, labels)
 
     def read(self, handle):
-        # On all cores, as decoding is; and the file's label is known.
-        return tf.io.parse_single_example(handle, {IMAGE: tf.io.FixedLenFeature([], tf.string)})[
-            IMAGE
-        ]
+        record, label = handle
+        image = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
+        return tf.io.parse_single_example(record, image)[IMAGE], label
 
 
 def record_files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
@@ -235,7 +235,7 @@ def _scan(files: Sequence[pathlib.Path]) -> Shards:
         batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         count = 0
         try:
-            for has_image, labels, names in batches.as_numpy_iterator():
+            for has_image, labels, names in untuned(batches).as_numpy_iterator():
                 wrong = np.flatnonzero(~has_image | (labels < 0))
                 if len(wrong):
                     raise ValueError(

@@ -17,6 +17,7 @@ from keras_vit.training.progress import Progress
 from .examples import Examples
 from .source import Source
 from .tfrecords import CLASSES, IMAGE, LABEL, NAME, Shards, open_tfrecords, write_index
+from .untuned import untuned
 
 SHARD_MEBIBYTES = 128
 
@@ -99,7 +100,7 @@ class _SplitWriter:
         names = np.array([os.fsencode(name.removeprefix(self._root)) for name in examples.names])
         elements = examples.shuffled(seed).take(len(examples))
         elements = elements.map(
-            lambda handle, label, epoch, index: (examples.read(handle), label, index),
+            lambda handle, epoch, index: (*examples.read(handle), index),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         ).prefetch(16)
@@ -108,7 +109,7 @@ class _SplitWriter:
         digest, writer, size = hashlib.sha256(), None, 0.0
         began = time.monotonic()
         try:
-            for encoded, label, index in elements.as_numpy_iterator():
+            for encoded, label, index in untuned(elements).as_numpy_iterator():
                 if writer is None or size >= self._shard_bytes:
                     if writer is not None:
                         writer.close()
@@ -153,12 +154,7 @@ def _example(encoded, label, name):
 
 def _digest(examples):
     digest = hashlib.sha256()
-    elements = examples.ordered().map(
-        lambda handle, label, *_: (examples.read(handle), label),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    for encoded, label in elements.prefetch(16).as_numpy_iterator():
+    for encoded, label in examples.encoded():
         _update(digest, encoded, label)
     return digest.hexdigest()
 

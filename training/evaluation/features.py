@@ -11,7 +11,6 @@ import time
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.configs import BiTConfig
@@ -154,13 +153,8 @@ def content_hash(examples: Examples) -> str:
     model needs for them.
     """
     digest = hashlib.sha256()
-    reading = examples.ordered().map(
-        lambda handle, label, *_: (examples.read(handle), label),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    for encoded, label in reading.prefetch(64).as_numpy_iterator():
-        digest.update(f"{int(label)} {len(encoded)} ".encode())
+    for encoded, label in examples.encoded():
+        digest.update(f"{label} {len(encoded)} ".encode())
         digest.update(encoded)
     return digest.hexdigest()
 

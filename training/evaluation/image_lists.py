@@ -49,9 +49,8 @@ class ImageList:
             for name, path in self._paths.items():
                 yield name, pathlib.Path(path).read_bytes()
             return
-        examples = self._examples
-        encoded = examples.ordered().map(lambda handle, *_: examples.read(handle)).prefetch(64)
-        yield from zip(examples.names, encoded.as_numpy_iterator(), strict=True)
+        encoded = (image for image, _ in self._examples.encoded())
+        yield from zip(self._examples.names, encoded, strict=True)
 
     @property
     def paths(self) -> dict[str, str] | None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
+from keras_vit.training.data.untuned import untuned
 
 NUM_CLASSES = 1000
 BORDER = 2  # Pixels of red around every image, against training on them; cut off.
@@ -57,7 +58,7 @@ class ObjectNet:
 
         images = tf.data.Dataset.from_tensor_slices(list(self.paths))
         images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return images.batch(batch_size).prefetch(1)
+        return untuned(images.batch(batch_size).prefetch(1))
 
 
 def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.training import cost
-from keras_vit.training.cost import machine
+from keras_vit.training import cost, machine
 from keras_vit.training.cost import measure as module
 from keras_vit.training.cost.child import Child
 from keras_vit.training.cost.drawing import draw_batches, draw_rates

@@ -20,7 +20,7 @@ def examples(request, make_folder, tmp_path_factory):
 
 def taken(examples, address, count):
     """Returns epoch and index of examples as the service hands them out."""
-    elements = examples.shuffled_pieces(7).map(lambda handle, label, epoch, index: (epoch, index))
+    elements = examples.shuffled_pieces(7).map(lambda handle, epoch, index: (epoch, index))
     elements = elements.apply(batches._served(address, 7, 0)).take(count)
     return [(int(epoch), int(index)) for epoch, index in elements.as_numpy_iterator()]
 
@@ -28,7 +28,7 @@ def taken(examples, address, count):
 def test_pieces_are_whole_epochs_from_any_start(examples):
     def found(start, count):
         elements = examples.shuffled_pieces(7, start, count=4).take(count)
-        return [(int(e), int(i)) for _, _, e, i in elements.as_numpy_iterator()]
+        return [(int(e), int(i)) for _, e, i in elements.as_numpy_iterator()]
 
     whole = found(0, 63)
     for epoch in range(3):

@@ -1,0 +1,60 @@
+"""Pipelines end at once, and use every thread there is."""
+
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.training.data.untuned import untuned
+
+RUNNING, WAITING = 0.17, 0.05  # Seconds; TensorFlow's thread wakes 0.15 and 0.31 after the start.
+
+
+def seconds_to_end(dataset):
+    """Returns how long letting go of an iterator takes, after it has run for a while."""
+    iterator = iter(dataset)
+    end = time.monotonic() + RUNNING
+    while time.monotonic() < end:
+        next(iterator)
+    began = time.monotonic()
+    del iterator
+    return time.monotonic() - began
+
+
+def counting():
+    numbers = tf.data.Dataset.range(2**60)
+    return numbers.map(lambda number: number + 1, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def test_no_iterator_waits_for_a_thread_that_sleeps():
+    # But for a moment in which others have the cores.
+    assert sum(seconds_to_end(untuned(counting())) > WAITING for _ in range(12)) <= 2
+
+
+def test_a_tuned_one_does_wait():
+    # Two of three times. Once it never does, TensorFlow is mended and most of `untuned` can go.
+    assert any(seconds_to_end(counting()) > WAITING for _ in range(24))
+
+
+def test_every_thread_works_from_the_start():
+    lock, working, most = threading.Lock(), 0, 0
+
+    def work(number):
+        nonlocal working, most
+        with lock:
+            working += 1
+            most = max(most, working)
+        time.sleep(0.02)
+        with lock:
+            working -= 1
+        return number
+
+    numbers = tf.data.Dataset.range(200).map(
+        lambda number: tf.numpy_function(work, [number], tf.int64), tf.data.AUTOTUNE
+    )
+    threads = tf.data.Options()
+    threads.threading.private_threadpool_size = 40
+    given = list(untuned(numbers.with_options(threads)).as_numpy_iterator())
+    np.testing.assert_array_equal(given, np.arange(200))
+    assert most > 16  # What TensorFlow takes without being told.
