@@ -12,7 +12,11 @@ import tempfile
 from collections.abc import Iterator
 
 # What TensorFlow's C++ libraries say as they are loaded, before they read the environment.
-_GREETING = re.compile(rb"I\d{4} |WARNING: All log messages before absl|To enable the following")
+# The third row is TensorFlow 2.19's, of GPU libraries that it links twice.
+_GREETING = re.compile(
+    rb"I\d{4} |WARNING: All log messages before absl|To enable the following"
+    rb"|.*(Unable to register cu\w+ factory|computation placer already registered)"
+)
 
 
 def silence_tensorflow() -> None:

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import MLP, LayerNorm
+from keras_vit.layers import MLP, LayerNorm, compiled_gradient
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("other backends compile the whole step", allow_module_level=True)
@@ -54,6 +54,26 @@ def test_values_and_gradients_are_those_that_are_not_compiled(layer, policy):
         assert ours.dtype == theirs.dtype
         scale = np.abs(theirs).max()
         np.testing.assert_allclose(ours, theirs, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("layer", ["tanh", "norm"])
+def test_where_xla_cannot_compile_the_gradient_is_tensorflows(layer, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise tf.errors.NotFoundError(None, None, "no compiler for platform Host")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tf, "function", lambda *args, **kwargs: refuse)
+        compiled_gradient.xla_compiles.cache_clear()
+        assert not compiled_gradient.xla_compiles()
+    layer = built(LAYERS[layer]())
+    tokens = tf.constant(RNG.normal(1, 2, (3, 5, 8)), "float32")
+    try:
+        _, gradients = differentiate(layer, tokens, training=True)
+    finally:
+        compiled_gradient.xla_compiles.cache_clear()
+    _, expected = differentiate(layer, tokens, training=False)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("layer", ["tanh", "norm"])
