@@ -88,7 +88,7 @@ class StepAdapter(DataAdapter):
 
         dataset = self.adapter.get_tf_dataset()
         if isinstance(self.adapter, ArrayDataAdapter):
-            # The pipeline is Keras's own; somebody else's is tuned if he wishes.
+            # Keras's own pipeline; what a user's options say stays as it is.
             dataset = untuned(dataset)
         policies = tf.data.experimental.AutoShardPolicy
         if (
