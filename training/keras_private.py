@@ -13,8 +13,8 @@ import keras
 import numpy as np
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.trainers.data_adapters import get_data_adapter
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 if TYPE_CHECKING:
     from keras import Model as Mixed  # What `SymbolicBuild` is mixed into.
@@ -87,7 +87,7 @@ class StepAdapter(DataAdapter):
         from .data.untuned import untuned
 
         dataset = self.adapter.get_tf_dataset()
-        if isinstance(self.adapter, ArrayDataAdapter):
+        if not isinstance(self.adapter, TFDatasetAdapter):
             # Keras's own pipeline; what a user's options say stays as it is.
             dataset = untuned(dataset)
         policies = tf.data.experimental.AutoShardPolicy

@@ -251,8 +251,10 @@ def test_workers_share_each_batch_unless_told_otherwise(policy, expected):
     assert adapted.options().experimental_distribute.auto_shard_policy == policies[expected]
 
 
-def test_arrays_are_not_tuned_and_a_data_set_is_left_as_it_is():
+def test_only_a_data_set_of_the_users_is_tuned():
     assert adapt(1, x=IMAGES).get_tf_dataset().options().autotune.enabled is False
+    generated = adapt(1, x=((IMAGES[:4],) for _ in range(2))).get_tf_dataset()
+    assert generated.options().autotune.enabled is False
     data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(4)
     assert adapt(1, x=data).get_tf_dataset().options().autotune.enabled is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -144,6 +145,17 @@ class Examples(abc.ABC):
         for image, label in untuned(elements.prefetch(_AHEAD)).as_numpy_iterator():
             yield image, int(label)
 
+    def content_hash(self) -> str:
+        """Returns the SHA-256 of the encoded images and their labels, in order.
+
+        Names and places do not count. All images are read, which takes far less time than a
+        model needs for them.
+        """
+        digest = hashlib.sha256()
+        for image, label in self.encoded():
+            add_to_hash(digest, image, label)
+        return digest.hexdigest()
+
     def split(self, share: float, seed: int) -> tuple[Examples, Examples]:
         """Returns two parts: the rest, and about `share` of every class.
 
@@ -179,6 +191,18 @@ def places(indices: Iterable[int], count: int) -> np.ndarray:
             f"Indices must be from 0 to {count - 1}, each once. Received: {wanted.tolist()[:20]}"
         )
     return found
+
+
+def add_to_hash(digest: Any, image: bytes, label: int) -> None:
+    """Adds the next example to what `Examples.content_hash` computes.
+
+    Args:
+        digest: Of hashlib.
+        image: The encoded image.
+        label: Its class number.
+    """
+    digest.update(f"{int(label)} {len(image)} ".encode())
+    digest.update(image)
 
 
 def random_key(seed: int, *numbers: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_vit.classifier import new_folder
 from keras_vit.training.progress import Progress
 
-from .examples import Examples
+from .examples import Examples, add_to_hash
 from .source import Source
 from .tfrecords import CLASSES, IMAGE, LABEL, NAME, Shards, open_tfrecords, write_index
 from .untuned import untuned
@@ -75,7 +75,7 @@ def write_records(
         write_index(scratch, written)
         _, splits = open_tfrecords(scratch)
         for split, examples in splits.items():
-            if _digest(examples) != digests[split]:
+            if examples.content_hash() != digests[split]:
                 raise OSError(
                     f"The files of {split} do not come back as written: is the disk good?"
                 )
@@ -120,7 +120,7 @@ class _SplitWriter:
                 writer.write(record)
                 size += len(record)
                 counts[-1] += 1
-                _update(digest, encoded, label)
+                add_to_hash(digest, encoded, label)
                 order.append(index)
                 labels.append(label)
                 if line:
@@ -150,15 +150,3 @@ def _example(encoded, label, name):
         NAME: tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
-def _digest(examples):
-    digest = hashlib.sha256()
-    for encoded, label in examples.encoded():
-        _update(digest, encoded, label)
-    return digest.hexdigest()
-
-
-def _update(digest, encoded, label):
-    digest.update(f"{int(label)} {len(encoded)} ".encode())
-    digest.update(encoded)

@@ -146,19 +146,6 @@ def extract(
     return result
 
 
-def content_hash(examples: Examples) -> str:
-    """Returns the SHA-256 of examples: of the encoded images and their labels, in order.
-
-    Names and places do not count. All images are read, which takes far less time than a
-    model needs for them.
-    """
-    digest = hashlib.sha256()
-    for encoded, label in examples.encoded():
-        digest.update(f"{label} {len(encoded)} ".encode())
-        digest.update(encoded)
-    return digest.hexdigest()
-
-
 def default_cache() -> pathlib.Path:
     """Returns the folder of features that the commands use, in Keras's own cache."""
     home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
@@ -175,7 +162,7 @@ def _key(model, examples, preprocessing, feature):
         "architecture": architecture,
         "policy": model.dtype_policy.name,
         "weights": weights_hash(model),
-        "examples": content_hash(examples),
+        "examples": examples.content_hash(),
         "preprocessing": preprocessing.to_json(),
         "feature": feature,
     }
