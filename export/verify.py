@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.predicting import predict_batch
 
 # More images tell little more and take minutes.
 MAX_IMAGES = 256
@@ -114,10 +115,10 @@ def ask_keras(classifier: Classifier, files) -> Reference:
     """
     images = load_images(classifier, files)
     probabilities, seconds = [], []
-    classifier.model.predict_on_batch(images[:1])  # Compiles.
+    predict_batch(classifier.model, images[:1])  # Compiles.
     for index in range(len(images)):
         start = time.perf_counter()
-        probabilities.append(classifier.model.predict_on_batch(images[index : index + 1])[0])
+        probabilities.append(predict_batch(classifier.model, images[index : index + 1])[0])
         seconds.append(time.perf_counter() - start)
     return Reference(
         tuple(map(os.fspath, files)),

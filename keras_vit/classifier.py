@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.keras_archive import check_keras_archive
+from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.released import MODEL, classifier_folder
 
@@ -163,7 +164,7 @@ class Classifier:
         images = [image for _, image in batch if not isinstance(image, str)]
         rows: Iterator = iter(())
         if images:
-            rows = iter(keras.ops.convert_to_numpy(self.model.predict_on_batch(np.stack(images))))
+            rows = iter(predict_batch(self.model, np.stack(images)))
         for path, image in batch:
             if isinstance(image, str):
                 yield Prediction(path, [], image)

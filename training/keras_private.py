@@ -16,8 +16,10 @@ from keras.src.trainers.data_adapters import get_data_adapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from keras_vit.layers.compiled_gradient import xla_compiles
+
 if TYPE_CHECKING:
-    from keras import Model as Mixed  # What `SymbolicBuild` is mixed into.
+    from keras import Model as Mixed  # What the classes below are mixed into.
 else:
     Mixed = object
 
@@ -41,6 +43,19 @@ class SymbolicBuild(Mixed):
             data_batch = next(iter(iterator.data_adapter.get_jax_iterator()))
             data_batch = getattr(data_batch, "batch", data_batch)
         super()._symbolic_build(data_batch=data_batch)
+
+
+class CompileWherePossible(Mixed):
+    """Takes `jit_compile="auto"` for False where TensorFlow has no XLA for its device.
+
+    Keras takes it for True as soon as TensorFlow lists a device that is not a CPU; see
+    `keras_vit.predicting`.
+    """
+
+    def _resolve_auto_jit_compile(self):
+        if keras.backend.backend() == "tensorflow" and not xla_compiles():
+            return False
+        return super()._resolve_auto_jit_compile()
 
 
 def _description(dataset):

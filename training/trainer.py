@@ -41,7 +41,7 @@ class NonFiniteError(ValueError):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Trainer(keras_private.SymbolicBuild, keras.Model):
+class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, keras.Model):
     """Trains a model with `compile`, `fit`, `evaluate` and `predict`, exactly.
 
     For the same seed, data and global batch, the losses and weights are the same to float32

@@ -20,6 +20,7 @@ from keras_vit.inspection.page import html_page
 from keras_vit.inspection.positions import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollout import attention_rollout, draw_rollout
 from keras_vit.inspection.tokens import keras_model, token_layout
+from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 
 SEEN_BY = {
@@ -346,7 +347,7 @@ def _read_images(inspected, paths, preprocessing, class_names, num_images, num_p
     names = [pathlib.Path(file).name for file in files[: len(shown)]]
     inspected.titles = names
     if class_names is not None:
-        scores = np.asarray(inspected.model.predict_on_batch(inspected.first_images))
+        scores = predict_batch(inspected.model, inspected.first_images)
         inspected.titles = [
             f"{name}: {class_names[row.argmax()]} {row.max():.1%}"
             for name, row in zip(names, scores, strict=True)

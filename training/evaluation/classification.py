@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.classifier import Classifier
+from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches, open_source
 from keras_vit.training.progress import Progress
@@ -238,7 +239,7 @@ def evaluate(
     line = Progress("evaluate", len(examples)) if progress else None
     began = time.monotonic()
     for images, labels in batches:
-        scores = np.asarray(model.predict_on_batch(images), np.float64)
+        scores = predict_batch(model, images).astype(np.float64)
         if not np.isfinite(scores).all():
             raise NonFiniteScores(
                 "The model's outputs must be finite numbers. Received: NaN or infinity in the "

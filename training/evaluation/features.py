@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.configs import BiTConfig
+from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples, evaluation_batches
@@ -126,7 +127,7 @@ def extract(
     for images, targets in evaluation_batches(
         examples, preprocessing=preprocessing, batch_size=batch_size
     ):
-        values.append(np.asarray(features.predict_on_batch(images), np.float32))
+        values.append(predict_batch(features, images).astype(np.float32))
         labels.append(np.asarray(targets))
         done += len(labels[-1])
         if line:

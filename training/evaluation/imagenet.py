@@ -21,6 +21,7 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import image_files
+from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Source, evaluation_batches, open_source
 from keras_vit.training.data.files import FileExamples
@@ -304,7 +305,7 @@ def _count(model, plan, batches, targets, left_out, *, among=None, skipped=(), p
     line = Progress("evaluate", len(targets)) if progress else None
     began, done, in_top_1, in_top_5 = time.monotonic(), 0, 0, 0
     for images, *_ in batches:
-        scores = model.predict_on_batch(images)
+        scores = predict_batch(model, images)
         first, five = count_hits(scores, targets[done : done + len(scores)], among)
         in_top_1, in_top_5, done = in_top_1 + first, in_top_5 + five, done + len(scores)
         if line:

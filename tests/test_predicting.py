@@ -1,0 +1,70 @@
+"""Prediction where TensorFlow lists an accelerator but has no XLA for the device that computes."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import predicting
+from keras_vit.predicting import predict_batch
+from keras_vit.training import Trainer, keras_private
+
+RNG = np.random.default_rng(0)
+
+
+def tiny_model():
+    keras.utils.set_random_seed(0)
+    return keras_vit.build("ViT-Mini/4", classes=3, input_shape=(8, 8, 3))
+
+
+@pytest.fixture
+def accelerator_listed(monkeypatch):
+    listed = [types.SimpleNamespace(device_type=kind) for kind in ("CPU", "TPU")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: listed)
+
+
+@pytest.fixture
+def no_xla(accelerator_listed, monkeypatch):
+    for module in (predicting, keras_private):
+        monkeypatch.setattr(module, "xla_compiles", lambda: False)
+
+
+def test_outputs_are_the_models_and_an_array():
+    model, images = tiny_model(), RNG.normal(size=(2, 8, 8, 3)).astype("float32")
+    outputs = predict_batch(model, images)
+    assert isinstance(outputs, np.ndarray)
+    np.testing.assert_array_equal(outputs, model.predict_on_batch(images))
+
+
+def test_without_xla_nothing_is_compiled(no_xla):
+    model, images = tiny_model(), RNG.normal(size=(2, 8, 8, 3)).astype("float32")
+    expected = keras.ops.convert_to_numpy(model(images))
+    assert model.jit_compile
+    np.testing.assert_allclose(predict_batch(model, images), expected, atol=1e-6)
+    assert not model.jit_compile
+
+
+def test_with_xla_it_is_kerass_choice(accelerator_listed):
+    model = tiny_model()
+    predict_batch(model, RNG.normal(size=(2, 8, 8, 3)).astype("float32"))
+    assert model.jit_compile
+
+
+def test_the_trainer_compiles_where_it_can(accelerator_listed, monkeypatch):
+    trainer = Trainer(tiny_model())
+    trainer.compile("sgd", "sparse_categorical_crossentropy")
+    assert trainer.jit_compile
+    monkeypatch.setattr(keras_private, "xla_compiles", lambda: False)
+    trainer.compile("sgd", "sparse_categorical_crossentropy")
+    assert not trainer.jit_compile
+    trainer.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)
+    assert trainer.jit_compile
+
+
+def test_keras_still_compiles_wherever_an_accelerator_is_listed(no_xla):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert model.jit_compile, "Keras has mended it, remove keras_vit/predicting.py"
