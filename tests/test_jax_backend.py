@@ -12,10 +12,13 @@ FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expens
 TESTS = pathlib.Path(__file__).resolve().parent
 
 
-def test_models_and_layers_give_the_same_numbers_on_jax():
+@pytest.mark.parametrize(
+    "marker", ["any_backend", pytest.param("any_backend_slow", marks=pytest.mark.slow)]
+)
+def test_models_and_layers_give_the_same_numbers_on_jax(marker):
     pytest.importorskip("jax")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "any_backend", "models", "layers"],
+        [sys.executable, "-m", "pytest", "-q", "-m", marker, "models", "layers"],
         cwd=TESTS,
         env={
             **os.environ,

@@ -47,7 +47,7 @@ def test_logits_and_tokens_are_those_of_the_official_code(official):
     np.testing.assert_allclose(tokens, expected["tokens"], atol=1e-4)
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_gradients_are_those_of_the_official_code(official, loss_and_gradients):
     fixture, _, model = official
     expected = fixture.load()

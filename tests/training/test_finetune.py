@@ -192,6 +192,7 @@ def test_a_model_is_named_by_its_official_weights():
     assert body.official.name == "imagenet21k"
 
 
+@pytest.mark.slow
 def test_pretraining_with_mixup_learns(data, tmp_path):
     settings = PreTraining(
         model=CONFIG,

@@ -62,6 +62,7 @@ def assert_same_numbers(one, other):
     assert other["test"] == pytest.approx(one["test"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_replicas_give_the_numbers_of_one_device(outcomes):
     assert_same_numbers(outcomes["none"], outcomes["mirrored"])
     assert set(outcomes["mirrored"]["files"]) >= FILES

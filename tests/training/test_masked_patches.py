@@ -267,6 +267,7 @@ class SignalAt(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, monkeypatch):
     whole = pretrain_masked_patches(photos, tmp_path / "whole", SETTINGS, log=silent)
     from keras_vit.training.trainer import Trainer

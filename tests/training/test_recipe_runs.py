@@ -60,6 +60,7 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
     assert finished.history[0]["averaged_accuracy"]
 
 
+@pytest.mark.slow
 def test_the_hyper_rule_on_a_bit_is_resolved_by_the_images(data, tmp_path):
     settings = FineTuning.from_recipe(
         "BiT HyperRule",
