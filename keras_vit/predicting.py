@@ -21,10 +21,6 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
         model: A Keras model, or another object with `predict_on_batch`.
         images: `(B, H, W, C)`, prepared as the model takes them.
     """
-    if (
-        keras.backend.backend() == "tensorflow"
-        and getattr(model, "jit_compile", False)
-        and not xla_compiles()
-    ):
+    if getattr(model, "jit_compile", False) and not xla_compiles():
         model.jit_compile = False
     return np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)))

@@ -53,9 +53,7 @@ class CompileWherePossible(Mixed):
     """
 
     def _resolve_auto_jit_compile(self):
-        if keras.backend.backend() == "tensorflow" and not xla_compiles():
-            return False
-        return super()._resolve_auto_jit_compile()
+        return super()._resolve_auto_jit_compile() and xla_compiles()
 
 
 def _description(dataset):

@@ -48,7 +48,9 @@ def with_compiled_gradient(function):
 
 @functools.cache
 def xla_compiles() -> bool:
-    """Returns whether this TensorFlow has XLA for its default device; tried once."""
+    """Returns whether the backend has XLA for its default device; TensorFlow tries it once."""
+    if keras.backend.backend() != "tensorflow":
+        return True
     import tensorflow as tf
 
     add = tf.function(lambda number: number + 1, autograph=False, jit_compile=True)
