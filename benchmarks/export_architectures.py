@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from keras_vit.training.machine import describe
+from keras_vit.training.run.machine import describe
 
 SIDE = 64  # Pixels.
 IMAGES = 16  # Half of them calibrate int8.
@@ -26,13 +26,7 @@ def main():
 
     import keras_vit.export
     from keras_vit.classifier import Classifier
-    from keras_vit.configs import (
-        AxialConfig,
-        AxialResNetConfig,
-        BiTConfig,
-        ResNetStem,
-        ViTConfig,
-    )
+    from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
     from keras_vit.preprocessing import Preprocessing
 
     models = {

@@ -10,7 +10,8 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import predicting
 from keras_vit.predicting import predict_batch
-from keras_vit.training import Trainer, keras_private
+from keras_vit.training import Trainer
+from keras_vit.training.trainer import keras_private
 
 RNG = np.random.default_rng(0)
 

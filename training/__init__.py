@@ -8,17 +8,17 @@ from typing import Any
 
 # Public name: the module that holds it.
 _LAZY = {
-    "SGD": "optimizer",
-    "Adam": "optimizer",
-    "Checkpoints": "state",
-    "NonFiniteError": "trainer",
-    "SigmoidCrossentropy": "losses",
-    "SoftmaxCrossentropy": "losses",
-    "Trainer": "trainer",
-    "WarmupSchedule": "schedule",
-    "split_batch": "distribution",
-    "strategy": "distribution",
-    "warmup_schedule": "schedule",
+    "SGD": "trainer.optimizer",
+    "Adam": "trainer.optimizer",
+    "Checkpoints": "run.state",
+    "NonFiniteError": "trainer.trainer",
+    "SigmoidCrossentropy": "trainer.losses",
+    "SoftmaxCrossentropy": "trainer.losses",
+    "Trainer": "trainer.trainer",
+    "WarmupSchedule": "trainer.schedule",
+    "split_batch": "trainer.distribution",
+    "strategy": "trainer.distribution",
+    "warmup_schedule": "trainer.schedule",
 }
 
 _MODULES = ("data", "evaluation", "recipes")

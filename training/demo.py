@@ -17,14 +17,14 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
+from keras_vit.training.evaluation.classification import Report, evaluate
+from keras_vit.training.evaluation.features import feature_model
+from keras_vit.training.run.finetuning import FINETUNE, finetune
+from keras_vit.training.run.pretraining import pretrain
+from keras_vit.training.run.required import required
 
 from .data import open_source
 from .evaluation import few_shot
-from .evaluation.classification import Report, evaluate
-from .evaluation.features import feature_model
-from .finetune import FINETUNE, finetune
-from .pretrain import pretrain
-from .required import required
 from .settings import FineTuning, PreTraining
 
 FIRST, SECOND = "0-4", "5-9"  # Digits of the pre-training, and of the transfer.

@@ -100,7 +100,8 @@ class Recipe:
         Args:
             **changes: Fields of the recipe and their new values, such as `base_lr`.
         """
-        from .from_settings import make_optimizer
+        from keras_vit.training.run.from_settings import make_optimizer
+
         from .settings import Settings
 
         return make_optimizer(Settings.of(dataclasses.replace(self, **changes)))

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 
 from keras_vit import configs
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.run.required import required
 
 from . import recipes
-from .required import required
 
 OPTIMIZERS = ("sgd", "adam")
 LOSSES = ("softmax", "sigmoid")

@@ -8,12 +8,7 @@ import os
 import ml_dtypes
 import numpy as np
 
-from keras_vit.checkpoints.arrays import (
-    StoredArray,
-    check_declared_size,
-    noted_facts,
-    weight_dtype,
-)
+from keras_vit.checkpoints.arrays import StoredArray, check_declared_size, noted_facts, weight_dtype
 from keras_vit.checkpoints.atomic import written_whole
 
 _DTYPES = {

@@ -64,8 +64,8 @@ def run(arguments):
     """Measures, prints the tables and draws."""
     memory = _bytes(arguments.memory)
     from keras_vit.drawing import new_figure
-    from keras_vit.training.cost import Plan, benchmark
-    from keras_vit.training.cost.drawing import write_figures
+    from keras_vit.training.paper.cost import Plan, benchmark
+    from keras_vit.training.paper.cost.drawing import write_figures
 
     names = {"models": tuple(arguments.names)} if arguments.names else {}
     plan = Plan(

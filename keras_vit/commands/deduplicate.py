@@ -63,9 +63,9 @@ def run(arguments):
     import pathlib
     import time
 
-    from keras_vit.training.evaluation import deduplicate
-    from keras_vit.training.evaluation.image_lists import ImageList
-    from keras_vit.training.progress import Progress
+    from keras_vit.training.paper import duplicates
+    from keras_vit.training.paper.image_lists import ImageList
+    from keras_vit.training.run.progress import Progress
 
     if arguments.workers is not None and arguments.workers < 1:
         raise ValueError(f"--workers must be at least 1. Received: --workers {arguments.workers}")
@@ -75,9 +75,9 @@ def run(arguments):
     workers = arguments.workers or os.cpu_count()
     train = ImageList(arguments.train, "train", arguments.data_dir)
     test = ImageList(arguments.test, "test", arguments.data_dir)
-    skipped: list[deduplicate.Skipped] | None = None if arguments.strict else []
+    skipped: list[duplicates.Skipped] | None = None if arguments.strict else []
     began = time.monotonic()
-    index = deduplicate.index_test_images(
+    index = duplicates.index_test_images(
         test,
         distance=arguments.distance,
         similarity=arguments.similarity,
@@ -89,22 +89,22 @@ def run(arguments):
     else:
         line = Progress("deduplicate", len(train))
         pairs = list(
-            deduplicate.find_duplicates(
+            duplicates.find_duplicates(
                 train, index, workers=workers, skipped=skipped, progress=line.show
             )
         )
         line.close()
     seconds = time.monotonic() - began
-    table, picture = deduplicate.report_paths(arguments.output)
-    deduplicate.write_pairs(table, pairs)
-    shown = deduplicate.least_alike(pairs, arguments.num_pictures)
-    deduplicate.write_picture(
+    table, picture = duplicates.report_paths(arguments.output)
+    duplicates.write_pairs(table, pairs)
+    shown = duplicates.least_alike(pairs, arguments.num_pictures)
+    duplicates.write_picture(
         picture,
         shown,
         train.read(pair.train for pair in shown),
         test.read(pair.test for pair in shown),
     )
-    count = deduplicate.write_list(arguments.output, pairs)
+    count = duplicates.write_list(arguments.output, pairs)
     print(
         f"{len(train)} training and {len(test)} test images in {seconds:.0f} s\n"
         f"{count} training images are copies of {len({pair.test for pair in pairs})} test images "
@@ -117,16 +117,16 @@ def run(arguments):
 
 
 def _with_beam(arguments, train, index, skipped):
-    from keras_vit.training.evaluation import deduplicate_beam
-    from keras_vit.training.evaluation.deduplicate import Skipped
+    from keras_vit.training.paper import duplicates_beam
+    from keras_vit.training.paper.duplicates import Skipped
 
     if train.paths is None:
         raise ValueError(
             "A Beam pipeline takes image files: a folder. For tfds:NAME leave --runner out. "
             f"Received: --train {arguments.train}"
         )
-    pairs, unread = deduplicate_beam.run_pipeline(
-        deduplicate_beam.beam_files(train.paths),
+    pairs, unread = duplicates_beam.run_pipeline(
+        duplicates_beam.beam_files(train.paths),
         index,
         runner=arguments.runner,
         options=arguments.runner_option,

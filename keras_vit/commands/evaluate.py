@@ -48,7 +48,7 @@ def add_arguments(parser):
         "--output",
         metavar="DIR",
         help="write the confusion matrix and the calibration (CSV and picture), a table by "
-        "class, metrics.json and result.json, which keras-vit report takes",
+        "class, metrics.json and results.json, which keras-vit report takes",
     )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N")
     parser.add_argument(
@@ -69,7 +69,7 @@ def run(arguments):
     if arguments.weights or arguments.image_size:
         raise ValueError("--weights and --image-size go with --protocol and a model's name.")
     from keras_vit.classifier import load_classifier
-    from keras_vit.training.evaluation import classification, result, subject
+    from keras_vit.training.evaluation import classification, results, subject
 
     classifier = load_classifier(arguments.folder)
     report = classification.evaluate_classifier(
@@ -85,7 +85,7 @@ def run(arguments):
     if arguments.output:
         for path in report.write(arguments.output):
             print(f"written {path}")
-        task = result.task_of(arguments.data)
+        task = results.task_of(arguments.data)
         opened = subject.of_classifier(classifier, task)
         _write_result(arguments, opened, "classification", task, report)
         if not classification.picture_is_possible():
@@ -94,7 +94,8 @@ def run(arguments):
 
 
 def _run_protocol(arguments):
-    from keras_vit.training.evaluation import imagenet, subject
+    from keras_vit.training.evaluation import subject
+    from keras_vit.training.paper import imagenet
 
     opened = subject.open_subject(
         arguments.folder,
@@ -120,7 +121,7 @@ def _run_protocol(arguments):
 def _write_result(arguments, opened, protocol, task, report):
     import pathlib
 
-    from keras_vit.training.evaluation.result import RESULT, Result
+    from keras_vit.training.evaluation.results import RESULT, Result
 
     path = pathlib.Path(arguments.output) / RESULT
     recipe = opened.recipe.get("settings", {})

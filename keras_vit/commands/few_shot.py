@@ -88,7 +88,7 @@ def run(arguments):
             f"--batch-size must be at least 1. Received: --batch-size {arguments.batch_size}"
         )
     from keras_vit.training.data import open_source
-    from keras_vit.training.evaluation import features, few_shot, result
+    from keras_vit.training.evaluation import features, few_shot, results
     from keras_vit.training.evaluation.subject import open_subject
 
     subject = open_subject(
@@ -118,9 +118,9 @@ def run(arguments):
     model = subject.to_json()
     for shots, by_seed in report.accuracies.items():
         for seed, top_1 in by_seed.items():
-            found = result.Result(
+            found = results.Result(
                 protocol="few-shot",
-                task=result.task_of(arguments.data),
+                task=results.task_of(arguments.data),
                 model=model,
                 data={
                     "data": arguments.data,

@@ -55,6 +55,6 @@ def settings(arguments):
 def run(arguments):
     """Fine-tunes; returns 130 or 143 if a signal stopped it."""
     chosen = settings(arguments)
-    from keras_vit.training.finetune import FINETUNE
+    from keras_vit.training.run.finetuning import FINETUNE
 
     return training_arguments.start(FINETUNE, chosen, arguments)

@@ -40,7 +40,7 @@ def run(arguments):
     """Pre-trains; returns 130 or 143 if a signal stopped it."""
     if arguments.objective == OBJECTIVE:
         settings = training_arguments.settings(arguments, MaskedPatches)
-        from keras_vit.training.masked_patches import MASKED_PATCHES
+        from keras_vit.training.paper.masked_patches import MASKED_PATCHES
 
         return training_arguments.start(MASKED_PATCHES, settings, arguments)
     for name in ("target", "corruption"):
@@ -50,6 +50,6 @@ def run(arguments):
                 f"Received: --objective {arguments.objective}"
             )
     settings = training_arguments.settings(arguments, PreTraining)
-    from keras_vit.training.pretrain import PRETRAIN
+    from keras_vit.training.run.pretraining import PRETRAIN
 
     return training_arguments.start(PRETRAIN, settings, arguments)

@@ -10,7 +10,7 @@ def add_arguments(parser):
         help="folders with result files or classifiers' folders, subfolders included",
     )
     parser.add_argument(
-        "--output", metavar="DIR", help="write report.md, and a CSV file and a picture per table"
+        "--output", metavar="DIR", help="write tables.md, and a CSV file and a picture per table"
     )
     parser.add_argument(
         "--task",
@@ -27,20 +27,20 @@ def add_arguments(parser):
 
 def run(arguments):
     """Prints the tables, and writes them where wanted."""
-    from keras_vit.training.evaluation import report
-    from keras_vit.training.evaluation.result import read_results
+    from keras_vit.training.evaluation.results import read_results
+    from keras_vit.training.paper import tables
 
     results = [found for _, found in read_results(arguments.folders, arguments.task)]
-    print(report.summary(results), end="\n\n")
+    print(tables.summary(results), end="\n\n")
     try:
-        tables = report.make_tables(results)
+        tables = tables.make_tables(results)
     except ValueError as error:
         print(error)
         tables = []
     for table in tables:
         print(table.to_markdown())
     if arguments.output:
-        written = report.write_report(
+        written = tables.write_report(
             arguments.output, tables, results, pictures=not arguments.no_pictures
         )
         for path in written:

@@ -35,8 +35,8 @@ def add_arguments(parser):
 
 def run(arguments):
     """Writes the figures and tells which results are not in them."""
-    from keras_vit.training.evaluation import scaling
-    from keras_vit.training.evaluation.result import read_results
+    from keras_vit.training.evaluation.results import read_results
+    from keras_vit.training.paper import scaling
 
     results = read_results(arguments.results, arguments.task)
     points, told = scaling.result_points(results)

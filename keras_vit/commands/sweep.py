@@ -39,8 +39,8 @@ def run(arguments):
     settings = finetune.settings(arguments)
     if arguments.data is None:
         raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
-    from keras_vit.training.loop import Interrupted
-    from keras_vit.training.sweep import sweep
+    from keras_vit.training.run.loop import Interrupted
+    from keras_vit.training.run.sweep import sweep
 
     try:
         done = sweep(

@@ -318,12 +318,12 @@ def start(job, settings, arguments):
     """Runs a job; returns 130 or 143 if a signal stopped it, and says how to go on.
 
     Args:
-        job: A `keras_vit.training.job.Job`.
+        job: A `keras_vit.training.run.job.Job`.
         settings: Its settings.
         arguments: What was parsed.
     """
-    from keras_vit.training.job import dry_run, run_job
-    from keras_vit.training.loop import Interrupted
+    from keras_vit.training.run.job import dry_run, run_job
+    from keras_vit.training.run.loop import Interrupted
 
     options = {
         **where(arguments),

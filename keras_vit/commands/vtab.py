@@ -73,8 +73,8 @@ def run(arguments):
     """Runs the tasks and prints the results beside the paper's."""
     import dataclasses
 
-    from keras_vit.training import vtab
-    from keras_vit.training.loop import Interrupted
+    from keras_vit.training.paper import vtab
+    from keras_vit.training.run.loop import Interrupted
 
     # 384 pixels are the paper's; 224 is the default elsewhere.
     size = arguments.image_size or 384

@@ -10,12 +10,7 @@ import numpy as np
 from keras_vit.drawing import new_figure
 from keras_vit.inspection.axial import AXES
 from keras_vit.inspection.tokens import keras_model, token_layout
-from keras_vit.layers import (
-    AxialUnit,
-    PositionEmbedding,
-    PositionEmbedding2D,
-    RelativeEncoderBlock,
-)
+from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
 
 MAX_MATRICES = 12  # Drawn of one model; of more, evenly spread ones.
 

@@ -3,8 +3,8 @@ import sys
 import pytest
 
 from keras_vit.commands.benchmark import _bytes
-from keras_vit.training.cost import measure as module
-from keras_vit.training.cost.results import Measurement
+from keras_vit.training.paper.cost import measure as module
+from keras_vit.training.paper.cost.results import Measurement
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier import load_classifier
-from keras_vit.training import progress
+from keras_vit.training.run import progress
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 6 --learning-rate 0.05 --validation 0"
 

@@ -11,8 +11,8 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier import load_classifier
-from keras_vit.training import progress
 from keras_vit.training.masked_patch_settings import MaskedPatches
+from keras_vit.training.run import progress
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
 

@@ -1,6 +1,6 @@
 import sys
 
-from keras_vit.training.evaluation.result import Result
+from keras_vit.training.evaluation.results import Result
 
 
 def write(path, **model):

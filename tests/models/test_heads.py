@@ -268,7 +268,7 @@ def test_a_factor_that_divides_a_layer_is_refused():
 
 
 def test_both_heads_start_at_the_bias_of_the_recipe():
-    from keras_vit.training.losses import initialise_head_bias
+    from keras_vit.training.trainer.losses import initialise_head_bias
 
     model = keras_vit.build(SMALL, classifier="token+distillation", input_shape=SHAPE, classes=5)
     initialise_head_bias(model, -10.0)

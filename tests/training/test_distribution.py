@@ -5,7 +5,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_vit.training import distribution, split_batch, strategy
+from keras_vit.training import split_batch, strategy
+from keras_vit.training.trainer import distribution
 
 
 @pytest.fixture(autouse=True)

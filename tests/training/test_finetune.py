@@ -10,11 +10,11 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import FILES, load_classifier
 from keras_vit.training.data import open_source
-from keras_vit.training.finetune import finetune
-from keras_vit.training.memory import choose_accumulation, step_memory
-from keras_vit.training.pretrain import pretrain
+from keras_vit.training.run.finetuning import finetune
+from keras_vit.training.run.memory import choose_accumulation, step_memory
+from keras_vit.training.run.pretraining import pretrain
+from keras_vit.training.run.transfer import build_model, find_body, with_probabilities
 from keras_vit.training.settings import FineTuning, PreTraining
-from keras_vit.training.transfer import build_model, find_body, with_probabilities
 
 CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2, representation_size=8)
 COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}

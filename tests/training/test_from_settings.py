@@ -4,7 +4,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.training.from_settings import (
+from keras_vit.training.run.from_settings import (
     make_loss,
     make_optimizer,
     make_schedule,

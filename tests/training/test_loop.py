@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.training.evaluation.classification import NonFiniteScores
-from keras_vit.training.from_settings import make_trainer
-from keras_vit.training.loop import Interrupted, train
-from keras_vit.training.run_folder import RunFolder
+from keras_vit.training.run.folder import RunFolder
+from keras_vit.training.run.from_settings import make_trainer
+from keras_vit.training.run.loop import Interrupted, train
 from keras_vit.training.settings import FineTuning
 
 

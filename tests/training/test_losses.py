@@ -5,7 +5,7 @@ import scipy.special
 
 import keras_vit
 from keras_vit.training import SigmoidCrossentropy, SoftmaxCrossentropy
-from keras_vit.training.losses import initialise_head_bias
+from keras_vit.training.trainer.losses import initialise_head_bias
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(0, 30, (6, 5)).astype("float32")

@@ -14,17 +14,17 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import load_classifier
 from keras_vit.training import Adam
-from keras_vit.training.finetune import finetune
-from keras_vit.training.loop import Interrupted
 from keras_vit.training.masked_patch_settings import MaskedPatches
-from keras_vit.training.masked_patches import (
+from keras_vit.training.paper.masked_patches import (
     MaskedPatchTrainer,
     make_trainer,
     masked_patch_model,
     pretrain_masked_patches,
 )
+from keras_vit.training.run.finetuning import finetune
+from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.run.transfer import find_body
 from keras_vit.training.settings import FineTuning
-from keras_vit.training.transfer import find_body
 
 CONFIG = keras_vit.ViTConfig(4, 16, 1, 16, 2, dropout_rate=0.1)
 SETTINGS = MaskedPatches(
@@ -270,7 +270,7 @@ class SignalAt(keras.callbacks.Callback):
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, monkeypatch):
     whole = pretrain_masked_patches(photos, tmp_path / "whole", SETTINGS, log=silent)
-    from keras_vit.training.trainer import Trainer
+    from keras_vit.training.trainer.trainer import Trainer
 
     fit = Trainer.fit
 

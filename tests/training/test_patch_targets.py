@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.masked_patch_settings import TARGETS as NAMES
-from keras_vit.training.patch_targets import (
+from keras_vit.training.paper.patch_targets import (
     COLOURS,
     TARGETS,
     PatchColourAccuracy,

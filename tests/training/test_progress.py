@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from keras_vit.training import progress
+from keras_vit.training.run import progress
 
 
 class Clock:

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.training.finetune import FINETUNE, finetune
-from keras_vit.training.job import dry_run
-from keras_vit.training.pretrain import pretrain
+from keras_vit.training.run.finetuning import FINETUNE, finetune
+from keras_vit.training.run.job import dry_run
+from keras_vit.training.run.pretraining import pretrain
 from keras_vit.training.settings import FineTuning, PreTraining
 
 COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.training import SGD, NonFiniteError, Trainer, warmup_schedule
-from keras_vit.training.keras_private import adapt
+from keras_vit.training.trainer.keras_private import adapt
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((22, 8, 8, 3)).astype("float32")

@@ -11,10 +11,11 @@ from PIL import Image
 import keras_vit
 from keras_vit.classifier import save_classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training import vtab as runner
-from keras_vit.training.data import evaluation_batches, open_source, vtab, vtab_tasks
-from keras_vit.training.data.vtab_tasks import TASKS, Part
-from keras_vit.training.evaluation.result import Result
+from keras_vit.training.data import evaluation_batches, open_source
+from keras_vit.training.evaluation.results import Result
+from keras_vit.training.paper import vtab as runner
+from keras_vit.training.paper import vtab_data, vtab_tasks
+from keras_vit.training.paper.vtab_tasks import TASKS, Part
 
 # (train, validation, test, classes) as the benchmark published them.
 PUBLISHED = {
@@ -74,7 +75,7 @@ def kitti(objects):
 
 
 def test_there_are_the_papers_19_tasks_in_its_order():
-    from keras_vit.training.evaluation.report import paper_table
+    from keras_vit.training.paper.tables import paper_table
 
     assert [task.title for task in TASKS.values()] == paper_table("9")[0][1:-1]
     groups = [task.group for task in TASKS.values()]
@@ -205,11 +206,11 @@ def mock_data(tmp_path_factory):
 @pytest.fixture
 def small_tasks(monkeypatch):
     """VTAB with 2 images to train, 1 to validate and 3 to test."""
-    monkeypatch.setattr(vtab, "NUM_TRAIN", 2)
-    monkeypatch.setattr(vtab, "NUM_VALIDATION", 1)
+    monkeypatch.setattr(vtab_data, "NUM_TRAIN", 2)
+    monkeypatch.setattr(vtab_data, "NUM_VALIDATION", 1)
     tasks = {name: small(task) for name, task in TASKS.items()}
     monkeypatch.setattr(vtab_tasks, "TASKS", tasks)
-    monkeypatch.setattr(vtab, "TASKS", tasks)
+    monkeypatch.setattr(vtab_data, "TASKS", tasks)
     return tasks
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.training import Adam, SoftmaxCrossentropy, Trainer
-from keras_vit.training.tensorflow_steps import TensorFlowSteps
+from keras_vit.training.trainer.tensorflow_steps import TensorFlowSteps
 
 # Tiny, but with every kind of layer of each architecture.
 VIT = {"patch_size": 8, "width": 16, "depth": 1, "mlp_dim": 32, "num_heads": 2}

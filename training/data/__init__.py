@@ -10,9 +10,9 @@ from typing import Any
 _LAZY = {
     "AUGMENTATIONS": "augmentations",
     "Examples": "examples",
-    "Source": "source",
+    "Source": "sources",
     "evaluation_batches": "batches",
-    "open_source": "source",
+    "open_source": "sources",
     "training_batches": "batches",
     "write_records": "write_records",
 }

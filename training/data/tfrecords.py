@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .files import SPLITS
+from .image_files import SPLITS
 from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
 from .untuned import untuned
 

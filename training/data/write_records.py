@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import new_folder
-from keras_vit.training.progress import Progress
+from keras_vit.training.run.progress import Progress
 
 from .examples import Examples, add_to_hash
-from .source import Source
+from .sources import Source
 from .tfrecords import CLASSES, IMAGE, LABEL, NAME, Shards, open_tfrecords, write_index
 from .untuned import untuned
 

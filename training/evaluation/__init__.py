@@ -3,19 +3,7 @@
 import importlib
 from typing import Any
 
-_MODULES = (
-    "calibration",
-    "classification",
-    "deduplicate",
-    "features",
-    "few_shot",
-    "imagenet",
-    "objectnet",
-    "pretraining",
-    "report",
-    "result",
-    "scaling",
-)
+_MODULES = ("calibration", "classification", "features", "few_shot", "results")
 
 __all__ = list(_MODULES)
 

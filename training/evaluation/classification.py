@@ -21,7 +21,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches, open_source
-from keras_vit.training.progress import Progress
+from keras_vit.training.run.progress import Progress
 
 from .calibration import Calibration, measure
 

@@ -18,7 +18,7 @@ from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples, evaluation_batches
-from keras_vit.training.progress import Progress
+from keras_vit.training.run.progress import Progress
 
 from .subject import weights_hash
 

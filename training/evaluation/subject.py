@@ -16,7 +16,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.released import classifier_folder
 
-from .result import PRETRAINING, pretraining_fields
+from .results import PRETRAINING, pretraining_fields
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.training import cost, machine
-from keras_vit.training.cost import measure as module
-from keras_vit.training.cost.child import Child
-from keras_vit.training.cost.drawing import draw_batches, draw_rates
-from keras_vit.training.cost.results import Cell, Measurement
+from keras_vit.training.paper import cost
+from keras_vit.training.paper.cost import measure as module
+from keras_vit.training.paper.cost.child import Child
+from keras_vit.training.paper.cost.drawing import draw_batches, draw_rates
+from keras_vit.training.paper.cost.results import Cell, Measurement
+from keras_vit.training.run import machine
 
 PLAN = cost.Plan(models=("ViT-Ti/16", "BiT-R50x1"), sizes=(64, 32), runs=3, memory=2**30)
 
@@ -135,7 +136,7 @@ def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
 @pytest.fixture
 def small_model(monkeypatch):
     """The steps are those of a tiny model, whatever the cell names."""
-    from keras_vit.training.cost import steps
+    from keras_vit.training.paper.cost import steps
 
     def build(name, **arguments):
         return keras_vit.build(keras_vit.ViTConfig(4, 16, 1, 16, 2), **arguments)

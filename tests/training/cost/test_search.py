@@ -1,7 +1,7 @@
 import pytest
 
-from keras_vit.training.cost import search
-from keras_vit.training.cost.search import Trial
+from keras_vit.training.paper.cost import search
+from keras_vit.training.paper.cost.search import Trial
 
 
 class Machine:

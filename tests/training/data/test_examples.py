@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.data.files import FileExamples
+from keras_vit.training.data.image_files import FileExamples
 
 
 def numbered(labels):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from keras_vit.training.evaluation import deduplicate
-from keras_vit.training.evaluation.fingerprint import fingerprint, similarity
-from keras_vit.training.evaluation.hamming import HammingIndex, distances
+from keras_vit.training.paper import duplicates
+from keras_vit.training.paper.fingerprint import fingerprint, similarity
+from keras_vit.training.paper.hamming import HammingIndex, distances
 
 SIDE = 61  # Of 427 x 640 pixels: 7 x 10 images of each photograph.
 
@@ -60,14 +60,14 @@ PLANTED = {
 
 @pytest.fixture(scope="module")
 def index(photographs):
-    return deduplicate.index_test_images((name, encode(im)) for name, im in photographs.items())
+    return duplicates.index_test_images((name, encode(im)) for name, im in photographs.items())
 
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_planted_copies_are_found(kind, photographs, index):
     rng = np.random.default_rng(0)
     copies = ((name, PLANTED[kind](image, rng)) for name, image in photographs.items())
-    pairs = list(deduplicate.find_duplicates(copies, index))
+    pairs = list(duplicates.find_duplicates(copies, index))
     found = {pair.train for pair in pairs if pair.train == pair.test}
     assert found == set(photographs)
     mirrored = {pair.mirrored for pair in pairs if pair.train == pair.test}
@@ -76,17 +76,17 @@ def test_planted_copies_are_found(kind, photographs, index):
 
 def test_the_original_of_a_cropped_test_image_is_found(photographs):
     rng = np.random.default_rng(0)
-    index = deduplicate.index_test_images(
+    index = duplicates.index_test_images(
         (name, encode(cropped(image, rng))) for name, image in photographs.items()
     )
     originals = ((name, encode(image)) for name, image in photographs.items())
-    pairs = list(deduplicate.find_duplicates(originals, index))
+    pairs = list(duplicates.find_duplicates(originals, index))
     assert {pair.train for pair in pairs if pair.train == pair.test} == set(photographs)
 
 
 def test_different_images_are_not_duplicates(photographs, index):
     originals = ((name, encode(image)) for name, image in photographs.items())
-    pairs = list(deduplicate.find_duplicates(originals, index))
+    pairs = list(duplicates.find_duplicates(originals, index))
     false = [pair for pair in pairs if pair.train != pair.test]
     assert len(photographs) == 92
     assert len(false) <= 2  # Of 8372 pairs: two parts of one lawn.
@@ -95,46 +95,46 @@ def test_different_images_are_not_duplicates(photographs, index):
 def test_equal_pixels_are_exact_whatever_the_file(photographs, index):
     name, image = next(iter(photographs.items()))
     copy = encode(image, "BMP")
-    (pair,) = (p for p in deduplicate.find_duplicates([("copy", copy)], index) if p.test == name)
+    (pair,) = (p for p in duplicates.find_duplicates([("copy", copy)], index) if p.test == name)
     assert pair == ("copy", name, "exact", 0, 1.0, False)
 
 
 def test_images_without_contrast_are_duplicates_only_if_equal():
     black, white = (encode(Image.new("RGB", (32, 32), colour)) for colour in ("black", "white"))
-    index = deduplicate.index_test_images([("black", black)])
-    pairs = list(deduplicate.find_duplicates([("a", white), ("b", black)], index))
+    index = duplicates.index_test_images([("black", black)])
+    pairs = list(duplicates.find_duplicates([("a", white), ("b", black)], index))
     assert [(pair.train, pair.kind) for pair in pairs] == [("b", "exact")]
 
 
 def test_unreadable_images_are_errors_or_counted():
     with pytest.raises(ValueError, match="broken: The image cannot be read"):
-        deduplicate.index_test_images([("broken", b"no image")])
+        duplicates.index_test_images([("broken", b"no image")])
     skipped = []
-    index = deduplicate.index_test_images([("broken", b"no image")], skipped=skipped)
+    index = duplicates.index_test_images([("broken", b"no image")], skipped=skipped)
     assert [image.name for image in skipped] == ["broken"]
     assert index.names == []
-    assert list(deduplicate.find_duplicates([("x", encode(Image.new("L", (9, 9))))], index)) == []
+    assert list(duplicates.find_duplicates([("x", encode(Image.new("L", (9, 9))))], index)) == []
 
 
 def test_worker_processes_give_the_same_pairs_in_the_same_order(photographs, index):
     copies = [(f"{k}_{name}", encode(image)) for k in (1, 2) for name, image in photographs.items()]
-    alone = list(deduplicate.find_duplicates(copies, index))
-    assert list(deduplicate.find_duplicates(copies, index, workers=2)) == alone
+    alone = list(duplicates.find_duplicates(copies, index))
+    assert list(duplicates.find_duplicates(copies, index, workers=2)) == alone
 
 
 def test_the_report_names_each_training_image_once(tmp_path, photographs, index):
     name, image = next(iter(photographs.items()))
     copies = [("a", encode(image)), ("b", encode(image, "JPEG"))]
-    pairs = list(deduplicate.find_duplicates(copies, index)) * 2
-    assert deduplicate.write_list(tmp_path / "list.txt", pairs) == 2
+    pairs = list(duplicates.find_duplicates(copies, index)) * 2
+    assert duplicates.write_list(tmp_path / "list.txt", pairs) == 2
     assert (tmp_path / "list.txt").read_text() == "a\nb\n"
-    csv_path, picture = deduplicate.report_paths(tmp_path / "list.txt")
-    deduplicate.write_pairs(csv_path, pairs)
+    csv_path, picture = duplicates.report_paths(tmp_path / "list.txt")
+    duplicates.write_pairs(csv_path, pairs)
     assert csv_path.read_text().splitlines()[:2] == [
         "train,test,kind,distance,similarity,mirrored",
         f"a,{name},exact,0,1.0,False",
     ]
-    deduplicate.write_picture(picture, pairs, dict(copies).get, lambda name: encode(image))
+    duplicates.write_picture(picture, pairs, dict(copies).get, lambda name: encode(image))
     drawn = Image.open(picture).convert("RGB").crop((8, 8, 8 + 96, 8 + 2 * 96))
     upper, lower = np.split(np.asarray(drawn, float), 2)
     assert np.abs(upper - lower).mean() < 5  # Below the original is its JPEG.
@@ -149,7 +149,7 @@ def test_the_report_names_each_training_image_once(tmp_path, photographs, index)
 @pytest.mark.parametrize("arguments", [{"distance": 16}, {"distance": -1}, {"similarity": 2}])
 def test_thresholds_out_of_range_are_errors(arguments):
     with pytest.raises(ValueError, match="must be"):
-        deduplicate.index_test_images([], **arguments)
+        duplicates.index_test_images([], **arguments)
 
 
 @pytest.mark.parametrize("radius", [0, 3, 10, 15])

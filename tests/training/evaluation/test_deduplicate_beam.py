@@ -7,7 +7,7 @@ from PIL import Image
 
 pytest.importorskip("apache_beam")
 
-from keras_vit.training.evaluation import deduplicate, deduplicate_beam
+from keras_vit.training.paper import duplicates, duplicates_beam
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_the_pipeline_finds_what_one_process_finds(images):
         return file.getvalue()
 
     tests = [(f"test {k}", jpeg(images[f"{k}.png"])) for k in range(5)]
-    index = deduplicate.index_test_images(tests)
+    index = duplicates.index_test_images(tests)
     contents = ((name, pathlib.Path(path).read_bytes()) for name, path in images.items())
     skipped = []
-    expected = list(deduplicate.find_duplicates(contents, index, skipped=skipped))
-    pairs, unread = deduplicate_beam.run_pipeline(deduplicate_beam.beam_files(images), index)
+    expected = list(duplicates.find_duplicates(contents, index, skipped=skipped))
+    pairs, unread = duplicates_beam.run_pipeline(duplicates_beam.beam_files(images), index)
     assert {pair.test for pair in pairs} == {name for name, _ in tests}
     assert sorted(pairs) == sorted(expected)
     assert unread == [tuple(image) for image in skipped]

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.evaluation import imagenet, objectnet
+from keras_vit.training.paper import imagenet, objectnet
 
 PREPROCESSING = Preprocessing((1, 1), value_range=(0, 255))
 

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from keras_vit.training.evaluation import report
-from keras_vit.training.evaluation.result import Result, find_results, read_result, task_of
+from keras_vit.training.evaluation.results import Result, find_results, read_result, task_of
+from keras_vit.training.paper import tables
 
 
 def result(task="CIFAR-10", top_1=0.99, seed=0, protocol="classification", **changes):
@@ -14,7 +14,7 @@ def result(task="CIFAR-10", top_1=0.99, seed=0, protocol="classification", **cha
 
 
 def table(results, number):
-    return {t.name: t for t in report.make_tables(results)}[f"Table {number}"]
+    return {t.name: t for t in tables.make_tables(results)}[f"Table {number}"]
 
 
 def test_cells_are_mean_and_sample_deviation_over_seeds():
@@ -76,7 +76,7 @@ def vtab(tasks, **arguments):
     return [result(task, protocol="vtab", **arguments) for task in tasks]
 
 
-VTAB_TASKS = report.paper_table("9")[0][1:-1]
+VTAB_TASKS = tables.paper_table("9")[0][1:-1]
 
 
 def test_vtab_tasks_are_the_median_of_seeds():
@@ -97,10 +97,10 @@ def test_the_vtab_mean_needs_all_19_tasks():
 
 
 def test_the_papers_means_are_those_of_its_cells():
-    for row in report.paper_table("9")[1:]:
+    for row in tables.paper_table("9")[1:]:
         cells = list(map(float, row[1:]))
         assert cells[-1] == pytest.approx(sum(cells[:-1]) / 19, abs=0.1)
-    for column in zip(*report.paper_table("7")[1:], strict=True):
+    for column in zip(*tables.paper_table("7")[1:], strict=True):
         if column[0] != "ImageNet":
             cells = list(map(float, column))
             assert cells[-1] == pytest.approx(sum(cells[:-1]) / 5, abs=0.015)
@@ -109,9 +109,9 @@ def test_the_papers_means_are_those_of_its_cells():
 def test_the_report_is_written_in_three_forms(tmp_path):
     pytest.importorskip("matplotlib")
     results = [result()]
-    written = report.write_report(tmp_path / "out", report.make_tables(results), results)
+    written = tables.write_report(tmp_path / "out", tables.make_tables(results), results)
     assert {path.name for path in written} == {
-        "report.md",
+        "tables.md",
         "results.csv",
         *(f"table_{number}.{form}" for number in (2, 5, 6) for form in ("csv", "png")),
     }
@@ -120,7 +120,7 @@ def test_the_report_is_written_in_three_forms(tmp_path):
         "pre-training", "task", "", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"
     ]  # fmt: skip
     assert rows[14] == ["ImageNet-21k", "CIFAR-10", "ours", "", "", "99.00", "", ""]
-    text = (tmp_path / "out" / "report.md").read_text()
+    text = (tmp_path / "out" / "tables.md").read_text()
     assert "| ImageNet-21k | CIFAR-10 | ours |  |  | 99.00 |  |  |" in text
     assert "| classification | CIFAR-10 | ViT-L/16 | ImageNet-21k | 0 | 100 | 0.9900 |" in text
     assert (tmp_path / "out" / "table_5.png").read_bytes().startswith(b"\x89PNG")
@@ -128,7 +128,7 @@ def test_the_report_is_written_in_three_forms(tmp_path):
 
 def test_results_of_no_table_are_an_error():
     with pytest.raises(ValueError, match="Received: 1 results, none of Tables 2, 5"):
-        report.make_tables([result("cats and dogs")])
+        tables.make_tables([result("cats and dogs")])
 
 
 def test_a_result_file_comes_back_as_written(tmp_path):

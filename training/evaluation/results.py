@@ -46,7 +46,7 @@ class Result:
 
     Args:
         protocol: What was done: "classification", "few-shot", "vtab", "vtab-linear" or a
-            protocol of `keras_vit.training.evaluation.imagenet`.
+            protocol of `keras_vit.training.paper.imagenet`.
         task: The test set, as tables call it.
         model: Name, config, weights and their hash, pre-training data, preprocessing.
         data: Where the data are from and how many images each part has.

@@ -11,9 +11,8 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.compute import JFT_CLASSES, JFT_IMAGES, pretraining_flops
-from keras_vit.training.required import required
-
-from .result import Result
+from keras_vit.training.evaluation.results import Result
+from keras_vit.training.run.required import required
 
 # Name: images and classes; paper, section 4.1.
 DATA_SETS = {

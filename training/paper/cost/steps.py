@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from keras_vit.models.application import build
 from keras_vit.training.data.untuned import untuned
-from keras_vit.training.from_settings import make_trainer
-from keras_vit.training.machine import peak_memory
+from keras_vit.training.run.from_settings import make_trainer
+from keras_vit.training.run.machine import peak_memory
+from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
-from keras_vit.training.transfer import dtype_policy
 
 from .results import Cell
 
@@ -26,7 +26,8 @@ class Steps:
     """Runs steps of a cell, of any batch size; the compiled function is one for all.
 
     Inference is a forward pass to probabilities. Training is a step of the paper's
-    fine-tuning (`keras_vit.training.finetune`): forward, backward, clipping, SGD with momentum.
+    fine-tuning (`keras_vit.training.run.finetuning`): forward, backward, clipping, SGD with
+    momentum.
 
     Args:
         cell: The model, its input's size, mode and precision.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from keras_vit.training.settings import FineTuning
+
 from .job import Finished, Job, run_job
-from .settings import FineTuning
 from .trained_part import choose_trained
 from .transfer import build_model, find_body
 

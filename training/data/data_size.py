@@ -9,8 +9,8 @@ import numpy as np
 from keras_vit.image_headers import read_header
 from keras_vit.images import upright_size
 
-from .data import Examples
-from .data.untuned import untuned
+from . import Examples
+from .untuned import untuned
 
 MOST_HEADERS = 100
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .examples import Examples
-from .records import RecordExamples, SplitRecords
+from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.records import RecordExamples, SplitRecords
+
 from .vtab_tasks import NUM_TRAIN, NUM_VALIDATION, TASKS, Part, Task, resolve
 
 

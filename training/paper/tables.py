@@ -15,8 +15,7 @@ import statistics
 from collections.abc import Callable, Iterable
 
 from keras_vit.checkpoints.atomic import written_whole
-
-from .result import Result
+from keras_vit.training.evaluation.results import Result
 
 PAPER, OURS = "paper", "ours"
 

@@ -24,8 +24,8 @@ from keras_vit.classifier import image_files
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Source, evaluation_batches, open_source
-from keras_vit.training.data.files import FileExamples
-from keras_vit.training.progress import Progress
+from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.run.progress import Progress
 
 from .objectnet import open_objectnet
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from keras_vit.training.settings import PreTraining
+
 from .job import Finished, Job, run_job
-from .settings import PreTraining
 from .transfer import build_model, find_body
 
 

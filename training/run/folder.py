@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.classifier import RECIPE, check_output, publish
+from keras_vit.training.trainer.distribution import is_chief
 
-from .distribution import is_chief
 from .state import Checkpoints
 
 PARTIAL = ".partial"

@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 import keras
 
-from .losses import LOSSES
-from .optimizer import SGD, Adam, DecoupledOptimizer
+from keras_vit.training.settings import Settings
+from keras_vit.training.trainer.losses import LOSSES
+from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
+from keras_vit.training.trainer.schedule import WarmupSchedule
+from keras_vit.training.trainer.trainer import Trainer
+
 from .required import required
-from .schedule import WarmupSchedule
-from .settings import Settings
-from .trainer import Trainer
 
 T = TypeVar("T", bound=Trainer)
 

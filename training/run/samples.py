@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from .data import Examples
+from keras_vit.training.data import Examples
 
 SAMPLES = "samples"  # Folder inside the classifier's.
 MAX_SAMPLES = 32

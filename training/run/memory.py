@@ -8,10 +8,10 @@ import os
 import tensorflow as tf
 
 from keras_vit.counting import describe
+from keras_vit.training.settings import Settings
+from keras_vit.training.trainer.distribution import split_batch
 
-from .distribution import split_batch
 from .required import required
-from .settings import Settings
 
 # Bytes kept for the backward pass for each element that a convolution or product gives:
 # itself, what norm, GELU, softmax and residual keep beside it, and the gradients in flight.

@@ -13,20 +13,20 @@ import tensorflow as tf
 
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, load_classifier, write_files
+from keras_vit.training.data import Examples, Source, open_source
+from keras_vit.training.data.data_size import typical_size
+from keras_vit.training.evaluation import classification
+from keras_vit.training.settings import Settings
+from keras_vit.training.trainer.placement import Place, predictor_of
+from keras_vit.training.trainer.trainer import Trainer
 
-from .data import Examples, Source, open_source
-from .data_size import typical_size
-from .evaluation import classification
+from .folder import RunFolder, command_of_unfinished
 from .from_settings import make_schedule, make_trainer, not_decayed
 from .loop import train
 from .memory import choose_accumulation, step_memory
 from .model_card import model_card
-from .placement import Place, predictor_of
 from .required import required
-from .run_folder import RunFolder, command_of_unfinished
 from .samples import write_samples
-from .settings import Settings
-from .trainer import Trainer
 from .transfer import Body, dtype_policy, with_probabilities
 
 

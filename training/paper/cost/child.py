@@ -9,8 +9,8 @@ import tempfile
 import traceback
 from typing import Any
 
-from keras_vit.training.machine import process_memory
-from keras_vit.training.required import required
+from keras_vit.training.run.machine import process_memory
+from keras_vit.training.run.required import required
 
 from .results import Cell
 

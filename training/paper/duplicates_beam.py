@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 from collections.abc import Iterable, Sequence
 
-from .deduplicate import Duplicate, TestIndex, fingerprint_or_reason
+from .duplicates import Duplicate, TestIndex, fingerprint_or_reason
 
 try:
     import apache_beam as beam

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .data import Examples, training_batches
-from .data.augmentations import mixup_parameter
+from keras_vit.training.data import Examples, training_batches
+from keras_vit.training.data.augmentations import mixup_parameter
+
 from .distribution import strategy
 from .trainer import Trainer
 

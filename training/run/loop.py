@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import tensorflow as tf
 
-from .evaluation.classification import NonFiniteScores, Report
+from keras_vit.training.evaluation.classification import NonFiniteScores, Report
+from keras_vit.training.settings import Settings
+from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
+
+from .folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .from_settings import make_schedule
 from .progress import History, Progress, TensorBoardLog
 from .required import required
-from .run_folder import LAST_MODEL, TENSORBOARD, RunFolder
-from .settings import Settings
-from .trainer import NonFiniteError, Trainer
 
 HISTORY_COLUMNS = (
     "step",

@@ -17,10 +17,10 @@ from typing import Any
 from keras_vit import configs
 from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.drawing import new_figure
+from keras_vit.training.evaluation.results import Result
 
-from .pretraining import COUNTED, DATA_SETS, config_of, pretraining_of
-from .report import paper_table
-from .result import Result
+from .pretraining_runs import COUNTED, DATA_SETS, config_of, pretraining_of
+from .tables import paper_table
 
 PAPER, OURS = "paper", "ours"
 AVERAGE = "average of 5"

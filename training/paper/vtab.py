@@ -15,18 +15,19 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.training import recipes
+from keras_vit.training.data import open_source
+from keras_vit.training.evaluation import few_shot
+from keras_vit.training.evaluation.features import default_cache, extract
+from keras_vit.training.evaluation.results import Result, read_result
+from keras_vit.training.evaluation.subject import Subject, open_subject
+from keras_vit.training.run.finetuning import finetune
+from keras_vit.training.run.required import required
+from keras_vit.training.settings import FineTuning
 
-from . import recipes
-from .data import open_source
-from .data.vtab import is_published_version, open_builder, open_vtab
-from .data.vtab_tasks import GROUPS, Task, resolve
-from .evaluation import few_shot, report
-from .evaluation.features import default_cache, extract
-from .evaluation.result import Result, read_result
-from .evaluation.subject import Subject, open_subject
-from .finetune import finetune
-from .required import required
-from .settings import FineTuning
+from . import tables
+from .vtab_data import is_published_version, open_builder, open_vtab
+from .vtab_tasks import GROUPS, Task, resolve
 
 SEEDS = (0, 1, 2)
 
@@ -171,7 +172,7 @@ def run_vtab(
 def summarize(results: Iterable[Result]) -> str:
     """Returns the results by task and group and their mean, beside the paper's Table 9."""
     results = list(results)
-    header, *paper_rows = report.paper_table("9")
+    header, *paper_rows = tables.paper_table("9")
     paper = [dict(zip(header, row, strict=True)) for row in paper_rows]
     by_task: dict[str, list[float]] = {}
     for result in results:

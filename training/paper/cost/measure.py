@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.training.clock import clock
-from keras_vit.training.evaluation.result import versions
-from keras_vit.training.machine import available_memory, process_memory, processor, usable_cores
-from keras_vit.training.required import required
+from keras_vit.training.evaluation.results import versions
+from keras_vit.training.run.clock import clock
+from keras_vit.training.run.machine import available_memory, process_memory, processor, usable_cores
+from keras_vit.training.run.required import required
 from keras_vit.training.settings import PRECISIONS
 
 from .child import Child

@@ -14,26 +14,19 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.classifier import (
-    HISTORY,
-    MODEL,
-    MODEL_CARD,
-    PREPROCESSING,
-    RECIPE,
-    write_history,
-)
+from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.application import build
+from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
+from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
+from keras_vit.training.evaluation.classification import NonFiniteScores
+from keras_vit.training.masked_patch_settings import OBJECTIVE, MaskedPatches
+from keras_vit.training.run import from_settings
+from keras_vit.training.run.job import Job, run_job
+from keras_vit.training.run.transfer import Body, dtype_policy, find_body, trained_alike
+from keras_vit.training.trainer.trainer import Trainer
 
-from . import from_settings
-from .data import Examples, Source, evaluation_batches, open_source
-from .data.augmentations import MIXUP, mixup_parameter
-from .evaluation.classification import NonFiniteScores
-from .job import Job, run_job
-from .masked_patch_settings import OBJECTIVE, MaskedPatches
 from .patch_targets import CELLS, TARGETS, cut_patches
-from .trainer import Trainer
-from .transfer import Body, dtype_policy, find_body, trained_alike
 
 
 def pretrain_masked_patches(

@@ -13,12 +13,12 @@ from typing import Any
 
 from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.classifier import HISTORY, RECIPE
+from keras_vit.training import recipes
+from keras_vit.training.evaluation.results import RESULT, read_result
+from keras_vit.training.settings import FineTuning
 
-from . import recipes
-from .evaluation.result import RESULT, read_result
-from .finetune import FINETUNE
+from .finetuning import FINETUNE
 from .job import plan_run, run_job
-from .settings import FineTuning
 
 SEEDS = (0, 1, 2)
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)  # Where the recipe does not say; CIFAR, Pets, Flowers.

@@ -1,0 +1,1 @@
+"""Training jobs: from settings and data to a classifier folder."""
