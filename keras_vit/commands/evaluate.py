@@ -48,7 +48,7 @@ def add_arguments(parser):
         "--output",
         metavar="DIR",
         help="write the confusion matrix and the calibration (CSV and picture), a table by "
-        "class, metrics.json and results.json, which keras-vit report takes",
+        "class, metrics.json and result.json, which keras-vit report takes",
     )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N")
     parser.add_argument(

@@ -10,7 +10,7 @@ def add_arguments(parser):
         help="folders with result files or classifiers' folders, subfolders included",
     )
     parser.add_argument(
-        "--output", metavar="DIR", help="write tables.md, and a CSV file and a picture per table"
+        "--output", metavar="DIR", help="write report.md, and a CSV file and a picture per table"
     )
     parser.add_argument(
         "--task",
@@ -33,15 +33,15 @@ def run(arguments):
     results = [found for _, found in read_results(arguments.folders, arguments.task)]
     print(tables.summary(results), end="\n\n")
     try:
-        tables = tables.make_tables(results)
+        made = tables.make_tables(results)
     except ValueError as error:
         print(error)
-        tables = []
-    for table in tables:
+        made = []
+    for table in made:
         print(table.to_markdown())
     if arguments.output:
         written = tables.write_report(
-            arguments.output, tables, results, pictures=not arguments.no_pictures
+            arguments.output, made, results, pictures=not arguments.no_pictures
         )
         for path in written:
             print(f"written {path}")

@@ -111,7 +111,7 @@ def test_the_report_is_written_in_three_forms(tmp_path):
     results = [result()]
     written = tables.write_report(tmp_path / "out", tables.make_tables(results), results)
     assert {path.name for path in written} == {
-        "tables.md",
+        "report.md",
         "results.csv",
         *(f"table_{number}.{form}" for number in (2, 5, 6) for form in ("csv", "png")),
     }
@@ -120,7 +120,7 @@ def test_the_report_is_written_in_three_forms(tmp_path):
         "pre-training", "task", "", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"
     ]  # fmt: skip
     assert rows[14] == ["ImageNet-21k", "CIFAR-10", "ours", "", "", "99.00", "", ""]
-    text = (tmp_path / "out" / "tables.md").read_text()
+    text = (tmp_path / "out" / "report.md").read_text()
     assert "| ImageNet-21k | CIFAR-10 | ours |  |  | 99.00 |  |  |" in text
     assert "| classification | CIFAR-10 | ViT-L/16 | ImageNet-21k | 0 | 100 | 0.9900 |" in text
     assert (tmp_path / "out" / "table_5.png").read_bytes().startswith(b"\x89PNG")
