@@ -11,7 +11,6 @@ from typing import Any
 import keras
 
 import keras_vit
-from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.checkpoints.infer import infer
 from keras_vit.checkpoints.load import load_source
 from keras_vit.checkpoints.names import HUGGING_FACE, TIMM
@@ -20,7 +19,8 @@ from keras_vit.checkpoints.save import save_checkpoint
 from keras_vit.checkpoints.source import open_source
 from keras_vit.checkpoints.store import facts_of, stored_arrays
 from keras_vit.checkpoints.variables import weights_by_path
-from keras_vit.classifier import MODEL, check_output, load_classifier, new_folder, save_classifier
+from keras_vit.classifier import MODEL, load_classifier, save_classifier
+from keras_vit.files import atomic_folder, atomic_write, check_folder
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.released import classifier_folder
 
@@ -96,12 +96,13 @@ def convert(
     destination = pathlib.Path(destination)
     row = FORMATS[_format(destination, to)]
     if row.is_folder:
-        check_output(destination, overwrite=overwrite)
+        check_folder(destination, marker=MODEL, overwrite=overwrite)
     elif not destination.name.endswith(row.suffix):
         raise ValueError(f"{row.summary} must end in {row.suffix}. Received: {destination}")
     elif destination.exists() and not overwrite:
         raise ValueError(
-            f"The output must be new, or say overwrite (--overwrite). Received: {destination}"
+            "The output file must be new; --overwrite (overwrite=True) replaces an older one. "
+            f"Received: {destination}"
         )
     converted = read(source, num_heads, normalization)
     return [*converted.notes, *row.write(converted, destination, overwrite)]
@@ -188,7 +189,7 @@ def _write_classifier(converted, destination, overwrite):
 
 
 def _write_keras(converted, destination, overwrite):
-    with written_whole(destination) as partial:
+    with atomic_write(destination) as partial:
         # Keras asks for the whole suffix, which the temporary name has only part of.
         named = partial.with_name(f"{partial.name}.weights.h5")
         try:
@@ -248,7 +249,7 @@ def _write_hugging_face(converted, destination, overwrite):
         name if "classifier." in name else f"{prefix}{name}": array
         for name, array in stored_arrays(model, HUGGING_FACE).items()
     }
-    with new_folder(destination, overwrite=overwrite) as folder:
+    with atomic_folder(destination, marker=MODEL, overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_safetensors(folder / hugging_face.WEIGHTS, arrays, facts_of(model))

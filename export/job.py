@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import importlib
 import os
 import pathlib
-import shutil
-import uuid
 from collections.abc import Callable
 
 import keras
@@ -17,11 +14,14 @@ import tensorflow as tf
 
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, image_files, load_classifier
+from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .twin import computes_in_float32
 from .verify import MAX_IMAGES, Report, ask_keras, verify
 
 SAMPLES = "samples"  # Folder of real images inside a classifier's folder.
+
+SAVED_MODEL = "saved_model.pb"  # In every SavedModel's folder.
 
 # FlatBuffers and protocol buffers have 32-bit offsets.
 MAX_FILE_SIZE = 2**31 - 1  # Bytes.
@@ -154,58 +154,22 @@ def needed(module: str):
         ) from error
 
 
-@contextlib.contextmanager
 def new_output(path: str | os.PathLike, format_name: str, *, overwrite: bool = False):
-    """Gives a path that takes the place of `path` if the block succeeds.
-
-    Args:
-        path: The file or folder to write.
-        format_name: What is replaced with `overwrite` must look like this format.
-        overwrite: Whether an artefact that is there is replaced.
-    """
-    path = pathlib.Path(path).absolute()
+    """Gives a path that takes the place of `path` if the block succeeds."""
+    if format_name == "saved_model":
+        return atomic_folder(path, marker=SAVED_MODEL, overwrite=overwrite)
     check_output(path, format_name, overwrite=overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Siblings: a rename is atomic only within one file system.
-    scratch, old = (
-        path.with_name(f".{path.stem}-{uuid.uuid4().hex}{path.suffix}") for _ in range(2)
-    )
-    try:
-        yield scratch
-        check_output(path, format_name, overwrite=overwrite)
-        if path.is_dir():
-            os.replace(path, old)
-        try:
-            os.replace(scratch, path)
-        except OSError:
-            if old.exists():
-                os.replace(old, path)
-            raise
-    finally:
-        for leftover in (scratch, old):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return atomic_write(path)
 
 
 def check_output(path: str | os.PathLike, format_name: str, *, overwrite: bool = False) -> None:
     """Raises unless an artefact can be written to a path.
 
-    With `overwrite` only what looks like the same format is replaced, so that a slip such as
-    `--output ~` costs nothing.
-
     Raises:
         ValueError: If something is there that may not be replaced, or the suffix is wrong.
     """
-    path = pathlib.Path(path)
-    is_file = format_name != "saved_model"
-    if is_file and path.suffix != f".{format_name}":
-        raise ValueError(f"The file's name must end with .{format_name}. Received: {path}")
-    if not path.exists() or (not is_file and path.is_dir() and not any(path.iterdir())):
-        return
-    if not overwrite:
-        raise ValueError(
-            f"The output must be new, or say overwrite (--overwrite). Received: {path}"
-        )
-    if path.is_file() != is_file or (not is_file and not (path / "saved_model.pb").is_file()):
-        raise ValueError(
-            f"Only an export to {format_name} is overwritten; remove this by hand. Received: {path}"
-        )
+    if format_name == "saved_model":
+        check_folder(path, marker=SAVED_MODEL, overwrite=overwrite)
+    else:
+        check_file(path, f".{format_name}", overwrite=overwrite)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import itertools
 import json
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -18,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.keras_archive import check_keras_archive
+from keras_vit.files import atomic_folder, check_folder
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.released import MODEL, classifier_folder
@@ -296,10 +294,10 @@ def save_classifier(
             the names and the preprocessing do not fit each other.
         OSError: If there is no space, or no right to write.
     """
-    check_output(folder, overwrite=overwrite)
+    check_folder(folder, marker=MODEL, overwrite=overwrite)
     classifier = Classifier(model, class_names, preprocessing, recipe, folder)
     _check_probabilities(model)
-    with new_folder(folder, overwrite=overwrite) as scratch:
+    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as scratch:
         write_files(scratch, classifier, history, model_card)
     return classifier
 
@@ -328,73 +326,6 @@ def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> N
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(history)
-
-
-def check_output(folder: str | os.PathLike, *, overwrite: bool = False) -> None:
-    """Raises unless a classifier can be written to a folder.
-
-    With `overwrite` only what looks like a classifier is replaced, so that a slip such as
-    `--output ~` costs nothing.
-
-    Raises:
-        ValueError: If the folder is not empty and may not be replaced.
-    """
-    folder = pathlib.Path(folder)
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ValueError(f"The output must be a folder. Received a file: {folder}")
-    if not any(folder.iterdir()):
-        return
-    if not overwrite:
-        raise ValueError(
-            "The output folder must be new or empty, or say overwrite (--overwrite). "
-            f"Received: {folder}"
-        )
-    if not (folder / MODEL).is_file():
-        raise ValueError(
-            f"Only a classifier's folder (with {MODEL} in it) is overwritten; remove this one "
-            f"by hand. Received: {folder}"
-        )
-
-
-@contextlib.contextmanager
-def new_folder(folder: str | os.PathLike, *, overwrite: bool = False) -> Iterator[pathlib.Path]:
-    """Gives a scratch folder that takes the place of `folder` if the block succeeds.
-
-    Args:
-        folder: The folder to write.
-        overwrite: Whether to replace a classifier that is there.
-    """
-    folder = pathlib.Path(folder).absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # A sibling: a rename is atomic only within one file system.
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    umask = os.umask(0)
-    os.umask(umask)
-    scratch.chmod(0o777 & ~umask)  # mkdtemp lets only the owner in.
-    try:
-        yield scratch
-        publish(scratch, folder, overwrite=overwrite)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def publish(scratch: pathlib.Path, folder: str | os.PathLike, *, overwrite: bool = False) -> None:
-    """Renames a finished folder to its place; an old one there goes only afterwards."""
-    check_output(folder, overwrite=overwrite)
-    folder = pathlib.Path(folder)
-    if not folder.exists() or not any(folder.iterdir()):
-        os.replace(scratch, folder)
-        return
-    old = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    os.replace(folder, old)
-    try:
-        os.replace(scratch, folder)
-    except OSError:
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _short_card(classifier):

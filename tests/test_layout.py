@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "configs": set(),
     "layers": {"layers"},
     "models": {"configs", "layers", "models", "released"},
-    "checkpoints": {"configs", "checkpoints", "released"},
+    "checkpoints": {"configs", "checkpoints", "files", "released"},
+    "files": set(),
 }
 
 

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 from keras_vit.checkpoints.arrays import StoredArray, check_declared_size, noted_facts, weight_dtype
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -72,7 +72,7 @@ def write_npz(path, arrays: dict[str, np.ndarray], notes: dict) -> None:
         notes: Facts that the layout has no array for, JSON; kept in the archive's comment,
             which other readers of `.npz` pass over.
     """
-    with written_whole(path) as partial, zipfile.ZipFile(partial, "w") as archive:
+    with atomic_write(path) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
             # A ZipInfo of one's own has a fixed date: equal weights give equal files.
             entry = zipfile.ZipInfo(f"{name}.npy")

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_vit.checkpoints.arrays import StoredArray, check_declared_size, noted_facts, weight_dtype
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 _DTYPES = {
     "F16": np.dtype("float16"),
@@ -81,5 +81,5 @@ def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # "format" is asked for by readers in transformers.
     metadata = {"format": "pt", "keras_vit": json.dumps(facts)}
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         save_file(arrays, partial, metadata)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.classifier import image_files, new_folder
+from keras_vit.classifier import image_files
 from keras_vit.drawing import new_figure
+from keras_vit.files import atomic_folder, check_folder
 from keras_vit.inspection.axial import axial_head_maps, draw_axial_heads, has_axial_units
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components
@@ -259,8 +260,7 @@ def write_report(
     """
     new_figure((1, 1))  # Without matplotlib nothing else need be tried.
     folder = pathlib.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"The output must be a new or an empty folder. Received: {folder}")
+    check_folder(folder)
     if min(num_images, num_pictures, batch_size) < 1:
         raise ValueError(
             "Numbers of images must be at least 1. Received: "
@@ -272,7 +272,7 @@ def write_report(
     if any(FIGURES[figure].needs_images for figure in names):
         _read_images(inspected, images, preprocessing, class_names, num_images, num_pictures)
     sections = []
-    with new_folder(folder) as scratch:
+    with atomic_folder(folder) as scratch:
         for figure in names:
             if progress:
                 progress(f"{FIGURES[figure].heading} ...")

@@ -84,7 +84,7 @@ def test_wrong_input_is_told_in_one_line_and_nothing_is_written(refused, tiny, c
     assert "no such classifier" in refused("inspect", tmp_path / "no_model", *output)
     assert "at least 1" in refused("inspect", tiny, "--num-images", 0, *output)
     assert not (tmp_path / "out").exists()
-    assert "new or an empty folder" in refused("inspect", tiny, "--output", tmp_path / "images")
+    assert "must be new or empty" in refused("inspect", tiny, "--output", tmp_path / "images")
 
 
 def test_without_matplotlib_the_extra_is_named(refused, tiny, tmp_path, monkeypatch):

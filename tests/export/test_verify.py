@@ -106,7 +106,6 @@ def test_overwriting_replaces_a_whole_folder(tmp_path):
     (tmp_path / "1" / "saved_model.pb").touch()
     (tmp_path / "1" / "left over").touch()
     with job.new_output(tmp_path / "1", "saved_model", overwrite=True) as scratch:
-        scratch.mkdir()
         (scratch / "saved_model.pb").write_text("new")
     assert [path.name for path in (tmp_path / "1").iterdir()] == ["saved_model.pb"]
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
@@ -114,7 +113,7 @@ def test_overwriting_replaces_a_whole_folder(tmp_path):
 
 def test_a_folder_of_anything_else_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ValueError, match="remove this by hand"):
+    with pytest.raises(ValueError, match="remove this one by hand"):
         job.check_output(tmp_path, "saved_model", overwrite=True)
 
 

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.classifier import new_folder
+from keras_vit.files import atomic_folder
 from keras_vit.training.run.progress import Progress
 
 from .examples import Examples, add_to_hash
@@ -61,7 +61,7 @@ def write_records(
     # Of files, names that are the same wherever the data are.
     root = os.path.join(os.path.commonpath(names), "") if all(map(os.path.isabs, names)) else ""
     line = Progress("write", sum(map(len, source.splits.values()))) if progress else None
-    with new_folder(folder) as scratch, contextlib.ExitStack() as stack:
+    with atomic_folder(folder) as scratch, contextlib.ExitStack() as stack:
         if line:
             stack.callback(line.close)
         text = "".join(f"{name}\n" for name in source.class_names)

@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
 
@@ -90,7 +90,7 @@ class Calibration:
         """Writes a row for each bin."""
         edges = np.linspace(0, 1, len(self.counts) + 1)
         columns = (edges[:-1], edges[1:], self.counts, self.confidences, self.accuracies)
-        with written_whole(path) as partial, open(partial, "w", newline="") as file:
+        with atomic_write(path) as partial, open(partial, "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("above", "up_to", "images", "confidence", "accuracy"))
             for low, high, count, confidence, accuracy in zip(*columns, strict=True):
@@ -117,7 +117,7 @@ class Calibration:
         upper.legend(loc="upper left")
         lower.bar(edges[:-1], self.counts / self.count, color="grey", **bars)
         lower.set(xlabel="confidence", ylabel="share of images")
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             figure.savefig(partial, dpi=120)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.classifier import Classifier
+from keras_vit.files import atomic_write
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches, open_source
@@ -141,7 +141,7 @@ class Report:
                 *((name, count, f"{accuracy:.6g}") for name, count, accuracy in by_class),
             ],
         )
-        with written_whole(folder / METRICS_JSON) as path:
+        with atomic_write(folder / METRICS_JSON) as path:
             path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
         written = [CONFUSION_CSV, PER_CLASS_CSV, METRICS_JSON]
         if self.calibration is not None:
@@ -191,7 +191,7 @@ class Report:
                 if count:
                     color = "white" if shares[row, column] > 0.5 else "black"
                     axes.text(column, row, count, ha="center", va="center", color=color)
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             figure.savefig(partial, dpi=120)
 
 
@@ -366,5 +366,5 @@ def _log_probabilities(scores, from_logits):
 
 
 def _write_csv(path, rows):
-    with written_whole(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)

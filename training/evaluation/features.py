@@ -12,8 +12,8 @@ import time
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.configs import BiTConfig
+from keras_vit.files import atomic_write
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
@@ -142,7 +142,7 @@ def extract(
         )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             np.savez(partial, values=result.values, labels=result.labels)
     return result
 

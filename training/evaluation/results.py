@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_vit._version import __version__
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 RESULT = "result.json"
 RECIPE = "recipe.json"  # Of a classifier's folder, which holds its test result.
@@ -74,7 +74,7 @@ class Result:
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, indent=2)
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
 
     @property

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 from .fingerprint import NUM_VIEWS, THUMBNAIL, Fingerprint, fingerprint, similarity
 from .hamming import HammingIndex
@@ -194,14 +194,14 @@ def write_list(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> int:
         How many there are; one that equals several test images counts once.
     """
     names = dict.fromkeys(duplicate.train for duplicate in duplicates)
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     return len(names)
 
 
 def write_pairs(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> None:
     """Writes the pairs as CSV, a column for each field of `Duplicate`."""
-    with written_whole(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(Duplicate._fields)
         for pair in duplicates:
@@ -242,7 +242,7 @@ def write_picture(
         caption = pair.kind if pair.kind == "exact" else f"{pair.similarity:.3f}, {pair.distance}"
         draw.text((x, y + 2 * side), caption, fill="black")
         draw.text((x, y + 2 * side + text // 2 - 1), "mirrored" * pair.mirrored, fill="black")
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         page.save(partial, "PNG")
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.drawing import new_figure
+from keras_vit.files import atomic_write
 from keras_vit.training.evaluation.results import Result
 
 from .pretraining_runs import COUNTED, DATA_SETS, config_of, pretraining_of
@@ -233,12 +233,12 @@ def write_figures(
             drawn.append((number, draw(number, points, background)))
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "scaling.csv"]
-    with written_whole(written[0]) as partial:
+    with atomic_write(written[0]) as partial:
         partial.write_text(to_csv([*background, *points]), encoding="utf-8")
     for number, figure in drawn:
         for suffix in ("png", "svg"):
             written.append(folder / f"figure_{number}.{suffix}")
-            with written_whole(written[-1]) as partial:
+            with atomic_write(written[-1]) as partial:
                 figure.savefig(partial, dpi=150)
     return written
 

@@ -14,7 +14,7 @@ import pathlib
 import statistics
 from collections.abc import Callable, Iterable
 
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 from keras_vit.training.evaluation.results import Result
 
 PAPER, OURS = "paper", "ours"
@@ -129,7 +129,7 @@ class Table:
             cell.set_linewidth(0.3)
             if line and line % 2 == 0:
                 cell.set_facecolor("#eef3fa")
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             figure.savefig(partial, dpi=150)
 
     def _text(self, row, column):
@@ -182,14 +182,14 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     listed = f"## Results\n\n{_markdown(rows)}\n"
     written = [folder / "report.md", folder / "results.csv"]
-    with written_whole(written[0]) as partial:
+    with atomic_write(written[0]) as partial:
         text = "\n".join((*(table.to_markdown() for table in tables), listed))
         partial.write_text(text, encoding="utf-8")
-    with written_whole(written[1]) as partial:
+    with atomic_write(written[1]) as partial:
         partial.write_text(_csv(rows), encoding="utf-8")
     for table in tables:
         path = folder / f"{table.name.lower().replace(' ', '_')}.csv"
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(table.to_csv(), encoding="utf-8")
         written.append(path)
         if pictures:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checkpoints.atomic import written_whole
-from keras_vit.classifier import RECIPE, check_output, publish
+from keras_vit.classifier import MODEL, RECIPE
+from keras_vit.files import atomic_write, check_folder, publish_folder
 from keras_vit.training.trainer.distribution import is_chief
 
 from .state import Checkpoints
@@ -74,7 +74,7 @@ class RunFolder:
             if resume and (self.shared / BEST).exists():
                 shutil.copy(self.shared / BEST, self.path)
             return  # Where the first worker writes is its concern.
-        check_output(self.output, overwrite=overwrite)
+        check_folder(self.output, marker=MODEL, overwrite=overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
                 "The output must have no unfinished run: go on with --resume, or start anew "
@@ -92,7 +92,7 @@ class RunFolder:
         if self.path.exists():
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True)
-        with written_whole(self.path / RECIPE) as path:
+        with atomic_write(self.path / RECIPE) as path:
             path.write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
 
     def recipe(self, job: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class RunFolder:
         arrays: dict[str, Any] = {
             f"{index:05}": np.asarray(weight) for index, weight in enumerate(model.weights)
         }
-        with written_whole(self.path / BEST) as path:
+        with atomic_write(self.path / BEST) as path:
             np.savez(path, **arrays, score=np.array([step, accuracy, loss]))
 
     def best_score(self) -> tuple[int, float, float] | None:
@@ -145,7 +145,7 @@ class RunFolder:
             overwrite: Whether to replace a classifier that is there.
         """
         if self.writes:
-            publish(self.path, self.output, overwrite=overwrite)
+            publish_folder(self.path, self.output, marker=MODEL, overwrite=overwrite)
 
     def remove_states(self) -> None:
         """Removes what only an unfinished run needs."""

@@ -11,7 +11,7 @@ import zipfile
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 STATE = re.compile(r"state-(\d{9})\.npz")
 # What a file that was cut short or changed raises when it is read.
@@ -67,7 +67,7 @@ class Checkpoints:
         path = self.folder / f"state-{int(keras.ops.convert_to_numpy(trainer.step)):09}.npz"
         if _writes(trainer):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with written_whole(path) as partial, open(partial, "wb") as file:
+            with atomic_write(path) as partial, open(partial, "wb") as file:
                 np.savez(file, **{f"{index:05}": value for index, value in enumerate(values)})
                 file.flush()
                 os.fsync(file.fileno())

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.classifier import HISTORY, RECIPE
+from keras_vit.files import atomic_write
 from keras_vit.training import recipes
 from keras_vit.training.evaluation.results import RESULT, read_result
 from keras_vit.training.settings import FineTuning
@@ -237,7 +237,7 @@ class _Runs:
         if not plan.recipe["images"]["test"]:
             raise ValueError(f"There must be test images to report on. Received: {self.data}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
@@ -260,6 +260,6 @@ def _write(runs, learning_rate, development, test, command):
         command=command,
     )
     result.write(runs.folder / RESULT)
-    with written_whole(runs.folder / TABLE) as partial:
+    with atomic_write(runs.folder / TABLE) as partial:
         partial.write_text(f"{done}\n", encoding="utf-8")
     return done

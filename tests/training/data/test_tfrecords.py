@@ -181,7 +181,7 @@ def test_what_is_no_folder_of_records_is_told(tmp_path):
 
 
 def test_what_is_there_is_not_written_over(written, folder):
-    with pytest.raises(ValueError, match="new or empty folder"):
+    with pytest.raises(ValueError, match="must be new or empty"):
         write_records(open_source(folder), written)
     with pytest.raises(ValueError, match="positive size"):
         write_records(open_source(written), folder / "new", shard_mebibytes=0)

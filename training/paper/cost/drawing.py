@@ -6,8 +6,8 @@ import pathlib
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.checkpoints.atomic import written_whole
 from keras_vit.drawing import new_figure
+from keras_vit.files import atomic_write
 
 from .results import Results
 
@@ -42,7 +42,7 @@ def write_figures(results: Results) -> list[pathlib.Path]:
                 continue
             for suffix in (".png", ".svg"):
                 path = results.folder / f"{name}_{mode}_{precision}{suffix}"
-                with written_whole(path) as partial:
+                with atomic_write(path) as partial:
                     figure.savefig(partial, dpi=150)
                 written.append(path)
     return written

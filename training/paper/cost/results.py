@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.checkpoints.atomic import written_whole
+from keras_vit.files import atomic_write
 
 RESULTS = "benchmark.json"
 TABLE = "benchmark.md"
@@ -126,7 +126,7 @@ class Results:
             TABLE: self.to_markdown(),
         }
         for name, text in texts.items():
-            with written_whole(self.folder / name) as partial:
+            with atomic_write(self.folder / name) as partial:
                 partial.write_text(text, encoding="utf-8")
 
     def to_csv(self) -> str:

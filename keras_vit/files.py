@@ -1,0 +1,155 @@
+"""Atomic writing: files and folders that appear complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Yields a temporary path, which is renamed to `path` at the end of the block.
+
+    If the block raises, the temporary file is removed and an older file keeps its content.
+
+    Args:
+        path: The final path of a file; its folder must exist.
+
+    Yields:
+        A path in the same folder with the same suffix.
+    """
+    path = pathlib.Path(path)
+    partial = _sibling(path)
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(
+    folder: str | os.PathLike, *, marker: str | None = None, overwrite: bool = False
+) -> Iterator[pathlib.Path]:
+    """Yields a temporary folder, which is renamed to `folder` at the end of the block.
+
+    If the block raises, the temporary folder is removed and an older folder stays.
+
+    Args:
+        folder: The final path. Its parents are made.
+        marker: See `check_folder`.
+        overwrite: See `check_folder`.
+
+    Yields:
+        An empty folder beside `folder`.
+
+    Raises:
+        ValueError: If `folder` may not be replaced; see `check_folder`.
+        OSError: If there is no space or no permission to write.
+    """
+    folder = pathlib.Path(folder).absolute()
+    check_folder(folder, marker=marker, overwrite=overwrite)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = _sibling(folder)
+    partial.mkdir()
+    try:
+        yield partial
+        publish_folder(partial, folder, marker=marker, overwrite=overwrite)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def publish_folder(
+    finished: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    marker: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Renames a finished folder; an older one of that name is removed after the rename.
+
+    Args:
+        finished: A folder on the same file system, as a rename is atomic only there.
+        folder: Its final path.
+        marker: See `check_folder`.
+        overwrite: See `check_folder`.
+
+    Raises:
+        ValueError: If `folder` may not be replaced; see `check_folder`.
+    """
+    check_folder(folder, marker=marker, overwrite=overwrite)
+    folder = pathlib.Path(folder).absolute()
+    if not folder.exists() or not any(folder.iterdir()):
+        os.replace(finished, folder)
+        return
+    old = _sibling(folder)
+    os.replace(folder, old)
+    try:
+        os.replace(finished, folder)
+    except OSError:
+        os.replace(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def check_folder(
+    folder: str | os.PathLike, *, marker: str | None = None, overwrite: bool = False
+) -> None:
+    """Raises unless a folder is new or empty, or may be replaced.
+
+    Only a folder of the same kind is replaced, so that a slip such as `--output ~` costs
+    nothing.
+
+    Args:
+        folder: The folder to write.
+        marker: Name of a file that every folder of this kind has, such as "model.keras".
+        overwrite: Whether to replace a folder that has the marker.
+
+    Raises:
+        ValueError: If the folder is not empty and may not be replaced, or is a file.
+    """
+    folder = pathlib.Path(folder)
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"The output must be a folder. Received a file: {folder}")
+    if not any(folder.iterdir()):
+        return
+    if not overwrite:
+        raise ValueError(
+            "The output folder must be new or empty; --overwrite (overwrite=True) replaces an "
+            f"older one. Received: {folder}"
+        )
+    if marker is None or not (folder / marker).is_file():
+        raise ValueError(
+            f"Only a folder that has the file {marker} is overwritten; remove this one by hand. "
+            f"Received: {folder}"
+        )
+
+
+def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False) -> None:
+    """Raises unless a file has the right suffix, and is new or may be replaced.
+
+    Raises:
+        ValueError: If the suffix is another, if `path` is a folder, or if the file exists
+            and `overwrite` is False.
+    """
+    path = pathlib.Path(path)
+    if path.suffix != suffix:
+        raise ValueError(f"The file's name must end with {suffix}. Received: {path}")
+    if path.is_dir():
+        raise ValueError(f"The output must be a file. Received a folder: {path}")
+    if path.exists() and not overwrite:
+        raise ValueError(
+            "The output file must be new; --overwrite (overwrite=True) replaces an older one. "
+            f"Received: {path}"
+        )
+
+
+def _sibling(path):
+    """Returns an unused hidden path beside a path, with the same suffix."""
+    return path.with_name(f".{path.stem}-{uuid.uuid4().hex}{path.suffix}")

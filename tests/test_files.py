@@ -1,0 +1,118 @@
+import os
+import pathlib
+
+import pytest
+
+from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in pathlib.Path(folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_file_appears_at_the_end_of_the_block(tmp_path):
+    path = tmp_path / "scores.csv"
+    with atomic_write(path) as partial:
+        assert (partial.parent, partial.suffix) == (tmp_path, ".csv")
+        partial.write_text("new")
+        assert not path.exists()
+    assert files_of(tmp_path) == {"scores.csv": "new"}
+
+
+def test_a_failed_file_leaves_the_old_one_and_nothing_else(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("old")
+
+    def fail_half_way():
+        with atomic_write(path) as partial:
+            partial.write_text("new")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        fail_half_way()
+    assert files_of(tmp_path) == {"scores.csv": "old"}
+
+
+def test_a_folder_appears_at_the_end_of_the_block_with_its_parents(tmp_path):
+    folder = tmp_path / "runs" / "pets"
+    with atomic_folder(folder) as partial:
+        (partial / "model.keras").write_text("new")
+        assert not folder.exists()
+    assert files_of(tmp_path) == {"runs/pets/model.keras": "new"}
+
+
+def test_a_new_folder_has_the_usual_permissions(tmp_path):
+    (tmp_path / "usual").mkdir()
+    with atomic_folder(tmp_path / "new"):
+        pass
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
+    folder = tmp_path / "pets"
+    folder.mkdir()
+    (folder / "model.keras").write_text("old")
+
+    def fail_half_way():
+        with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
+            (partial / "model.keras").write_text("new")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        fail_half_way()
+    assert files_of(tmp_path) == {"pets/model.keras": "old"}
+    assert os.listdir(tmp_path) == ["pets"]
+
+
+def test_overwriting_replaces_a_whole_folder(tmp_path):
+    folder = tmp_path / "pets"
+    folder.mkdir()
+    (folder / "model.keras").write_text("old")
+    (folder / "left over").write_text("old")
+    with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
+        (partial / "model.keras").write_text("new")
+    assert files_of(tmp_path) == {"pets/model.keras": "new"}
+    assert os.listdir(tmp_path) == ["pets"]
+
+
+def test_a_folder_that_was_filled_meanwhile_is_kept(tmp_path):
+    folder = tmp_path / "pets"
+
+    def write_while_another_does():
+        with atomic_folder(folder):
+            folder.mkdir()
+            (folder / "mine.txt").write_text("mine")
+
+    with pytest.raises(ValueError, match="new or empty"):
+        write_while_another_does()
+    assert files_of(tmp_path) == {"pets/mine.txt": "mine"}
+    assert os.listdir(tmp_path) == ["pets"]
+
+
+def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"new or empty.*--overwrite"):
+        check_folder(tmp_path, marker="model.keras")
+    for marker in ("model.keras", None):
+        with pytest.raises(ValueError, match="remove this one by hand"):
+            check_folder(tmp_path, marker=marker, overwrite=True)
+    with pytest.raises(ValueError, match="must be a folder"):
+        check_folder(tmp_path / "thesis.tex", overwrite=True)
+
+
+def test_an_existing_file_is_replaced_only_on_request(tmp_path):
+    path = tmp_path / "pets.onnx"
+    check_file(path, ".onnx")
+    path.touch()
+    with pytest.raises(ValueError, match="--overwrite"):
+        check_file(path, ".onnx")
+    check_file(path, ".onnx", overwrite=True)
+    with pytest.raises(ValueError, match=r"must end with \.tflite"):
+        check_file(path, ".tflite", overwrite=True)
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(ValueError, match="must be a file"):
+        check_file(tmp_path / "folder.onnx", ".onnx", overwrite=True)
