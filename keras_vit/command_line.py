@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import re
 import shlex
 import sys
+import tempfile
 
 from keras_vit._version import __version__
-from keras_vit.quiet_start import silence_tensorflow
 
 # Name: what it does. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
@@ -32,11 +34,20 @@ COMMANDS = {
     "convert": "Convert weights from and to other code bases.",
 }
 
+# These start at once: they need no TensorFlow, or start processes that import it.
+WITHOUT_TENSORFLOW = {"benchmark", "deduplicate", "models", "recipes", "report", "scaling"}
+
+# Log lines that TensorFlow's C++ libraries print before they read TF_CPP_MIN_LOG_LEVEL. The
+# last row is of TensorFlow 2.19, which links GPU libraries twice.
+_GREETING = re.compile(
+    rb"I\d{4} |WARNING: All log messages before absl|To enable the following"
+    rb"|.*(Unable to register cu\w+ factory|computation placer already registered)"
+)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
     argv = sys.argv[1:] if argv is None else argv
-    silence_tensorflow()
     parser = argparse.ArgumentParser(
         prog="keras-vit",
         description="Vision Transformers for TensorFlow and Keras.",
@@ -56,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])  # For the files that a run writes.
     try:
+        if called not in WITHOUT_TENSORFLOW:
+            import_tensorflow_quietly()
         return module.run(arguments) or 0
     except (ValueError, OSError, ImportError) as error:
         if arguments.traceback:
@@ -64,3 +77,23 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def import_tensorflow_quietly() -> None:
+    """Imports TensorFlow without its start-up log lines; all other output is printed."""
+    # Of its C++ code only fatal messages: what a user can act on is raised in Python.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held_back:
+        os.dup2(held_back.fileno(), 2)
+        try:
+            importlib.import_module("tensorflow")
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held_back.seek(0)
+            for line in held_back:
+                if not _GREETING.match(line):
+                    os.write(2, line)

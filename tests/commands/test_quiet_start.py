@@ -30,9 +30,8 @@ def test_what_is_no_greeting_is_printed(tmp_path):
     code = (
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from keras_vit.quiet_start import silence_tensorflow\n"
-        "silence_tensorflow()\n"
-        "import tensorflow\n"
+        "from keras_vit.command_line import import_tensorflow_quietly\n"
+        "import_tensorflow_quietly()\n"
     )
     done = run(code)
     assert "oneDNN" not in done.stderr

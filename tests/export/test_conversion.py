@@ -12,9 +12,11 @@ from keras_vit.command_line import main
 from keras_vit.commands.convert import FORMATS, NORMALIZATIONS
 from keras_vit.configs import ViTConfig
 from keras_vit.export import convert, foreign, hugging_face
-from keras_vit.export.conversion import FORMATS as WRITTEN
-from keras_vit.export.conversion import NORMALIZATIONS as KNOWN_NORMALIZATIONS
-from keras_vit.export.conversion import read
+from keras_vit.export.conversion import (
+    FORMATS as WRITTEN,
+    NORMALIZATIONS as KNOWN_NORMALIZATIONS,
+    read,
+)
 from keras_vit.preprocessing import Preprocessing
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")

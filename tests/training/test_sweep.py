@@ -13,8 +13,7 @@ from PIL import Image
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
 from keras_vit.training.evaluation.results import find_results, read_result
-from keras_vit.training.run import progress
-from keras_vit.training.run import sweep as module
+from keras_vit.training.run import progress, sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning

@@ -1,18 +1,5 @@
-"""The evaluation protocols of the paper. Importing this package costs nothing."""
+"""Evaluation of classifiers and of frozen features."""
 
-import importlib
-from typing import Any
+import lazy_loader
 
-_MODULES = ("calibration", "classification", "features", "few_shot", "results")
-
-__all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,14 @@
+from .catalogue import (
+    OfficialWeights as OfficialWeights,
+    list_weights as list_weights,
+)
+from .load import (
+    LoadReport as LoadReport,
+    load_checkpoint as load_checkpoint,
+)
+from .pretrained import (
+    load_pretrained as load_pretrained,
+)
+from .save import (
+    save_checkpoint as save_checkpoint,
+)

@@ -1,0 +1,28 @@
+from . import (
+    data as data,
+    evaluation as evaluation,
+    recipes as recipes,
+)
+from .run.state import (
+    Checkpoints as Checkpoints,
+)
+from .trainer.distribution import (
+    split_batch as split_batch,
+    strategy as strategy,
+)
+from .trainer.losses import (
+    SigmoidCrossentropy as SigmoidCrossentropy,
+    SoftmaxCrossentropy as SoftmaxCrossentropy,
+)
+from .trainer.optimizer import (
+    SGD as SGD,
+    Adam as Adam,
+)
+from .trainer.schedule import (
+    WarmupSchedule as WarmupSchedule,
+    warmup_schedule as warmup_schedule,
+)
+from .trainer.trainer import (
+    NonFiniteError as NonFiniteError,
+    Trainer as Trainer,
+)

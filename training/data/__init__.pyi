@@ -1,0 +1,17 @@
+from .augmentations import (
+    AUGMENTATIONS as AUGMENTATIONS,
+)
+from .batches import (
+    evaluation_batches as evaluation_batches,
+    training_batches as training_batches,
+)
+from .examples import (
+    Examples as Examples,
+)
+from .sources import (
+    Source as Source,
+    open_source as open_source,
+)
+from .write_records import (
+    write_records as write_records,
+)

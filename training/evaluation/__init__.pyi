@@ -1,0 +1,7 @@
+from . import (
+    calibration as calibration,
+    classification as classification,
+    features as features,
+    few_shot as few_shot,
+    results as results,
+)
