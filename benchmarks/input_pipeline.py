@@ -89,7 +89,7 @@ def run_case(folder, cores, turns):
     import tensorflow as tf
 
     from keras_vit.training.data import open_source, training_batches
-    from keras_vit.training.data.untuned import untuned
+    from keras_vit.training.data.examples import untuned
 
     paths = sorted(map(str, (folder / "files").glob("*/*.jpg")))
 

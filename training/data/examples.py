@@ -5,15 +5,20 @@ from __future__ import annotations
 import abc
 import functools
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from .untuned import untuned
+from keras_vit.image_headers import read_header
+from keras_vit.images import upright_size
 
+MOST_HEADERS = 100
 _AHEAD = 16  # Encoded images.
+# More than any machine has: as many calls at a time as it has cores, where 16 are the default.
+_PARALLEL_CALLS = 1024
 
 
 class Examples(abc.ABC):
@@ -220,3 +225,42 @@ def random_key(seed: int, *numbers: tf.Tensor) -> tf.Tensor:
     for number in numbers:
         key = tf.random.experimental.stateless_fold_in(key, tf.cast(number, tf.int64))
     return key
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the same data set, whose iterators end at once and on all cores from the start.
+
+    TensorFlow (2.21) tunes a pipeline in a thread of its own, which may miss that it should
+    stop: an iterator that is let go then waits until that thread next wakes by itself, about
+    as long as it has run already and up to a minute. The thread also measures every element,
+    which costs more than it gains where elements are small and all cores are wanted anyway.
+
+    Args:
+        dataset: What is iterated over; for all that it is made of too.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.autotune.initial_parallelism = _PARALLEL_CALLS
+    return dataset.with_options(options)
+
+
+def typical_size(examples: Examples, count: int = MOST_HEADERS) -> tuple[int, int]:
+    """Returns the size of the image with the median area among an even choice of them.
+
+    Args:
+        examples: The examples; at least one.
+        count: How many at most are looked at.
+
+    Returns:
+        Pixels (height, width), upright.
+    """
+    count = min(count, len(examples))
+    chosen = examples.take(np.arange(count) * len(examples) // count)
+
+    def size(handle, *_):
+        return upright_size(read_header(chosen.read(handle)[0]))
+
+    found = untuned(chosen.ordered().map(size)).as_numpy_iterator()
+    sizes = [(int(height), int(width)) for height, width in found]
+    sizes.sort(key=math.prod)
+    return sizes[(count - 1) // 2]

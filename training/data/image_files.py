@@ -15,8 +15,7 @@ import tensorflow as tf
 from keras_vit.images import read_image, verify_image
 from keras_vit.preprocessing import IMAGE_SUFFIXES
 
-from .examples import Examples, places, random_key
-from .untuned import untuned
+from .examples import Examples, places, random_key, untuned
 
 # What people call a split: what it is called here.
 SPLITS = {

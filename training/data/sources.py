@@ -96,7 +96,7 @@ def open_source(
         class_names, opened = open_records(str(data).removeprefix(TFDS), data_dir)
         splits = _without({**opened}, tuple(exclude), str(data))
     elif in_records:
-        from .tfrecords import open_tfrecords
+        from .records import open_tfrecords
 
         if data_dir is not None:
             raise ValueError(
@@ -140,7 +140,7 @@ def _is_tfrecords(data):
     folder = pathlib.Path(data)
     if not folder.is_dir():
         return False
-    from .tfrecords import record_files
+    from .records import record_files
 
     return bool(record_files(folder))
 

@@ -14,10 +14,9 @@ import tensorflow as tf
 from keras_vit.files import atomic_folder
 from keras_vit.training.run.progress import Progress
 
-from .examples import Examples, add_to_hash
+from .examples import Examples, add_to_hash, untuned
+from .records import CLASSES, IMAGE, LABEL, NAME, Shards, open_tfrecords, write_index
 from .sources import Source
-from .tfrecords import CLASSES, IMAGE, LABEL, NAME, Shards, open_tfrecords, write_index
-from .untuned import untuned
 
 SHARD_MEBIBYTES = 128
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
-from keras_vit.training.data.untuned import untuned
+from keras_vit.training.data.examples import untuned
 
 NUM_CLASSES = 1000
 BORDER = 2  # Pixels of red around every image, against training on them; cut off.

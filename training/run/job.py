@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, load_classifier, write_files
 from keras_vit.training.data import Examples, Source, open_source
-from keras_vit.training.data.data_size import typical_size
+from keras_vit.training.data.examples import typical_size
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.placement import Place, predictor_of

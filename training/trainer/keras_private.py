@@ -97,7 +97,7 @@ class StepAdapter(DataAdapter):
         """Returns the batches, one by one, of the same examples for any number of workers."""
         import tensorflow as tf
 
-        from keras_vit.training.data.untuned import untuned
+        from keras_vit.training.data.examples import untuned
 
         dataset = self.adapter.get_tf_dataset()
         if not isinstance(self.adapter, TFDatasetAdapter):

@@ -4,7 +4,7 @@ import tensorflow as tf
 from scipy import stats
 
 from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, MIXUP
-from keras_vit.training.data.mixup import mixed, mixup
+from keras_vit.training.data.batches import mixed, mixup
 
 IMAGES = np.random.RandomState(0).randn(5, 2, 2, 3).astype("float32")
 LABELS = np.eye(5, dtype="float32")

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.training.data.untuned import untuned
+from keras_vit.training.data.examples import untuned
 
 RUNNING, WAITING = 0.17, 0.05  # Seconds; TensorFlow's thread wakes 0.15 and 0.31 after the start.
 

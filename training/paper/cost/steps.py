@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.models.application import build
-from keras_vit.training.data.untuned import untuned
+from keras_vit.training.data.examples import untuned
 from keras_vit.training.run.from_settings import make_trainer
 from keras_vit.training.run.machine import peak_memory
 from keras_vit.training.run.transfer import dtype_policy
