@@ -5,8 +5,8 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.layers.layer_norm import LayerNorm
-from keras_vit.layers.mlp import MLP
+from keras_vit.layers.encoder_block import MLP
+from keras_vit.layers.norms import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -1,12 +1,112 @@
-"""The block that a Vision Transformer repeats."""
+"""The encoder block of the Vision Transformer, and its MLP."""
 
 import keras
 from keras import ops
 
-from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention, output_spec
+from keras_vit.layers.compiled_gradient import with_compiled_gradient
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.layer_norm import LayerNorm
-from keras_vit.layers.mlp import MLP
+from keras_vit.layers.norms import LayerNorm
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+def gelu_tanh(x):
+    """GELU in its tanh approximation, which the official code uses.
+
+    Keras's own "gelu" is the exact form; they differ by up to 5e-4.
+
+    Args:
+        x: A tensor of any shape.
+    """
+    return keras.activations.gelu(x, approximate=True)
+
+
+GELUS = {"tanh": gelu_tanh, "exact": keras.activations.gelu}
+_TRAINED_GELUS = {name: with_compiled_gradient(gelu) for name, gelu in GELUS.items()}
+
+
+class _GeluDense(keras.layers.Dense):
+    """A dense layer followed by GELU.
+
+    Inside of one layer, and so under one name: TensorFlow's optimizer goes by the order of
+    names, and fuses the two in inference only there.
+    """
+
+    def __init__(self, units, gelu, **kwargs):
+        super().__init__(units, **kwargs)
+        self.gelu = gelu
+
+    def call(self, inputs, training=False):
+        return (_TRAINED_GELUS if training else GELUS)[self.gelu](super().call(inputs))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MLP(keras.layers.Layer):
+    """Two dense layers with GELU between; paper, section 3.1.
+
+    Kernels are Glorot-uniform, biases normal with standard deviation 1e-6, as in the
+    official code (Keras starts biases at zero).
+
+    Args:
+        hidden_dim: Units of the first layer.
+        dropout_rate: Share of units dropped after each dense layer, in [0, 1).
+        gelu: "tanh", the approximation of the official code, or "exact", Keras's default.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        tokens: `(B, N, D)`: batch, tokens, token size; or tokens as rows, `(B N, D)`.
+        training: Whether to drop.
+        seed: Seed of the dropout, see `keras_vit.layers.Dropout`.
+
+    Output shape:
+        The input's.
+
+    Example:
+    >>> mlp = MLP(hidden_dim=768)
+    >>> tuple(mlp(keras.ops.zeros((2, 197, 192))).shape)
+    (2, 197, 192)
+    """
+
+    def __init__(self, hidden_dim, dropout_rate=0.0, gelu="tanh", **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_dim = hidden_dim
+        self.dropout_rate = dropout_rate
+        self.gelu = gelu
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+
+        def options():
+            return {
+                "bias_initializer": keras.initializers.RandomNormal(stddev=1e-6),
+                "dtype": self.dtype_policy,
+            }
+
+        self.dense_1 = _GeluDense(self.hidden_dim, self.gelu, name="dense_1", **options())
+        self.dense_2 = keras.layers.Dense(dim, name="dense_2", **options())
+        self.dense_1.build((None, dim))
+        self.dense_2.build((None, self.hidden_dim))
+        self.dropout_1, self.dropout_2 = (
+            Dropout(self.dropout_rate, dtype=self.dtype_policy, name=name)
+            for name in ("dropout_1", "dropout_2")
+        )
+
+    def call(self, tokens, training=False, seed=None):
+        if len(tokens.shape) > 2:  # 2-D products are the ones that TensorFlow fuses.
+            rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
+            return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
+        seeds = (None, None) if seed is None else (seed, seed + 1)
+        x = self.dense_1(tokens, training=training)
+        x = self.dropout_1(x, training=training, seed=seeds[0])
+        return self.dropout_2(self.dense_2(x), training=training, seed=seeds[1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "dropout_rate": self.dropout_rate,
+            "gelu": self.gelu,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -151,4 +251,62 @@ class EncoderBlock(keras.layers.Layer):
             "norm_epsilon": self.norm_epsilon,
             "remat": self.remat,
             "stochastic_depth_rate": self.stochastic_depth_rate,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RelativeEncoderBlock(EncoderBlock):
+    """An encoder block whose attention has relative positions; paper, Appendix D.4.
+
+    Args:
+        num_heads: Attention heads, k. Divides the token size D.
+        mlp_dim: Hidden units of the MLP.
+        grid: Patches (down, across) that the table of offsets is for.
+        num_prefix_tokens: Tokens in front of the patches.
+        **kwargs: Passed to `keras_vit.layers.EncoderBlock`.
+
+    Call arguments:
+        tokens: `(B, P + N, D)`: batch, prefix and patches, token size.
+        training: Whether to drop.
+        return_attention: Whether to return the attention probabilities too.
+        patches: See `RelativeSelfAttention`.
+
+    Output shape:
+        `(B, P + N, D)`; with `return_attention` a pair, the second `(B, k, P + N, P + N)`.
+
+    Example:
+    >>> block = RelativeEncoderBlock(num_heads=3, mlp_dim=768, grid=(14, 14))
+    >>> tuple(block(keras.ops.zeros((2, 196, 192))).shape)
+    (2, 196, 192)
+    """
+
+    def __init__(self, num_heads, mlp_dim, grid, num_prefix_tokens=0, **kwargs):
+        super().__init__(num_heads, mlp_dim, **kwargs)
+        self.grid = tuple(grid)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def build(self, tokens_shape, patches_shape=None):
+        super().build(tokens_shape)
+
+    def make_attention(self):
+        return RelativeSelfAttention(
+            self.num_heads,
+            self.grid,
+            self.num_prefix_tokens,
+            self.attention_dropout_rate,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+
+    def call(self, tokens, training=False, return_attention=False, patches=None):
+        return self.encode(tokens, training, return_attention, patches=patches)
+
+    def computeoutput_spec(self, tokens, training=False, return_attention=False, patches=None):
+        return output_spec(self, tokens, return_attention)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "grid": self.grid,
+            "num_prefix_tokens": self.num_prefix_tokens,
         }

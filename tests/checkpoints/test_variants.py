@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.configs import AxialConfig, AxialResNetConfig, ViTConfig
-from keras_vit.layers.relative_attention import resize_offsets
+from keras_vit.layers.positions import resize_offsets
 
 SMALL = ViTConfig(4, 8, 2, 12, 2)
 

@@ -4,7 +4,8 @@ import pytest
 from scipy import ndimage
 
 from keras_vit.layers import RelativeEncoderBlock, RelativeSelfAttention
-from keras_vit.layers.relative_attention import resize_offsets, shift_to_pairs
+from keras_vit.layers.attention import shift_to_pairs
+from keras_vit.layers.positions import resize_offsets
 
 HEADS, DIM = 2, 6
 

@@ -1,0 +1,282 @@
+"""Learned position embeddings and their resizing to another grid."""
+
+import keras
+from keras import ops
+
+
+class GridTable:
+    """Keeps the grid beside the weights, and refuses those of another one.
+
+    Tables of 24x6 and of 12x12 patches have the same shape, so the shape cannot tell. A line,
+    a grid of one row, needs no such care.
+    """
+
+    grid: tuple[int, int]
+
+    def save_own_variables(self, store):
+        """Writes the weights, and the grid unless it is a line."""
+        super().save_own_variables(store)  # type: ignore[misc]
+        if self.grid[0] > 1:
+            store["grid"] = list(self.grid)
+
+    def load_own_variables(self, store):
+        """Reads the weights; raises ValueError if they are of another grid."""
+        values = {key: store[key] for key in store.keys()}  # noqa: SIM118
+        grid = tuple(int(side) for side in values.pop("grid", self.grid))
+        if grid != self.grid:
+            raise ValueError(
+                "The position embeddings must be for the grid of the model; "
+                "keras_vit.load_checkpoint resizes them. "
+                f"Received: {grid} patches, the model has {self.grid}"
+            )
+        super().load_own_variables(values)  # type: ignore[misc]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding(GridTable, keras.layers.Layer):
+    """Adds a learned embedding to each token; paper, equation 1, E_pos.
+
+    The table is one-dimensional, in raster order of the patches. It knows its grid, so it
+    is resized by grid and never by a guess from the number of tokens. Values start normal
+    with standard deviation 0.02, as in the official code.
+
+    Args:
+        grid: Patches (down, across) that the table is for.
+        num_prefix_tokens: Tokens in front of the patches that have a row of their own.
+        num_registers: Tokens between those and the patches, which get nothing.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        tokens: `(B, N, D)`: batch, tokens, token size; N counts prefix and registers.
+        patches: Only where the grid of the input may differ from `grid`: the map
+            `(B, down, across, D)` that the tokens were made of. The table is then
+            interpolated linearly with aligned corners, as the official loader does.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: If the sequence does not fit the grid and `patches` is not given.
+
+    Example:
+    >>> layer = PositionEmbedding(grid=(14, 14), num_prefix_tokens=1)
+    >>> tuple(layer(keras.ops.zeros((2, 197, 192))).shape)
+    (2, 197, 192)
+    """
+
+    def __init__(self, grid, num_prefix_tokens=0, num_registers=0, **kwargs):
+        super().__init__(**kwargs)
+        self.grid = tuple(grid)
+        self.num_prefix_tokens = num_prefix_tokens
+        self.num_registers = num_registers
+
+    @property
+    def num_rows(self):
+        """Rows of the table."""
+        return self.num_prefix_tokens + self.grid[0] * self.grid[1]
+
+    def build(self, tokens_shape, patches_shape=None):
+        self.check_length(tokens_shape, patches_shape)
+        self.embedding = self.add_weight(
+            shape=(1, self.num_rows, tokens_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name="embedding",
+        )
+
+    def check_length(self, tokens_shape, patches_shape):
+        """Raises ValueError if the tokens are not those of the grid."""
+        length = self.num_rows + self.num_registers
+        if patches_shape is None and tokens_shape[1] not in (None, length):
+            raise ValueError(
+                f"A grid of {self.grid} with {self.num_prefix_tokens + self.num_registers} "
+                f"tokens before it has {length} tokens. "
+                f"Received: a sequence of {tokens_shape[1]}"
+            )
+
+    def call(self, tokens, patches=None):
+        embedding = self.for_grid(None if patches is None else ops.shape(patches)[1:3])
+        if self.num_registers:
+            prefix = self.num_prefix_tokens
+            nothing = ops.zeros((1, self.num_registers, embedding.shape[-1]), embedding.dtype)
+            embedding = ops.concatenate(
+                [embedding[:, :prefix], nothing, embedding[:, prefix:]], axis=1
+            )
+        return tokens + ops.cast(embedding, tokens.dtype)
+
+    def for_grid(self, grid):
+        """Returns the rows `(1, P + N, D)` for a grid, or those of the table for None."""
+        embedding = ops.convert_to_tensor(self.embedding)
+        if grid is None:
+            return embedding
+        dim = embedding.shape[-1]
+        prefix, table = ops.split(embedding, [self.num_prefix_tokens], axis=1)
+        table = ops.reshape(table, (*self.grid, dim))
+        down, across = (
+            ops.cast(corner_aligned_weights(old, new), table.dtype)
+            for old, new in zip(self.grid, grid, strict=True)
+        )
+        table = ops.tensordot(down, table, axes=1)  # (new down, old across, D)
+        table = ops.tensordot(across, table, axes=[[1], [1]])  # (new across, new down, D)
+        table = ops.reshape(ops.transpose(table, (1, 0, 2)), (1, -1, dim))
+        return ops.concatenate([prefix, table], axis=1)
+
+    def compute_output_shape(self, tokens_shape, patches_shape=None):
+        # Said, not traced: JAX cannot see that the resized table has a row for each token.
+        return tokens_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "grid": self.grid,
+            "num_prefix_tokens": self.num_prefix_tokens,
+            "num_registers": self.num_registers,
+        }
+
+
+def corner_aligned_weights(old, new):
+    """Returns the matrix `(new, old)` of a linear resize with aligned corners.
+
+    The first and last points stay in place, as `scipy.ndimage.zoom(order=1)` does in the
+    official loader.
+
+    Args:
+        old: Points before, a number.
+        new: Points after, a number or a scalar tensor.
+    """
+    step = ops.cast(old - 1, "float32") / ops.cast(ops.maximum(new - 1, 1), "float32")
+    positions = ops.arange(new, dtype="float32") * step
+    distance = ops.abs(positions[:, None] - ops.arange(old, dtype="float32")[None])
+    return ops.maximum(1 - distance, 0)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding2D(PositionEmbedding):
+    """Adds an embedding of the patch's column and of its row; paper, Appendix D.4.
+
+    Two tables are learned, each of size D / 2, and a patch at column x and row y gets
+    `[X_x; Y_y]`. Tokens in front of the patches have no coordinates: like the class token
+    of the one-dimensional table, each has a row of its own of size D. All values start
+    normal with standard deviation 0.02.
+
+    Args:
+        grid: Patches (down, across) that the tables are for.
+        num_prefix_tokens: Tokens in front of the patches that have a row of their own.
+        num_registers: Tokens between those and the patches, which get nothing.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        tokens: `(B, N, D)`: batch, tokens, token size; N counts prefix and registers.
+        patches: Only where the grid of the input may differ from `grid`: the map
+            `(B, down, across, D)` that the tokens were made of. Each table is then
+            interpolated linearly with aligned corners.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: If D is odd, or the sequence does not fit the grid and `patches` is not
+            given.
+
+    Example:
+    >>> layer = PositionEmbedding2D(grid=(14, 14), num_prefix_tokens=1)
+    >>> tuple(layer(keras.ops.zeros((2, 197, 192))).shape)
+    (2, 197, 192)
+    """
+
+    def build(self, tokens_shape, patches_shape=None):
+        dim = tokens_shape[-1]
+        if dim % 2:
+            raise ValueError(
+                "Two-dimensional position embeddings have half of the token size for each axis; "
+                f"it must be even. Received: token size={dim}"
+            )
+        self.check_length(tokens_shape, patches_shape)
+        down, across = self.grid
+        self.x_embedding = self._table("x_embedding", across, dim // 2)
+        self.y_embedding = self._table("y_embedding", down, dim // 2)
+        if self.num_prefix_tokens:
+            self.prefix_embedding = self._table("prefix_embedding", self.num_prefix_tokens, dim)
+
+    def for_grid(self, grid):
+        x, y = ops.convert_to_tensor(self.x_embedding), ops.convert_to_tensor(self.y_embedding)
+        if grid is None:
+            grid = self.grid
+        else:
+            y, x = (
+                ops.matmul(ops.cast(corner_aligned_weights(old, new), table.dtype), table)
+                for old, new, table in zip(self.grid, grid, (y, x), strict=True)
+            )
+        halves = (*grid, x.shape[-1])
+        patches = ops.concatenate(
+            [ops.broadcast_to(x[None], halves), ops.broadcast_to(y[:, None], halves)], axis=-1
+        )
+        patches = ops.reshape(patches, (1, -1, 2 * x.shape[-1]))  # (1, N, D)
+        if not self.num_prefix_tokens:
+            return patches
+        prefix = ops.convert_to_tensor(self.prefix_embedding)
+        return ops.concatenate([prefix[None], patches], axis=1)
+
+    def _table(self, name, length, dim):
+        return self.add_weight(
+            shape=(length, dim),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name=name,
+        )
+
+
+def resize_offsets(table, old_grid, new_grid):
+    """Returns a table of offset embeddings for another grid.
+
+    On a grid (h, w) the offset o of two patches is `rows * w + columns`, so the old table
+    has a value for each step of (rows, columns). A step on the new grid is the step of the
+    same length on the old one, with aligned corners as in `PositionEmbedding`, and its value
+    is interpolated linearly between the four nearest.
+
+    Two steps of the new grid share an offset, (rows, columns) and (rows + 1, columns - w):
+    the last columns of one row touch the first of the next. The offset gets the mean of
+    both, weighted by the number of pairs of patches with each step, which is the
+    one-dimensional table nearest to the two-dimensional values in least squares.
+
+    Args:
+        table: `(2 N - 1, ...)`, N = h * w patches of the old grid.
+        old_grid: Patches (down, across) before, two numbers.
+        new_grid: Patches (down, across) after, two numbers or scalar tensors.
+
+    Returns:
+        A tensor `(2 N' - 1, ...)` of the table's dtype.
+    """
+    down, across = new_grid
+    num_patches = down * across
+    offsets = ops.arange(2 * num_patches - 1, dtype="int32") - (num_patches - 1)
+    rows = ops.floor_divide(offsets, across)
+    columns = offsets - rows * across  # 0 ... across - 1
+    upper = _steps(table, old_grid, new_grid, rows, columns)
+    lower = _steps(table, old_grid, new_grid, rows + 1, columns - across)
+    upper_pairs = ops.maximum(down - ops.abs(rows), 0) * (across - columns)
+    lower_pairs = ops.maximum(down - ops.abs(rows + 1), 0) * columns
+    share = ops.cast(upper_pairs, "float32") / ops.cast(upper_pairs + lower_pairs, "float32")
+    share = _as_column(share, table)
+    return share * upper + (1 - share) * lower
+
+
+def _steps(table, old_grid, new_grid, rows, columns):
+    """The table's values at steps of the new grid, between the four nearest old ones."""
+    centre = old_grid[0] * old_grid[1] - 1
+    parts = []
+    for step, old, new in zip((rows, columns), old_grid, new_grid, strict=True):
+        scale = (old - 1) / ops.cast(ops.maximum(new - 1, 1), "float32")
+        place = ops.clip(ops.cast(step, "float32") * scale, 1 - old, old - 1)
+        first = ops.floor(place)
+        share = place - first
+        first = ops.cast(first, "int32")
+        parts.append(((first, 1 - share), (ops.minimum(first + 1, old - 1), share)))
+    return sum(
+        _as_column(row_share * column_share, table)
+        * ops.take(table, row * old_grid[1] + column + centre, axis=0)
+        for row, row_share in parts[0]
+        for column, column_share in parts[1]
+    )
+
+
+def _as_column(shares, table):
+    return ops.cast(ops.reshape(shares, (-1, *[1] * (len(table.shape) - 1))), table.dtype)

@@ -1,0 +1,286 @@
+"""The convolution and the residual units of the paper's ResNets."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.norms import GroupNorm
+
+# Where epsilon stands, and its value in the code that the official files were trained with.
+EPSILONS = {"deviation": 1e-5, "variance": 1e-10}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StandardizedConv2D(keras.layers.Layer):
+    """A 2D convolution without bias, whose kernel is standardised (Qiao et al., 2019).
+
+    The mean and the biased variance are those of each output filter, over height, width and
+    input channels. Two formulas are in use, and files of one give wrong numbers with the
+    other:
+
+        "deviation":  (w - mean) / (sqrt(variance) + 1e-5)      hybrids, vision_transformer
+        "variance":   (w - mean) / sqrt(variance + 1e-10)       BiT, big_transfer
+
+    Statistics are float32 under every dtype policy. The kernel has the official shape
+    `(height, width, C, filters)` and LeCun-normal values at the start.
+
+    Args:
+        filters: Output channels.
+        kernel_size: Pixels per side of the kernel.
+        strides: Pixels between two outputs.
+        padding: "same", which for even sizes puts one zero more at the right and below, as
+            TensorFlow and JAX do, or a number of zeros on every side, as PyTorch does.
+        epsilon_in: "deviation" or "variance", the formula.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(B, H, W, C)`; H and W may be unknown.
+
+    Output shape:
+        `(B, ceil(H / strides), ceil(W / strides), filters)` for "same"; else
+        `(B, (H + 2 padding - kernel_size) // strides + 1, ..., filters)`.
+
+    Raises:
+        ValueError: If `epsilon_in` or `padding` is unknown.
+
+    Example:
+    >>> conv = StandardizedConv2D(64, kernel_size=7, strides=2)
+    >>> tuple(conv(keras.ops.zeros((2, 97, 65, 3))).shape)
+    (2, 49, 33, 64)
+    """
+
+    def __init__(
+        self, filters, kernel_size, strides=1, padding="same", epsilon_in="deviation", **kwargs
+    ):
+        super().__init__(**kwargs)
+        if epsilon_in not in EPSILONS:
+            raise ValueError(
+                f"epsilon_in must be one of {tuple(EPSILONS)}. Received: epsilon_in={epsilon_in!r}"
+            )
+        if padding != "same" and not (isinstance(padding, int) and padding >= 0):
+            raise ValueError(
+                f'padding must be "same" or a number of zeros. Received: padding={padding!r}'
+            )
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.strides = strides
+        self.padding = padding
+        self.epsilon_in = epsilon_in
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
+            initializer="lecun_normal",
+            autocast=False,  # Half precision would round the statistics.
+            name="kernel",
+        )
+
+    def call(self, images):
+        padding = self.padding
+        if padding != "same":
+            zeros = (padding, padding)
+            images = ops.pad(images, ((0, 0), zeros, zeros, (0, 0))) if padding else images
+            padding = "valid"
+        kernel = ops.cast(self.standardized_kernel(), images.dtype)
+        return ops.conv(images, kernel, self.strides, padding=padding, data_format="channels_last")
+
+    def standardized_kernel(self):
+        """Returns the kernel that images are convolved with, float32."""
+        kernel = ops.cast(self.kernel, "float32")
+        centred = kernel - ops.mean(kernel, axis=(0, 1, 2))
+        variance = ops.mean(ops.square(centred), axis=(0, 1, 2))
+        epsilon = EPSILONS[self.epsilon_in]
+        if self.epsilon_in == "variance":
+            return centred / ops.sqrt(variance + epsilon)
+        return centred / (ops.sqrt(variance) + epsilon)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "epsilon_in": self.epsilon_in,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PostActivationUnit(keras.layers.Layer):
+    """A bottleneck unit that ends with ReLU (ResNet v1), as in the official ViT hybrids.
+
+        y = relu(norm_1(conv_1(x)))             1x1
+        y = relu(norm_2(conv_2(y)))             3x3, with the stride
+        y = norm_3(conv_3(y))                   1x1, to 4 times the filters
+        output = relu(x + y)
+
+    Where the shape changes, `norm_projection(conv_projection(x))` stands for x. The scale
+    of the last norm starts at zero, so that the unit starts as its shortcut. GroupNorm has
+    32 groups and epsilon 1e-6 (Keras's default is 1e-3); padding is "same".
+
+    Args:
+        filters: Channels of the bottleneck; the output has 4 times as many.
+        strides: Pixels between two outputs.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ceil(H / strides), ceil(W / strides), 4 * filters)`.
+
+    Example:
+    >>> unit = PostActivationUnit(filters=64, strides=2)
+    >>> tuple(unit(keras.ops.zeros((2, 57, 56, 64))).shape)
+    (2, 29, 28, 256)
+    """
+
+    def __init__(self, filters, strides=1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.strides = strides
+
+    def build(self, input_shape):
+        wide = 4 * self.filters
+        self.conv_1, self.norm_1 = self._conv_and_norm(self.filters, 1, 1, "1")
+        self.conv_2, self.norm_2 = self._conv_and_norm(self.filters, 3, self.strides, "2")
+        self.conv_3, self.norm_3 = self._conv_and_norm(wide, 1, 1, "3", gamma_initializer="zeros")
+        self.conv_1.build(input_shape)
+        for conv in (self.conv_2, self.conv_3):
+            conv.build((*input_shape[:-1], self.filters))
+        for norm, channels in (
+            (self.norm_1, self.filters),
+            (self.norm_2, self.filters),
+            (self.norm_3, wide),
+        ):
+            norm.build((*input_shape[:-1], channels))
+        self.projects = self.strides != 1 or input_shape[-1] != wide
+        if self.projects:
+            self.conv_projection, self.norm_projection = self._conv_and_norm(
+                wide, 1, self.strides, "projection"
+            )
+            self.conv_projection.build(input_shape)
+            self.norm_projection.build((*input_shape[:-1], wide))
+
+    def call(self, x):
+        shortcut = self.norm_projection(self.conv_projection(x)) if self.projects else x
+        y = keras.ops.relu(self.norm_1(self.conv_1(x)))
+        y = keras.ops.relu(self.norm_2(self.conv_2(y)))
+        y = self.norm_3(self.conv_3(y))
+        return keras.ops.relu(shortcut + y)
+
+    def _conv_and_norm(self, filters, kernel_size, strides, suffix, gamma_initializer="ones"):
+        conv = StandardizedConv2D(
+            filters, kernel_size, strides, dtype=self.dtype_policy, name=f"conv_{suffix}"
+        )
+        norm = GroupNorm(
+            epsilon=1e-6,
+            gamma_initializer=gamma_initializer,
+            dtype=self.dtype_policy,
+            name=f"norm_{suffix}",
+        )
+        return conv, norm
+
+    def compute_output_shape(self, input_shape):
+        # Said, not traced: JAX cannot see that a 1x1 and a 3x3 kernel give maps of one size.
+        down, across = (
+            None if side is None else -(-side // self.strides) for side in input_shape[1:3]
+        )
+        return (input_shape[0], down, across, 4 * self.filters)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PreActivationUnit(keras.layers.Layer):
+    """A bottleneck unit that starts with norm and ReLU (ResNet v2), as in BiT.
+
+        a = relu(norm_1(x))
+        y = conv_1(a)                           1x1
+        y = conv_2(relu(norm_2(y)))             3x3, with the stride
+        y = conv_3(relu(norm_3(y)))             1x1, to 4 times the filters
+        output = x + y
+
+    Where the shape changes, `conv_projection(a)` stands for x. GroupNorm has 32 groups and
+    epsilon 1e-5 (Keras's default is 1e-3); the 3x3 convolution is padded with one zero on
+    every side.
+
+    Args:
+        filters: Channels of the bottleneck; the output has 4 times as many.
+        strides: Pixels between two outputs.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ceil(H / strides), ceil(W / strides), 4 * filters)`.
+
+    Example:
+    >>> unit = PreActivationUnit(filters=64, strides=2)
+    >>> tuple(unit(keras.ops.zeros((2, 57, 56, 64))).shape)
+    (2, 29, 28, 256)
+    """
+
+    def __init__(self, filters, strides=1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.strides = strides
+
+    def build(self, input_shape):
+        wide = 4 * self.filters
+        narrow_shape = (*input_shape[:-1], self.filters)
+        self.norm_1, self.norm_2, self.norm_3 = (
+            GroupNorm(epsilon=1e-5, dtype=self.dtype_policy, name=f"norm_{index}")
+            for index in (1, 2, 3)
+        )
+        self.conv_1 = self._conv(self.filters, "conv_1")
+        self.conv_2 = self.make_spatial_layer()
+        self.conv_3 = self._conv(wide, "conv_3")
+        for part in (self.norm_1, self.conv_1):
+            part.build(input_shape)
+        for part in (self.norm_2, self.conv_2, self.norm_3, self.conv_3):
+            part.build(narrow_shape)
+        self.projects = self.strides != 1 or input_shape[-1] != wide
+        if self.projects:
+            self.conv_projection = self._conv(wide, "conv_projection", strides=self.strides)
+            self.conv_projection.build(input_shape)
+
+    def call(self, x):
+        shortcut, y = self.narrow(x)
+        return shortcut + self.widen(self.conv_2(y))
+
+    def narrow(self, x):
+        """Returns the shortcut, and what the spatial layer gets."""
+        activated = keras.ops.relu(self.norm_1(x))
+        shortcut = self.conv_projection(activated) if self.projects else x
+        return shortcut, keras.ops.relu(self.norm_2(self.conv_1(activated)))
+
+    def widen(self, y):
+        """Returns what is added to the shortcut, from what the spatial layer gives."""
+        return self.conv_3(keras.ops.relu(self.norm_3(y)))
+
+    def make_spatial_layer(self):
+        """Returns the only layer that mixes positions, which a variant of the unit replaces."""
+        return self._conv(self.filters, "conv_2", 3, self.strides, padding=1)
+
+    def _conv(self, filters, name, kernel_size=1, strides=1, padding=0):
+        return StandardizedConv2D(
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            epsilon_in="variance",
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def compute_output_shape(self, input_shape):
+        # Said, not traced: JAX cannot see that a 1x1 and a 3x3 kernel give maps of one size.
+        down, across = (
+            None if side is None else -(-side // self.strides) for side in input_shape[1:3]
+        )
+        return (input_shape[0], down, across, 4 * self.filters)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
