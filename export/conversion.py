@@ -11,18 +11,17 @@ from typing import Any
 import keras
 
 import keras_vit
+from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.infer import infer
 from keras_vit.checkpoints.load import load_source
-from keras_vit.checkpoints.names import HUGGING_FACE, TIMM
-from keras_vit.checkpoints.safetensors_file import write_safetensors
-from keras_vit.checkpoints.save import save_checkpoint
+from keras_vit.checkpoints.match import weights_by_path
+from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.source import open_source
-from keras_vit.checkpoints.store import facts_of, stored_arrays
-from keras_vit.checkpoints.variables import weights_by_path
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, load_classifier, save_classifier
 from keras_vit.files import atomic_folder, atomic_write, check_folder
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.released import classifier_folder
 
 from . import foreign, hugging_face
 

@@ -10,8 +10,11 @@ import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from keras_vit.checkpoints import names
-from keras_vit.checkpoints.description import read_archived_json, read_json
+from keras_vit.checkpoints.description import read_json
+from keras_vit.checkpoints.hdf5 import read_archived_json
+from keras_vit.checkpoints.keras_names import KERAS_HUB
+from keras_vit.checkpoints.layouts import Layout
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.preprocessing import Preprocessing
 
 from . import hugging_face
@@ -34,7 +37,7 @@ class Carried(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def carried(layout: names.Layout, path: pathlib.Path, inferred) -> Carried:
+def carried(layout: Layout, path: pathlib.Path, inferred) -> Carried:
     """Returns what lies beside the weights at a path.
 
     Args:
@@ -193,8 +196,8 @@ def _names(labels, count):
 
 
 _READERS: dict[str, Callable[..., Carried]] = {
-    names.HUGGING_FACE.name: _hugging_face,
-    names.TIMM.name: _timm,
-    names.TORCHVISION.name: _torchvision,
-    names.KERAS_HUB.name: _keras_hub,
+    HUGGING_FACE.name: _hugging_face,
+    TIMM.name: _timm,
+    TORCHVISION.name: _torchvision,
+    KERAS_HUB.name: _keras_hub,
 }

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.positions import resize_positions
+from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.layers import PositionEmbedding
 
 

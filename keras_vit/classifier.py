@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.keras_archive import check_keras_archive
+from keras_vit.checkpoints.catalogue import MODEL, classifier_folder
+from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.files import atomic_folder, check_folder
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
-from keras_vit.released import MODEL, classifier_folder
 
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"

@@ -6,7 +6,7 @@ from .load import (
     LoadReport as LoadReport,
     load_checkpoint as load_checkpoint,
 )
-from .pretrained import (
+from .official_weights import (
     load_pretrained as load_pretrained,
 )
 from .save import (

@@ -7,9 +7,10 @@ import dataclasses
 import functools
 import importlib.resources
 import math
+import os
+import pathlib
 
 from keras_vit import configs
-from keras_vit.released import RELEASED
 
 # Where all official files lie; a mirror can stand in for it.
 BASE_URL = "https://storage.googleapis.com"
@@ -169,3 +170,34 @@ def find(model: str, weights: str, image_size: tuple[int | None, int | None] = (
 
 def _known(model):
     return ", ".join(list_weights(model)) or "there are none"
+
+
+MODEL = "model.keras"  # In a classifier's folder.
+
+_WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
+
+
+@dataclasses.dataclass(frozen=True)
+class Released:
+    """A classifier's folder inside the package.
+
+    Args:
+        model: Name of its model.
+        classes: Classes of its head.
+        folder: The folder.
+    """
+
+    model: str
+    classes: int
+    folder: pathlib.Path
+
+
+# What `weights=` and the commands call them: the data that they were trained on.
+RELEASED = {"cifar10": Released("ViT-Mini/4", 10, _WEIGHTS / "vit_mini4_cifar10")}
+
+
+def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
+    """Returns the folder of a released classifier's name; a folder passes through."""
+    folder = pathlib.Path(folder_or_name)
+    released = RELEASED.get(os.fspath(folder_or_name))
+    return released.folder if released and not folder.exists() else folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +16,6 @@ _GELUS = {
     "gelu_fast": "tanh",
     "gelu_tanh": "tanh",
 }
-
-_MAX_CONFIG_BYTES = 16 * 2**20
 
 
 def describe(path: pathlib.Path) -> dict[str, Any]:
@@ -52,32 +49,6 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def read_archived_json(path) -> dict[str, Any]:
-    """Returns the object in the `config.json` of a `.keras` file.
-
-    Raises:
-        ValueError: If there is none, or it is absurdly large.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entry = archive.getinfo("config.json")
-            if entry.file_size > _MAX_CONFIG_BYTES:
-                raise ValueError(f"config.json declares {entry.file_size:,} bytes")
-            content = json.loads(archive.read(entry))
-    # zipfile raises nearly anything on a damaged archive.
-    except Exception as error:
-        raise damaged_archive(path, error) from error
-    return content if isinstance(content, dict) else {}
-
-
-def damaged_archive(path, error) -> ValueError:
-    """Returns the error to raise for a `.keras` file."""
-    return ValueError(
-        "A .keras file must be whole; this one is truncated or damaged: write or fetch it "
-        f"again. Received: {path} ({' '.join(str(error).split())})"
-    )
 
 
 def describe_keras_hub(backbone: Mapping, task: Mapping, path) -> dict[str, Any]:

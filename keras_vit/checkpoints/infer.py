@@ -7,8 +7,8 @@ import math
 import re
 from typing import Any, Literal
 
-from keras_vit.checkpoints.names import TIMM
 from keras_vit.checkpoints.source import Source
+from keras_vit.checkpoints.torch_names import TIMM
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, SIZES, BiTConfig, ResNetStem, ViTConfig
 
 # Kernels of PyTorch do not show the heads; these are the paper's, by width.

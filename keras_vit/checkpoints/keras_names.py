@@ -1,7 +1,17 @@
 """What other code bases on Keras call the weights."""
 
-from keras_vit.checkpoints import transforms
-from keras_vit.checkpoints.layout import BLOCK, DENSE, PROJECTIONS, Layout, Rule, rows
+from keras_vit.checkpoints.layouts import (
+    BLOCK,
+    DENSE,
+    FLAT,
+    FLAT_FROM_HEADS,
+    PROJECTIONS,
+    TABLE,
+    VECTOR,
+    Layout,
+    Rule,
+    rows,
+)
 
 _QKV = ("query", "key", "value")
 _NUMBERED_DENSE = (("0", "kernel"), ("1", "bias"))
@@ -19,7 +29,7 @@ KERAS_HUB = Layout(
         Rule(
             f"{_HUB_EMBEDDING}/position_embedding/0",
             "position_embedding/embedding",
-            transforms.TABLE,
+            TABLE,
         ),
         *rows(f"{_HUB_BLOCK}/ln_1", f"{BLOCK}/norm_1", _NUMBERED_NORM),
         *(
@@ -74,7 +84,7 @@ VIT_KERAS = Layout(
             Rule(
                 f"{_VK_ATTENTION}/{part}/kernel",
                 f"{BLOCK}/attention/{part}/kernel",
-                transforms.FLAT_FROM_HEADS if part == "out" else transforms.FLAT,
+                FLAT_FROM_HEADS if part == "out" else FLAT,
             )
             for part in PROJECTIONS
         ),
@@ -82,7 +92,7 @@ VIT_KERAS = Layout(
             Rule(
                 f"{_VK_ATTENTION}/{part}/bias",
                 f"{BLOCK}/attention/{part}/bias",
-                transforms.VECTOR,
+                VECTOR,
             )
             for part in PROJECTIONS
         ),

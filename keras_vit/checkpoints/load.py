@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_vit.checkpoints import variables
-from keras_vit.checkpoints.fit import Fit
-from keras_vit.checkpoints.positions import METHODS
+from keras_vit.checkpoints.match import Fit, numerics, weights_by_path
+from keras_vit.checkpoints.resize import METHODS
 from keras_vit.checkpoints.source import Source, open_source
 
 HEAD = "predictions/kernel"
@@ -87,13 +86,13 @@ def load_checkpoint(
         skip: Patterns such as "head/*" of what to leave out, by name in the file or by path
             in the model; variables that match stay as they are.
         position_resize: "official" (linear, corners aligned), "bilinear", "bicubic", or None
-            to refuse another grid; see `keras_vit.checkpoints.positions`.
+            to refuse another grid; see `keras_vit.checkpoints.resize`.
         position_grid: Patches (down, across) of the file's position embeddings, if the file
             does not say.
         patch_resize: "pseudo_inverse" to let a patch embedding of another patch size in, as
-            FlexiViT does (`keras_vit.checkpoints.patch_resize`); None to refuse it.
+            FlexiViT does (`keras_vit.checkpoints.resize`); None to refuse it.
         input_channels: "adapt" to let a first kernel for images with other channels in
-            (`keras_vit.checkpoints.input_channels` has the formula); None to refuse it.
+            (`keras_vit.checkpoints.resize` has the formula); None to refuse it.
 
     Returns:
         A `LoadReport`.
@@ -118,7 +117,7 @@ def load_checkpoint(
     ):
         if value not in (None, known):
             raise ValueError(f"{argument} must be {known!r} or None. Received: {value!r}")
-    source = open_source(path, variables.weights_by_path(model))
+    source = open_source(path, weights_by_path(model))
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
     return load_source(
         source, model, skip, position_resize, position_grid, patch_resize, input_channels
@@ -162,7 +161,7 @@ def _warn(report, source, model):
             "files have trained heads.",
             stacklevel=4,
         )
-    ours = variables.numerics(model)
+    ours = numerics(model)
     theirs = {fact: source.facts.get(fact) for fact in ours}
     differ = [fact for fact in ours if theirs[fact] not in (None, ours[fact])]
     if differ:

@@ -1,7 +1,17 @@
 """What the official code calls the weights: Vision Transformers, hybrids, BiT."""
 
-from keras_vit.checkpoints import transforms
-from keras_vit.checkpoints.layout import BLOCK, DENSE, NORM, PROJECTIONS, UNIT, Layout, Rule, rows
+from keras_vit.checkpoints.layouts import (
+    BLOCK,
+    DENSE,
+    GROUP_NORM,
+    NORM,
+    POINTWISE,
+    PROJECTIONS,
+    UNIT,
+    Layout,
+    Rule,
+    rows,
+)
 
 
 def _official_block(stored, ours):
@@ -77,7 +87,7 @@ OFFICIAL = Layout(
         *rows("MAPHead_0/MlpBlock_0/Dense_1", "map_head/mlp/dense_2", DENSE),
         # The ResNet of a hybrid.
         Rule("conv_root/kernel", "root_conv/kernel"),
-        *rows("gn_root", "root_norm", NORM, transforms.GROUP_NORM),
+        *rows("gn_root", "root_norm", NORM, GROUP_NORM),
         *(
             Rule(f"block{{block}}/unit{{unit}}/{stored}/kernel", f"{UNIT}/{ours}/kernel")
             for stored, ours in (
@@ -99,7 +109,7 @@ OFFICIAL = Layout(
                 f"block{{block}}/unit{{unit}}/{stored}",
                 f"{UNIT}/{ours}",
                 NORM,
-                transforms.GROUP_NORM,
+                GROUP_NORM,
             )
         ),
         *_UNPUBLISHED,
@@ -146,7 +156,7 @@ BIT = Layout(
             for row in rows(f"{_BIT_UNIT}/{stored}/group_norm", f"{UNIT}/{ours}", _BIT_NORM)
         ),
         *rows("resnet/group_norm", "final_norm", _BIT_NORM),
-        Rule("resnet/head/conv2d/kernel", "predictions/kernel", transforms.POINTWISE),
+        Rule("resnet/head/conv2d/kernel", "predictions/kernel", POINTWISE),
         Rule("resnet/head/conv2d/bias", "predictions/bias"),
         # Axial-ResNet, of which nothing was published: names of ours.
         *(

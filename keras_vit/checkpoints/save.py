@@ -1,13 +1,16 @@
-"""Writes a model's weights as the official code publishes them."""
+"""Writing a model's weights under the names of a layout."""
 
 from __future__ import annotations
 
 import pathlib
 
-from keras_vit.checkpoints.names import BIT, OFFICIAL
-from keras_vit.checkpoints.npz import write_npz
-from keras_vit.checkpoints.store import facts_of, stored_arrays
-from keras_vit.checkpoints.variables import weights_by_path
+import keras
+import numpy as np
+
+from keras_vit.checkpoints.formats import write_npz
+from keras_vit.checkpoints.layouts import Layout
+from keras_vit.checkpoints.match import numerics, position_layer, weights_by_path
+from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 
 
 def save_checkpoint(model, path) -> None:
@@ -33,3 +36,34 @@ def save_checkpoint(model, path) -> None:
         raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
     is_bit = "final_norm/gamma" in weights_by_path(model)
     write_npz(path, stored_arrays(model, BIT if is_bit else OFFICIAL), facts_of(model))
+
+
+def stored_arrays(model, layout: Layout) -> dict[str, np.ndarray]:
+    """Returns the weights as files of a layout hold them, by name in order of names.
+
+    Raises:
+        ValueError: If the layout has no name for a variable.
+    """
+    weights = weights_by_path(model)
+    entries = layout.entries(weights)
+    nameless = sorted(set(weights) - set(entries))
+    if nameless:
+        raise ValueError(
+            f"The {layout.name} layout must have a name for every variable; save_weights of "
+            f"Keras has. Received: a model with {', '.join(nameless)}"
+        )
+    rules = {rule.stored: rule for rule in entries.values()}
+    return {
+        name: rule.transform.stored(
+            [np.asarray(keras.ops.convert_to_numpy(weights[path])) for path in rule.paths]
+        )
+        for name, rule in sorted(rules.items())
+    }
+
+
+def facts_of(model) -> dict:
+    """Returns what arrays cannot tell: GELU, epsilon, and the grid of the positions."""
+    weights = weights_by_path(model)
+    layers = (position_layer(model, path) for path in weights)
+    grid = next(({"position_grid": list(layer.grid)} for layer in layers if layer), {})
+    return {**numerics(model), **grid}

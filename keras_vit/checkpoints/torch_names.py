@@ -1,13 +1,22 @@
 """What code bases on PyTorch call the weights."""
 
-from keras_vit.checkpoints import transforms
-from keras_vit.checkpoints.layout import BLOCK, Layout, Rule
+from keras_vit.checkpoints.layouts import (
+    BLOCK,
+    CONVOLUTION,
+    MATRIX,
+    MATRIX_FROM_HEADS,
+    STACKED_MATRICES,
+    STACKED_VECTORS,
+    VECTOR,
+    Layout,
+    Rule,
+)
 
 
-def _torch_dense(stored, ours, transform=transforms.MATRIX):
+def _torch_dense(stored, ours, transform=MATRIX):
     return (
         Rule(f"{stored}.weight", f"{ours}/kernel", transform),
-        Rule(f"{stored}.bias", f"{ours}/bias", transforms.VECTOR),
+        Rule(f"{stored}.bias", f"{ours}/bias", VECTOR),
     )
 
 
@@ -21,9 +30,7 @@ _HF_BLOCK = "encoder.layer.{block}"
 HUGGING_FACE = Layout(
     name="Hugging Face",
     rules=(
-        *_torch_dense(
-            "embeddings.patch_embeddings.projection", "patch_embedding", transforms.CONVOLUTION
-        ),
+        *_torch_dense("embeddings.patch_embeddings.projection", "patch_embedding", CONVOLUTION),
         Rule("embeddings.cls_token", "class_token/token"),
         Rule("embeddings.distillation_token", "distillation_token/token"),
         Rule("embeddings.position_embeddings", "position_embedding/embedding"),
@@ -38,7 +45,7 @@ HUGGING_FACE = Layout(
         *_torch_dense(
             f"{_HF_BLOCK}.attention.output.dense",
             f"{BLOCK}/attention/out",
-            transforms.MATRIX_FROM_HEADS,
+            MATRIX_FROM_HEADS,
         ),
         *_torch_norm(f"{_HF_BLOCK}.layernorm_after", f"{BLOCK}/norm_2"),
         *_torch_dense(f"{_HF_BLOCK}.intermediate.dense", f"{BLOCK}/mlp/dense_1"),
@@ -72,7 +79,7 @@ _QKV = ("query", "key", "value")
 TIMM = Layout(
     name="timm",
     rules=(
-        *_torch_dense("patch_embed.proj", "patch_embedding", transforms.CONVOLUTION),
+        *_torch_dense("patch_embed.proj", "patch_embedding", CONVOLUTION),
         Rule("cls_token", "class_token/token"),
         Rule("dist_token", "distillation_token/token"),
         Rule("reg_token", "registers/tokens"),
@@ -81,16 +88,14 @@ TIMM = Layout(
         Rule(
             "blocks.{block}.attn.qkv.weight",
             tuple(f"{BLOCK}/attention/{part}/kernel" for part in _QKV),
-            transforms.STACKED_MATRICES,
+            STACKED_MATRICES,
         ),
         Rule(
             "blocks.{block}.attn.qkv.bias",
             tuple(f"{BLOCK}/attention/{part}/bias" for part in _QKV),
-            transforms.STACKED_VECTORS,
+            STACKED_VECTORS,
         ),
-        *_torch_dense(
-            "blocks.{block}.attn.proj", f"{BLOCK}/attention/out", transforms.MATRIX_FROM_HEADS
-        ),
+        *_torch_dense("blocks.{block}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
         *_torch_norm("blocks.{block}.norm2", f"{BLOCK}/norm_2"),
         *_torch_dense("blocks.{block}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
         *_torch_dense("blocks.{block}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
@@ -112,24 +117,24 @@ _TV_BLOCK = "encoder.layers.encoder_layer_{block}"
 TORCHVISION = Layout(
     name="torchvision",
     rules=(
-        *_torch_dense("conv_proj", "patch_embedding", transforms.CONVOLUTION),
+        *_torch_dense("conv_proj", "patch_embedding", CONVOLUTION),
         Rule("class_token", "class_token/token"),
         Rule("encoder.pos_embedding", "position_embedding/embedding"),
         *_torch_norm(f"{_TV_BLOCK}.ln_1", f"{BLOCK}/norm_1"),
         Rule(
             f"{_TV_BLOCK}.self_attention.in_proj_weight",
             tuple(f"{BLOCK}/attention/{part}/kernel" for part in _QKV),
-            transforms.STACKED_MATRICES,
+            STACKED_MATRICES,
         ),
         Rule(
             f"{_TV_BLOCK}.self_attention.in_proj_bias",
             tuple(f"{BLOCK}/attention/{part}/bias" for part in _QKV),
-            transforms.STACKED_VECTORS,
+            STACKED_VECTORS,
         ),
         *_torch_dense(
             f"{_TV_BLOCK}.self_attention.out_proj",
             f"{BLOCK}/attention/out",
-            transforms.MATRIX_FROM_HEADS,
+            MATRIX_FROM_HEADS,
         ),
         *_torch_norm(f"{_TV_BLOCK}.ln_2", f"{BLOCK}/norm_2"),
         *_torch_dense(f"{_TV_BLOCK}.mlp.0", f"{BLOCK}/mlp/dense_1"),

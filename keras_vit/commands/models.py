@@ -7,8 +7,8 @@ import re
 
 from keras_vit import compute, configs
 from keras_vit.checkpoints import catalogue
+from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.counting import describe
-from keras_vit.released import RELEASED
 
 
 def add_arguments(parser):

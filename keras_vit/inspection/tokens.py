@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.configs import AxialResNetConfig, ViTConfig
-from keras_vit.recognition import config_of
+from keras_vit.models.recognition import config_of
 
 QUERIES = ("token", "patches")
 

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 
 from keras_vit import configs
+from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.models.axial_resnet import build_axial_resnet
 from keras_vit.models.axial_vit import build_axial_vit
 from keras_vit.models.bit import build_bit
 from keras_vit.models.hybrid import build_hybrid_vit
 from keras_vit.models.vit import build_vit
-from keras_vit.released import RELEASED
 
 # A config's architecture, and the function that builds its output.
 ARCHITECTURES: dict[str, Callable[..., Any]] = {
@@ -103,7 +103,7 @@ def build(
         name = configs.layer_name(name_or_config)
     model = keras.Model(images, outputs, name=name)
     if weights is not None:
-        from keras_vit.checkpoints.pretrained import load_pretrained
+        from keras_vit.checkpoints.official_weights import load_pretrained
 
         load_pretrained(model, name_or_config, weights, include_top=include_top)
     return model

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints import catalogue, download
+from keras_vit.checkpoints import catalogue, official_weights
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -61,7 +61,7 @@ def server(monkeypatch, tmp_path, write_npz):
     thread.start()
     monkeypatch.setattr(catalogue, "BASE_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    monkeypatch.setattr(download, "TIMEOUT", 0.5)
+    monkeypatch.setattr(official_weights, "TIMEOUT", 0.5)
     yield server
     server.released.set()
     server.shutdown()
@@ -81,11 +81,11 @@ def _cache(tmp_path):
 @pytest.mark.parametrize("behaviour", ["serve", "unknown"])
 def test_a_file_comes_whole_and_once(behaviour, server, row, tmp_path, capsys):
     server.behaviour = behaviour
-    path = download.download(row)
+    path = official_weights.download(row)
     assert path == tmp_path / "keras" / "models" / "vit_b16_augreg_imagenet21k.npz"
     assert path.read_bytes() == server.content
     assert row.url in capsys.readouterr().out  # Keras's progress.
-    assert download.download(row) == path
+    assert official_weights.download(row) == path
     assert server.requests == 1
     assert _cache(tmp_path) == [path.name]
 
@@ -97,27 +97,27 @@ def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     server.behaviour = behaviour
     start = time.monotonic()
     with pytest.raises(OSError, match="could not be downloaded") as error:
-        download.download(row)
+        official_weights.download(row)
     assert time.monotonic() - start < 15
     assert f"fetch {row.url} by other means and put it at {tmp_path}" in str(error.value)
     assert "\n" not in str(error.value)
     assert _cache(tmp_path) == []
     server.behaviour = "serve"
-    assert download.download(row).read_bytes() == server.content
+    assert official_weights.download(row).read_bytes() == server.content
 
 
 def test_without_a_network_the_message_says_what_to_fetch(monkeypatch, row, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setattr(catalogue, "BASE_URL", "http://127.0.0.1:9")
     with pytest.raises(OSError, match=r"fetch http://127.0.0.1:9/vit_models/augreg/B_16-.*put it"):
-        download.download(row)
+        official_weights.download(row)
 
 
 def test_a_file_put_there_by_hand_is_taken(monkeypatch, server, row, tmp_path):
     folder = tmp_path / "keras" / "models"
     folder.mkdir(parents=True)
     (folder / f"{row.key}.npz").write_bytes(server.content)
-    assert download.download(row) == folder / f"{row.key}.npz"
+    assert official_weights.download(row) == folder / f"{row.key}.npz"
     assert server.requests == 0
 
 
@@ -125,15 +125,15 @@ def test_a_damaged_file_in_the_cache_is_replaced(server, row, tmp_path, capsys):
     folder = tmp_path / "keras" / "models"
     folder.mkdir(parents=True)
     (folder / f"{row.key}.npz").write_bytes(server.content[:-100])
-    assert download.download(row).read_bytes() == server.content
+    assert official_weights.download(row).read_bytes() == server.content
     assert "is damaged and will be downloaded again" in capsys.readouterr().out
 
 
 def test_a_known_hash_is_compared(server, row, tmp_path):
     digest = hashlib.sha256(server.content).hexdigest()
-    assert download.download(dataclasses.replace(row, sha256=digest)).exists()
+    assert official_weights.download(dataclasses.replace(row, sha256=digest)).exists()
     with pytest.raises(OSError, match=f"SHA-256 .* must be {'0' * 64}. Received: {digest}"):
-        download.download(dataclasses.replace(row, key="other", sha256="0" * 64))
+        official_weights.download(dataclasses.replace(row, key="other", sha256="0" * 64))
     assert _cache(tmp_path) == [f"{row.key}.npz"]
 
 
@@ -145,7 +145,7 @@ def test_an_interrupt_leaves_nothing_behind(server, row, tmp_path, monkeypatch):
 
     monkeypatch.setattr("keras.utils.get_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        download.download(row)
+        official_weights.download(row)
     assert _cache(tmp_path) == []
 
 
@@ -156,12 +156,12 @@ def test_leftovers_of_a_killed_process_are_removed_a_day_later(server, row, tmp_
         leftover = folder / f"{row.key}.{name}.partial"
         leftover.write_bytes(b"x")
         os.utime(leftover, (time.time() - age,) * 2)
-    download.download(row)
+    official_weights.download(row)
     assert _cache(tmp_path) == [f"{row.key}.new.partial", f"{row.key}.npz"]
 
 
 def test_other_sockets_get_their_timeout_back(server, row):
     import socket
 
-    download.download(row)
+    official_weights.download(row)
     assert socket.getdefaulttimeout() is None

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints.input_channels import adapt_input_channels
+from keras_vit.checkpoints.resize import adapt_input_channels
 
 
 def kernel(channels=3):

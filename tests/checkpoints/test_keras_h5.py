@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.keras_h5 import read_keras_h5
+from keras_vit.checkpoints.hdf5 import read_keras_h5
 
 
 @pytest.fixture

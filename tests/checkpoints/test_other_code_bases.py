@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.files import open_checkpoint
 from keras_vit.checkpoints.infer import infer
 from keras_vit.checkpoints.load import load_source
-from keras_vit.checkpoints.source import open_source
+from keras_vit.checkpoints.source import open_checkpoint, open_source
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 

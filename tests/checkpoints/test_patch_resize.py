@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.checkpoints.patch_resize import resize_patch_kernel
+from keras_vit.checkpoints.resize import resize_patch_kernel
 
 OLD, CHANNELS, DIM = (4, 5), 3, 6
 

@@ -4,7 +4,7 @@ import pytest
 import scipy.ndimage
 
 import keras_vit
-from keras_vit.checkpoints.positions import resize_positions
+from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.configs import ViTConfig
 
 GRIDS = [((14, 14), (24, 12)), ((5, 3), (1, 7)), ((24, 6), (12, 12)), ((4, 4), (4, 4))]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.files import open_checkpoint
+from keras_vit.checkpoints.source import open_checkpoint
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from keras_vit.released import RELEASED
+from keras_vit.checkpoints.catalogue import RELEASED
 
 FOLDER = RELEASED["cifar10"].folder
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.names import HUGGING_FACE
+from keras_vit.checkpoints.torch_names import HUGGING_FACE
 from keras_vit.command_line import main
 from keras_vit.commands.convert import FORMATS, NORMALIZATIONS
 from keras_vit.configs import ViTConfig

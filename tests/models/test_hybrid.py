@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.names import OFFICIAL
+from keras_vit.checkpoints.official_names import OFFICIAL
 from keras_vit.configs import ResNetStem, ViTConfig
 
 GOLDEN = ("hybrid_root_only", "hybrid_3_stages", "hybrid_4_stages")

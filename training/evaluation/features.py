@@ -14,9 +14,9 @@ import numpy as np
 
 from keras_vit.configs import BiTConfig
 from keras_vit.files import atomic_write
+from keras_vit.models.recognition import config_of
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.run.progress import Progress
 

@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from keras_vit import configs
+from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.classifier import Classifier, load_classifier
 from keras_vit.models.application import build
+from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recognition import config_of
-from keras_vit.released import classifier_folder
 
 from .results import PRETRAINING, pretraining_fields
 

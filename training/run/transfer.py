@@ -12,13 +12,13 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.download import download
-from keras_vit.checkpoints.files import open_checkpoint
+from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.load import load_checkpoint
+from keras_vit.checkpoints.official_weights import download
+from keras_vit.checkpoints.source import open_checkpoint
 from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.models.application import build
-from keras_vit.recognition import config_of
-from keras_vit.released import classifier_folder
+from keras_vit.models.recognition import config_of
 
 from .trained_part import merged_weights
 

@@ -71,7 +71,7 @@ def reader(path):
         from keras_vit.classifier import read_model
 
         return lambda file: read_model(file).weights
-    from keras_vit.checkpoints.files import open_checkpoint
+    from keras_vit.checkpoints.source import open_checkpoint
 
     def read(file):
         arrays, _ = open_checkpoint(file)

@@ -1,4 +1,4 @@
-"""Position embeddings on another grid."""
+"""Position embeddings and first kernels for another grid, patch or number of channels."""
 
 from __future__ import annotations
 
@@ -87,3 +87,61 @@ def _cubic(x, a):
     inner = (a + 2) * x**3 - (a + 3) * x**2 + 1
     outer = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
     return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))
+
+
+def resize_patch_kernel(kernel, patch_size):
+    """Returns a kernel that sees larger or smaller patches as the old one saw the old ones.
+
+    Resizing a patch x is a matrix product B x. The new kernel is the one whose products with
+    resized patches are nearest to the old kernel's products with the patches (FlexiViT, arXiv
+    2212.08013, section 3.4, which calls it PI-resize):
+
+        argmin_w  E (<B x, w> - <x, w_old>)^2 = pinv(B^T) w_old,   x normal
+
+    B is the bilinear resize of the official code: half-pixel centres, no antialiasing. To
+    patches that are at least as large on both sides the products are exactly the same; to
+    smaller ones nothing can be, as B loses pixels.
+
+    Args:
+        kernel: `(height, width, C, D)`.
+        patch_size: The new (height, width).
+
+    Returns:
+        A float32 array `(*patch_size, C, D)`.
+    """
+    kernel = np.asarray(kernel, "float64")
+    down, across = (
+        np.linalg.pinv(bilinear_weights(old, new).T)  # (new, old)
+        for old, new in zip(kernel.shape[:2], patch_size, strict=True)
+    )
+    return np.einsum("ih,jw,hwcd->ijcd", down, across, kernel, optimize=True).astype("float32")
+
+
+def adapt_input_channels(kernel, channels):
+    """Returns a kernel for another number of channels, made of the old channels' kernels.
+
+    An image whose channels are all equal keeps its outputs, as the sum of the kernels over
+    channels stays the same. With old kernels w_0 ... w_{n-1}, of n channels:
+
+        fewer channels, c < n:   each gets (w_0 + ... + w_{n-1}) / c
+        more channels, c > n:    channel i gets w_{i mod n} / r, where r channels get w_{i mod n}
+
+    So one channel gets the sum, and four made of RGB get R / 2, G, B, R / 2. A standardised
+    convolution (of hybrids and BiT) scales its kernel again, so there the outputs of such an
+    image are the same but for a factor for each filter.
+
+    Args:
+        kernel: `(height, width, n, D)`.
+        channels: The new number of channels, c.
+
+    Returns:
+        A float32 array `(height, width, c, D)`.
+    """
+    kernel = np.asarray(kernel, "float64")
+    old = kernel.shape[2]
+    if channels < old:
+        total = kernel.sum(axis=2, keepdims=True) / channels
+        return np.repeat(total, channels, axis=2).astype("float32")
+    source = np.arange(channels) % old
+    times = np.bincount(source, minlength=old)
+    return (kernel[:, :, source] / times[source, None]).astype("float32")

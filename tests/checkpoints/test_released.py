@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.released import RELEASED, classifier_folder
+from keras_vit.checkpoints.catalogue import RELEASED, classifier_folder
 
 FOLDER = RELEASED["cifar10"].folder
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

@@ -1,19 +1,168 @@
-"""How the arrays of a checkpoint and the variables of a model fit together."""
+"""Matching the arrays of a checkpoint with the variables of a model."""
 
 from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from keras_vit.checkpoints import variables
-from keras_vit.checkpoints.likeness import looks_like
-from keras_vit.checkpoints.names import TIMM, Rule
-from keras_vit.checkpoints.positions import resize_positions
-from keras_vit.checkpoints.refit import AXIS_TABLES, FIRST_KERNELS, OFFSETS, Refits
+from keras_vit.checkpoints.layouts import Rule
+from keras_vit.checkpoints.resize import (
+    adapt_input_channels,
+    resize_patch_kernel,
+    resize_positions,
+)
 from keras_vit.checkpoints.source import Source
+from keras_vit.checkpoints.torch_names import TIMM
+from keras_vit.models.recognition import looks_like
+
+POSITION_TABLES = ("/embedding", "/offset_embedding")
+
+
+def weights_by_path(model) -> dict[str, Any]:
+    """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
+
+    Raises:
+        ValueError: If two weights have one path.
+    """
+    weights = {weight.path: weight for weight in model.weights}
+    if len(weights) < len(model.weights):
+        paths = [weight.path for weight in model.weights]
+        double = sorted({path for path in paths if paths.count(path) > 1})
+        raise ValueError(f"Every layer must have a name of its own. Received: twice {double}")
+    return weights
+
+
+def owner(model, path: str):
+    """Returns the layer that has the variable of a path, or None if it cannot be found."""
+    first, *parts = path.split("/")[:-1]
+    layer = _layer(model, first)
+    for part in parts:
+        layer = getattr(layer, part, None)
+    return layer
+
+
+def _layer(model, name):
+    """The layer of a name, in the model or in a model that is a layer of it."""
+    for layer in model.layers:
+        if layer.name == name:
+            return layer
+    inner = (_layer(layer, name) for layer in model.layers if hasattr(layer, "layers"))
+    return next((layer for layer in inner if layer is not None), None)
+
+
+def position_layer(model, path: str):
+    """Returns the layer of a table of positions for a grid; None for another variable.
+
+    The offsets along a line belong to no grid.
+    """
+    if not path.endswith(POSITION_TABLES):
+        return None
+    layer = owner(model, path)
+    if not (hasattr(layer, "grid") and hasattr(layer, "num_prefix_tokens")):
+        return None
+    return None if path.endswith("/offset_embedding") and layer.grid[0] == 1 else layer
+
+
+def numerics(model) -> dict[str, Any]:
+    """Returns the GELU form and LayerNorm epsilon of a model's blocks; empty without any."""
+    layer = owner(model, "encoder_block_0/variable") or owner(model, "row_block_0/variable")
+    return {fact: getattr(layer, fact) for fact in ("gelu", "norm_epsilon") if hasattr(layer, fact)}
+
+
+PATCH_KERNEL = "patch_embedding/kernel"
+FIRST_KERNELS = (PATCH_KERNEL, "root_conv/kernel")
+AXIS_TABLES = ("/x_embedding", "/y_embedding")
+OFFSETS = "/offset_embedding"
+
+
+class Refits(dict[str, Callable[[np.ndarray], np.ndarray]]):
+    """By path of a variable, the function that makes its value of the file's.
+
+    Args:
+        position_resize: How positions go to another grid, or None: they must not.
+        patch_resize: How a patch embedding goes to another patch, or None: it must not.
+        input_channels: How a first kernel goes to other channels, or None: it must not.
+    """
+
+    def __init__(self, position_resize, patch_resize, input_channels):
+        super().__init__()
+        self._position_resize = position_resize
+        self._patch_resize = patch_resize
+        self._input_channels = input_channels
+
+    def add_kernel(self, path, stored, wanted, notes):
+        """Notes how a first kernel `(height, width, C, D)` becomes the model's.
+
+        Raises:
+            ValueError: If it could, but was not asked for.
+        """
+        if stored == wanted or stored[3] != wanted[3]:
+            return
+        steps, words = [], []
+        if stored[:2] != wanted[:2]:
+            if path != PATCH_KERNEL:
+                return  # A stride belongs to its kernel, so another one is another network.
+            if self._patch_resize is None:
+                raise ValueError(
+                    f'file {stored}, model {wanted}; patch_resize="pseudo_inverse" makes the '
+                    "patches of one those of the other"
+                )
+            steps.append(lambda kernel: resize_patch_kernel(kernel, wanted[:2]))
+            words.append(f"from {stored[0]}x{stored[1]} to {wanted[0]}x{wanted[1]} pixels")
+        if stored[2] != wanted[2]:
+            if self._input_channels is None:
+                raise ValueError(
+                    f'file {stored}, model {wanted}; input_channels="adapt" makes the channels '
+                    "of one those of the other"
+                )
+            steps.append(lambda kernel: adapt_input_channels(kernel, wanted[2]))
+            words.append(f"from {stored[2]} to {wanted[2]} channels")
+        notes.append(f"{path}: {', '.join(words)}")
+
+        def refit(kernel):
+            for step in steps:
+                kernel = step(kernel)
+            return kernel
+
+        self[path] = refit
+
+    def add_axis(self, path, stored, wanted):
+        """Notes how the table of one axis, `(length, D / 2)`, becomes the model's.
+
+        Raises:
+            ValueError: If it could, but was not asked for.
+        """
+        if stored == wanted or stored[1] != wanted[1]:
+            return
+        self._check_resize(f"{stored[0]} patches", f"{wanted[0]}")
+        old, new = (1, stored[0]), (1, wanted[0])
+        self[path] = lambda table: resize_positions(table, old, new, self._position_resize)
+
+    def add_offsets(self, path, layer, old_grid):
+        """Notes how a table of offsets, `(2 N - 1, k, D_h)`, becomes the layer's.
+
+        Raises:
+            ValueError: If it could, but was not asked for.
+        """
+        new_grid = tuple(layer.grid)
+        if old_grid == new_grid:
+            return
+        self._check_resize(f"{old_grid[0]}x{old_grid[1]} patches", f"{new_grid[0]}x{new_grid[1]}")
+        if self._position_resize != "official":
+            raise ValueError(
+                'relative positions are resized with position_resize="official" only, not '
+                f'"{self._position_resize}"'
+            )
+        self[path] = lambda table: np.asarray(layer.resized(table, old_grid))
+
+    def _check_resize(self, old, new):
+        if self._position_resize is None:
+            raise ValueError(f"file {old}, model {new}, and position_resize is None")
+
 
 Grid = tuple[int, int]
 
@@ -46,7 +195,7 @@ class Fit:
     ):
         self.source = source
         self.model = model
-        self.variables = variables.weights_by_path(model)
+        self.variables = weights_by_path(model)
         self.shapes = {path: tuple(v.shape) for path, v in self.variables.items()}
         self.rules: list[Rule] = []
         self.skipped: list[str] = []
@@ -56,7 +205,7 @@ class Fit:
         self._position_layers = {
             path: layer
             for path in self.variables
-            if (layer := variables.position_layer(model, path)) is not None
+            if (layer := position_layer(model, path)) is not None
         }
         self._rows_before: dict[str, int] = {}
         self._method = position_resize
@@ -155,7 +304,7 @@ class Fit:
         wanted = self.shapes[path]
         if stored is None or len(stored) != len(wanted):
             return
-        layer = variables.owner(self.model, path)
+        layer = owner(self.model, path)
         if path in FIRST_KERNELS:
             self._refits.add_kernel(path, stored, wanted, self.notes)
         elif path.endswith(AXIS_TABLES):
