@@ -64,7 +64,7 @@ def run(arguments):
     import time
 
     from keras_vit.training.paper import duplicates
-    from keras_vit.training.paper.image_lists import ImageList
+    from keras_vit.training.paper.duplicates import ImageList
     from keras_vit.training.run.progress import Progress
 
     if arguments.workers is not None and arguments.workers < 1:

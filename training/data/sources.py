@@ -105,7 +105,7 @@ def open_source(
         class_names, opened = open_tfrecords(str(data).removeprefix(TFRECORDS))
         splits = _without({**opened}, tuple(exclude), str(data))
     elif str(data).startswith((VTAB, VTAB_TUNE)):
-        from keras_vit.training.paper.vtab_data import open_vtab
+        from keras_vit.training.paper.vtab_tasks import open_vtab
 
         scheme, _, task = str(data).partition(":")
         class_names, splits = open_vtab(task, data_dir, tune=f"{scheme}:" == VTAB_TUNE)

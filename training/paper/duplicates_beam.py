@@ -7,7 +7,8 @@ import pathlib
 import tempfile
 from collections.abc import Iterable, Sequence
 
-from .duplicates import Duplicate, TestIndex, fingerprint_or_reason
+from .duplicates import Duplicate, TestIndex
+from .fingerprints import fingerprint_or_reason
 
 try:
     import apache_beam as beam
@@ -30,7 +31,7 @@ def run_pipeline(
     options: Sequence[str] = (),
     work_dir: str | os.PathLike | None = None,
 ) -> tuple[list[Duplicate], list[tuple[str, str]]]:
-    """Finds duplicates with Beam; the same pairs as `deduplicate.find_duplicates`.
+    """Finds duplicates with Beam; the same pairs as `duplicates.find_duplicates`.
 
     The index goes to every worker; training images are read where they are fingerprinted.
 

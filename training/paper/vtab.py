@@ -26,8 +26,7 @@ from keras_vit.training.run.required import required
 from keras_vit.training.settings import FineTuning
 
 from . import tables
-from .vtab_data import is_published_version, open_builder, open_vtab
-from .vtab_tasks import GROUPS, Task, resolve
+from .vtab_tasks import GROUPS, Task, is_published_version, open_builder, open_vtab, resolve
 
 SEEDS = (0, 1, 2)
 

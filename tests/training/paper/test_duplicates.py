@@ -5,8 +5,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 from keras_vit.training.paper import duplicates
-from keras_vit.training.paper.fingerprint import fingerprint, similarity
-from keras_vit.training.paper.hamming import HammingIndex, distances
+from keras_vit.training.paper.fingerprints import HammingIndex, distances, fingerprint, similarity
 
 SIDE = 61  # Of 427 x 640 pixels: 7 x 10 images of each photograph.
 

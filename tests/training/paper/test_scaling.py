@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.compute import table_6
 from keras_vit.training.evaluation.results import Result, pretraining_fields
 from keras_vit.training.paper import scaling
-from keras_vit.training.paper.pretraining_runs import config_of, pretraining_of
+from keras_vit.training.paper.scaling import config_of, pretraining_of
 
 FILE = pathlib.Path("runs/one/result.json")
 KNOWN = {

@@ -13,7 +13,7 @@ from keras_vit.classifier import save_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source
 from keras_vit.training.evaluation.results import Result
-from keras_vit.training.paper import vtab as runner, vtab_data, vtab_tasks
+from keras_vit.training.paper import vtab as runner, vtab_tasks
 from keras_vit.training.paper.vtab_tasks import TASKS, Part
 
 # (train, validation, test, classes) as the benchmark published them.
@@ -86,7 +86,8 @@ def test_splits_have_the_published_sizes(name):
     task = TASKS[name]
     sizes = (len(task.train), len(task.validation), len(task.test), task.num_classes)
     assert sizes == PUBLISHED[name]
-    assert (len(task.train800), len(task.val200)) == (800, 200)
+    used = task.train.first(vtab_tasks.NUM_TRAIN), task.validation.first(vtab_tasks.NUM_VALIDATION)
+    assert tuple(map(len, used)) == (800, 200)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -205,11 +206,10 @@ def mock_data(tmp_path_factory):
 @pytest.fixture
 def small_tasks(monkeypatch):
     """VTAB with 2 images to train, 1 to validate and 3 to test."""
-    monkeypatch.setattr(vtab_data, "NUM_TRAIN", 2)
-    monkeypatch.setattr(vtab_data, "NUM_VALIDATION", 1)
+    monkeypatch.setattr(vtab_tasks, "NUM_TRAIN", 2)
+    monkeypatch.setattr(vtab_tasks, "NUM_VALIDATION", 1)
     tasks = {name: small(task) for name, task in TASKS.items()}
     monkeypatch.setattr(vtab_tasks, "TASKS", tasks)
-    monkeypatch.setattr(vtab_data, "TASKS", tasks)
     return tasks
 
 
