@@ -11,7 +11,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.files import atomic_folder
+from keras_vit.files import atomic_folder, check_folder
 from keras_vit.training.run.progress import Progress
 
 from .examples import Examples, add_to_hash, untuned
@@ -50,8 +50,7 @@ def write_records(
         OSError: If the files cannot be written, or do not come back as written.
     """
     folder = pathlib.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"The output must be a new or empty folder. Received: {folder}")
+    check_folder(folder)
     if shard_mebibytes <= 0:
         raise ValueError(
             f"A shard must have a positive size. Received: shard_mebibytes={shard_mebibytes}"
