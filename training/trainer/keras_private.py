@@ -1,6 +1,6 @@
 """The private names of Keras that exact training cannot do without, and nothing else.
 
-Each has its reason; tests/training/test_replicas.py holds a test for each defect that
+Each has its reason; tests/training/trainer/test_replicas.py holds a test for each defect that
 fails when Keras mends it, and its workaround can go.
 """
 
