@@ -3,10 +3,10 @@ from . import (
     evaluation as evaluation,
     recipes as recipes,
 )
-from .run.state import (
+from .run.folder import (
     Checkpoints as Checkpoints,
 )
-from .trainer.distribution import (
+from .trainer.devices import (
     split_batch as split_batch,
     strategy as strategy,
 )

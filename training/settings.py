@@ -18,7 +18,7 @@ OPTIMIZERS = ("sgd", "adam")
 LOSSES = ("softmax", "sigmoid")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
-TRAINED = ("all", "head", "lora")  # Of a model in fine-tuning; see trained_part.py.
+TRAINED = ("all", "head", "lora")  # Of a model in fine-tuning; see run/transfer.py.
 RESIZED_CROP = "resize_random_crop"  # The augmentation that `resize` is for.
 
 # Where the recipe does not say: the rows of Table 4, told apart by the number of training

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.training.trainer.placement import Place
+from keras_vit.training.trainer.devices import Place
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
 FILES = {"classes.txt", "history.csv", "last.keras", "model.keras", "recipe.json"}

@@ -8,8 +8,7 @@ from typing import Any
 from keras_vit.training.settings import FineTuning
 
 from .job import Finished, Job, run_job
-from .trained_part import choose_trained
-from .transfer import build_model, find_body
+from .transfer import build_model, choose_trained, find_body
 
 
 def finetune(

@@ -17,16 +17,15 @@ from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.placement import Place, predictor_of
+from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
 from .folder import RunFolder, command_of_unfinished
 from .from_settings import make_schedule, make_trainer, not_decayed
 from .loop import train
 from .memory import choose_accumulation, step_memory
-from .model_card import model_card
+from .model_card import model_card, write_samples
 from .required import required
-from .samples import write_samples
 from .transfer import Body, dtype_policy, with_probabilities
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.counting import describe
 from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.distribution import split_batch
+from keras_vit.training.trainer.devices import split_batch
 
 from .required import required
 

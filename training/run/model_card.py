@@ -1,9 +1,14 @@
-"""The text that tells a reader what a classifier is, where it comes from and how good it is."""
+"""What a finished run puts beside a classifier: `model_card.md` and sample images."""
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+
+from keras_vit.training.data import Examples
 
 MAX_CLASSES = 100  # Rows of the table of classes.
 
@@ -85,3 +90,26 @@ def _class_table(class_names, test):
 
 def _cell(value):
     return str(value).replace("|", "\\|")
+
+
+SAMPLES = "samples"  # Folder inside the classifier's.
+MAX_SAMPLES = 32
+
+# First bytes of a file: its suffix.
+_SUFFIXES = {b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
+
+
+def write_samples(folder: pathlib.Path, examples: Examples, count: int = MAX_SAMPLES) -> None:
+    """Copies an evenly spread choice of images as they are, byte for byte.
+
+    Args:
+        folder: The classifier's folder.
+        examples: Held-out examples.
+        count: How many at most.
+    """
+    count = min(count, len(examples))
+    chosen = examples.take(np.arange(count) * len(examples) // count)
+    (folder / SAMPLES).mkdir(exist_ok=True)
+    for index, (image, _) in enumerate(chosen.encoded()):
+        kinds = (suffix for start, suffix in _SUFFIXES.items() if image.startswith(start))
+        (folder / SAMPLES / f"{index:02}{next(kinds, '.jpg')}").write_bytes(image)

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.training import SGD, Adam
-from keras_vit.training.trainer.layer_decay import layer_numbers
+from keras_vit.training.trainer.optimizer import layer_numbers
 
 VIT = keras_vit.ViTConfig(4, 8, 2, 16, 2, representation_size=8, num_registers=1)
 

@@ -6,8 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run.trained_part import choose_trained, merged_weights
-from keras_vit.training.run.transfer import with_probabilities
+from keras_vit.training.run.transfer import choose_trained, merged_weights, with_probabilities
 
 CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2)
 LORA = {"lora_kernel_a", "lora_kernel_b"}

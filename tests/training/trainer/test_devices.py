@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.training import split_batch, strategy
-from keras_vit.training.trainer import distribution
+from keras_vit.training.trainer import devices
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +67,10 @@ def test_a_tpu_of_this_machine_is_local(monkeypatch):
 
 
 def test_the_device_files_of_a_tpu_are_seen(tmp_path):
-    assert not distribution._local_tpu(tmp_path)
+    assert not devices._local_tpu(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "accel0").touch()
-    assert distribution._local_tpu(tmp_path)
+    assert devices._local_tpu(tmp_path)
 
 
 def test_no_tpu_says_what_was_looked_for():
@@ -111,13 +111,13 @@ def test_auto_takes_the_workers_of_the_configuration(monkeypatch):
 
 @pytest.mark.parametrize(("flags", "policy"), [("amx_bf16", "mixed_bfloat16"), ("avx2", "float32")])
 def test_auto_precision_is_what_the_processor_has(monkeypatch, flags, policy):
-    monkeypatch.setattr(distribution.pathlib.Path, "read_text", lambda path: f"flags: fpu {flags}")
+    monkeypatch.setattr(devices.pathlib.Path, "read_text", lambda path: f"flags: fpu {flags}")
     strategy("cpu", precision="auto")
     assert keras.config.dtype_policy().name == policy
 
 
 def test_bfloat16_without_hardware_is_refused(monkeypatch):
-    monkeypatch.setattr(distribution.pathlib.Path, "read_text", lambda path: "flags: avx2")
+    monkeypatch.setattr(devices.pathlib.Path, "read_text", lambda path: "flags: avx2")
     with pytest.raises(ValueError, match="slower than float32"):
         strategy("cpu", precision="bfloat16")
 
