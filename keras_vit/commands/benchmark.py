@@ -2,10 +2,13 @@
 
 import re
 
+from keras_vit.training.paper import cost, cost_results
+from keras_vit.training.settings import PRECISIONS
+
 EPILOG = (
-    "Writes benchmark.json, .csv and .md after each model and size, and the figure's two plots. "
-    "The same command with the same --output goes on where it was stopped. Each model and size "
-    "runs in a process of its own, which is ended when it holds more than --memory."
+    "Writes benchmark.json, .csv and .md after each model and size, and the two plots of the "
+    "figure at the end. The same command with the same --output continues a stopped run. Each "
+    "model and size runs in its own process, which is killed beyond --memory."
 )
 
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "MB": 10**6, "GB": 10**9}
@@ -18,71 +21,68 @@ def add_arguments(parser):
         "names",
         nargs="*",
         metavar="NAME",
-        help='models, such as "ViT-B/16"; by default those of the paper',
+        help='models, such as "ViT-B/16" (default: the models of the paper)',
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="the folder to write")
     parser.add_argument(
         "--sizes",
         type=int,
         nargs="+",
-        default=[64, 128, 224, 384, 512],
+        default=list(cost.IMAGE_SIZES),
         metavar="PIXELS",
-        help="sides of the images (default: 64 128 224 384 512)",
+        help=f"sides of the images (default: {' '.join(map(str, cost.IMAGE_SIZES))})",
     )
     parser.add_argument(
         "--mode",
         nargs="+",
-        choices=("inference", "training"),
+        choices=cost.MODES,
         default=["inference"],
         help="what is timed; training is a step of fine-tuning (default: inference)",
     )
     parser.add_argument(
-        "--precision",
-        choices=("float32", "mixed_bfloat16", "mixed_float16"),
-        default="float32",
-        help="(default: float32)",
+        "--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)"
     )
     parser.add_argument(
         "--memory",
         default="4GiB",
         metavar="SIZE",
-        help="what the process may hold, or the GPU, such as 4GiB or 900MiB; none looks for "
-        "no largest batch (default: 4GiB)",
+        help="memory limit of the process, or of the GPU, such as 4GiB or 900MiB; none skips "
+        "the largest batch (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="cores to use (default: all that there are)"
+        "--threads", type=int, metavar="N", help="cores to use (default: all available)"
     )
     parser.add_argument(
-        "--runs", type=int, default=5, metavar="N", help="timed runs of a median (default: 5)"
+        "--runs",
+        type=int,
+        default=5,
+        metavar="N",
+        help="timed runs, of which the median counts (default: %(default)s)",
     )
     parser.add_argument(
-        "--no-pictures", action="store_true", help="draw nothing, which needs matplotlib"
+        "--no-pictures", action="store_true", help="draw no figures, which need matplotlib"
     )
 
 
 def run(arguments):
-    """Measures, prints the tables and draws."""
-    memory = _bytes(arguments.memory)
-    from keras_vit.drawing import new_figure
-    from keras_vit.training.paper.cost import Plan, benchmark
-    from keras_vit.training.paper.cost.drawing import write_figures
-
-    names = {"models": tuple(arguments.names)} if arguments.names else {}
-    plan = Plan(
-        **names,
+    """Measures, prints the tables and draws the figures."""
+    given = {"models": tuple(arguments.names) or None, "threads": arguments.threads}
+    plan = cost.BenchmarkPlan(
         sizes=tuple(arguments.sizes),
         modes=tuple(arguments.mode),
         precision=arguments.precision,
-        memory=memory,
-        threads=arguments.threads,
+        memory=_bytes(arguments.memory),
         runs=arguments.runs,
+        **{name: value for name, value in given.items() if value is not None},
     )
     if not arguments.no_pictures:
-        new_figure((1, 1))  # Without matplotlib it is told now, not after hours.
-    results = benchmark(arguments.output, plan, log=lambda line: print(line, flush=True))
+        from keras_vit.drawing import new_figure
+
+        new_figure((1, 1))  # Without matplotlib the error comes now, not after hours.
+    results = cost.benchmark(arguments.output, plan, log=lambda line: print(line, flush=True))
     print(f"\n{results.to_markdown()}")
     if not arguments.no_pictures:
-        for path in write_figures(results):
+        for path in cost_results.write_cost_figures(results):
             print(f"written {path}")
 
 

@@ -3,15 +3,15 @@ import sys
 import pytest
 
 from keras_vit.commands.benchmark import _bytes
-from keras_vit.training.paper.cost import measure as module
-from keras_vit.training.paper.cost.results import Measurement
+from keras_vit.training.paper import cost
+from keras_vit.training.paper.cost_results import Measurement
 
 
 @pytest.fixture
 def measured(monkeypatch):
     """Every cell gets the same made-up measurement."""
     found = Measurement(4, (10.0, 11.0, 9.0), {"4": 10.0}, 2**20, 16, 17, "CPU", 1.0)
-    monkeypatch.setattr(module, "measure", lambda cell, plan: found)
+    monkeypatch.setattr(cost, "measure", lambda cell, plan: found)
 
 
 def test_tables_and_plots_are_written_and_told(command, measured, tmp_path):

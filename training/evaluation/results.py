@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_vit._version import __version__
@@ -200,6 +200,32 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
     }
     known = {f"pretraining_{name}": value for name, value in known.items() if value is not None}
     return {"pretraining": data, **known}
+
+
+def check_same_settings(
+    path: str | os.PathLike, found: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    """Raises an error if a file of an earlier run was made with other settings.
+
+    Args:
+        path: The file, for the error.
+        found: The settings in the file.
+        given: The settings of this run; they are compared as JSON.
+
+    Raises:
+        ValueError: If a setting differs; it lists all that do.
+    """
+    given = json.loads(json.dumps(given, default=os.fspath))
+    differing = [
+        f"{name} ({found.get(name)!r}, not {given.get(name)!r})"
+        for name in sorted({*found, *given})
+        if found.get(name) != given.get(name)
+    ]
+    if differing:
+        raise ValueError(
+            "The output must be of the same settings; use another folder. "
+            f"{path} differs in: {', '.join(differing)}"
+        )
 
 
 def versions() -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -19,7 +18,7 @@ from keras_vit.training import recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
-from keras_vit.training.evaluation.results import Result, read_result
+from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
 from keras_vit.training.evaluation.subject import Subject, open_subject
 from keras_vit.training.run.finetuning import finetune
 from keras_vit.training.run.required import required
@@ -262,17 +261,9 @@ def _recipe(start, seed, scale, linear, tune):
 
 
 def _done(path, recipe):
+    """The result of an earlier call, which must have had the same settings."""
     result = read_result(path)
-    if result.recipe != json.loads(json.dumps(recipe)):
-        differing = sorted(
-            key
-            for key in {*result.recipe, *recipe}
-            if result.recipe.get(key) != json.loads(json.dumps(recipe.get(key)))
-        )
-        raise ValueError(
-            f"The output must be of the same settings; use another folder. {path} differs in: "
-            f"{', '.join(differing)}"
-        )
+    check_same_settings(path, result.recipe, recipe)
     return result
 
 

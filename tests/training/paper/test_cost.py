@@ -8,13 +8,16 @@ import pytest
 
 import keras_vit
 from keras_vit.training.paper import cost
-from keras_vit.training.paper.cost import measure as module
-from keras_vit.training.paper.cost.child import Child
-from keras_vit.training.paper.cost.drawing import draw_batches, draw_rates
-from keras_vit.training.paper.cost.results import Cell, Measurement
+from keras_vit.training.paper.cost_results import (
+    BenchmarkCell,
+    BenchmarkResults,
+    Measurement,
+    draw_batches,
+    draw_rates,
+)
 from keras_vit.training.run import machine
 
-PLAN = cost.Plan(models=("ViT-Ti/16", "BiT-R50x1"), sizes=(64, 32), runs=3, memory=2**30)
+PLAN = cost.BenchmarkPlan(models=("ViT-Ti/16", "BiT-R50x1"), sizes=(64, 32), runs=3, memory=2**30)
 
 
 def measured(cell, plan):
@@ -31,37 +34,37 @@ def asked(monkeypatch):
         cells.append(cell)
         return measured(cell, plan)
 
-    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(cost, "measure", measure)
     return cells
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_is_missing(asked, tmp_path, monkeypatch):
-    once = module.measure
+    once = cost.measure
 
     def stopped_at_the_third(cell, plan):
         if len(asked) == 2:
             raise KeyboardInterrupt
         return once(cell, plan)
 
-    monkeypatch.setattr(module, "measure", stopped_at_the_third)
+    monkeypatch.setattr(cost, "measure", stopped_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         cost.benchmark(tmp_path, PLAN, log=lambda line: None)
-    assert list(cost.read_results(tmp_path).cells) == asked
-    first = cost.read_results(tmp_path).cells
+    assert list(BenchmarkResults(tmp_path).cells) == asked
+    first = BenchmarkResults(tmp_path).cells
 
-    monkeypatch.setattr(module, "measure", once)
+    monkeypatch.setattr(cost, "measure", once)
     said = []
     results = cost.benchmark(tmp_path, PLAN, log=said.append)
-    assert asked == list(PLAN.cells()) == list(results.cells)  # None of them twice.
+    assert asked == PLAN.cells() == list(results.cells)  # None of them twice.
     assert said[0].startswith("2 of 4 are in")
     assert {cell: results.cells[cell] for cell in first} == first
-    assert cost.read_results(tmp_path).cells == results.cells
+    assert BenchmarkResults(tmp_path).cells == results.cells
 
 
 def test_another_setting_is_refused(asked, tmp_path):
     cost.benchmark(tmp_path, PLAN, log=lambda line: None)
-    other = cost.Plan(models=PLAN.models, sizes=PLAN.sizes, runs=3, memory=2**31)
-    with pytest.raises(ValueError, match="memory 1073741824, not 2147483648"):
+    other = cost.BenchmarkPlan(models=PLAN.models, sizes=PLAN.sizes, runs=3, memory=2**31)
+    with pytest.raises(ValueError, match=r"memory \(1073741824, not 2147483648\)"):
         cost.benchmark(tmp_path, other)
     (tmp_path / "benchmark.json").write_text("[]")
     with pytest.raises(ValueError, match="must be the file of a benchmark"):
@@ -81,7 +84,9 @@ def test_tables_have_median_and_spread(asked, tmp_path):
     assert "| BiT-R50x1 | 977 (781 to 1.07e+03) at 8 | 244 (195 to 269) at 8 |" in table
     for name in ("processor", "threads", "memory", "tensorflow", "keras"):
         assert name in table
-    results.add(Cell("ViT-S/16", 64), Measurement(0, (), {}, 0, 0, 1, "CPU", 1, "1: killed"))
+    results.add(
+        BenchmarkCell("ViT-S/16", 64), Measurement(0, (), {}, 0, 0, 1, "CPU", 1, "1: killed")
+    )
     assert "does not fit" in results.to_markdown()
 
 
@@ -110,13 +115,15 @@ def test_a_plan_that_cannot_be_met_is_refused_at_once():
         ({"runs": 0}, "runs"),
     ):
         with pytest.raises(ValueError, match=said):
-            cost.Plan(**arguments)
-    assert {"ViT-H/14", "BiT-R152x2", "R50+ViT-L/16", "Axial-ViT-B/16"} <= set(cost.Plan().models)
+            cost.BenchmarkPlan(**arguments)
+    assert {"ViT-H/14", "BiT-R152x2", "R50+ViT-L/16", "Axial-ViT-B/16"} <= set(
+        cost.BenchmarkPlan().models
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's count of memory")
 def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
-    child = Child(Cell("ViT-Ti/16", 32), threads=1, budget=None)
+    child = cost.MeasuringProcess(BenchmarkCell("ViT-Ti/16", 32), threads=1, budget=None)
     try:
         rates, memory = child.time(2, runs=2, min_seconds=0.01)
         assert child.device == "CPU"
@@ -136,19 +143,19 @@ def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
 @pytest.fixture
 def small_model(monkeypatch):
     """The steps are those of a tiny model, whatever the cell names."""
-    from keras_vit.training.paper.cost import steps
+    from keras_vit.training.paper import cost_steps
 
     def build(name, **arguments):
         return keras_vit.build(keras_vit.ViTConfig(4, 16, 1, 16, 2), **arguments)
 
-    monkeypatch.setattr(steps, "build", build)
-    return steps.Steps
+    monkeypatch.setattr(cost_steps, "build", build)
+    return cost_steps.CostSteps
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_training_step_trains_on_the_batch(small_model, precision):
     before = keras.config.dtype_policy()
-    steps = small_model(Cell("any", 8, "training", precision))
+    steps = small_model(BenchmarkCell("any", 8, "training", precision))
     assert keras.config.dtype_policy() == before
     told = steps.step_of(3)()
     assert any(np.isclose(value, np.log(1000), rtol=1e-3) for value in told)  # A zero head.
@@ -158,5 +165,5 @@ def test_a_training_step_trains_on_the_batch(small_model, precision):
 
 
 def test_an_inference_step_gives_probabilities_of_the_batch(small_model):
-    found = small_model(Cell("any", 8)).step_of(3)()
+    found = small_model(BenchmarkCell("any", 8)).step_of(3)()
     np.testing.assert_allclose(found.sum(axis=-1), np.ones(3), rtol=1e-5)

@@ -1,7 +1,7 @@
 import pytest
 
-from keras_vit.training.paper.cost import search
-from keras_vit.training.paper.cost.search import Trial
+from keras_vit.training.paper import cost as search
+from keras_vit.training.paper.cost import Trial
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""One model's steps of inference and training, as they are timed."""
+"""Inference and training steps of the cost benchmark, which run in child processes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from keras_vit.training.run.machine import peak_memory
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
 
-from .results import Cell
+from .cost_results import BenchmarkCell
 
 CLASSES = 1000
-LONG = 4  # A step of so many times the seconds of a run is hardly changed by its warm-up.
+LONG = 4  # Warm-up hardly changes a step that takes this many times a run's seconds.
 
 
-class Steps:
-    """Runs steps of a cell, of any batch size; the compiled function is one for all.
+class CostSteps:
+    """Steps of a cell at any batch size, with one compiled function for all.
 
     Inference is a forward pass to probabilities. Training is a step of the paper's
     fine-tuning (`keras_vit.training.run.finetuning`): forward, backward, clipping, SGD with
     momentum.
 
     Args:
-        cell: The model, its input's size, mode and precision.
+        cell: The model, image size, mode and precision.
 
     Raises:
-        MemoryError: If TensorFlow has not the memory for one image.
+        MemoryError: If TensorFlow has no memory for one image.
     """
 
-    def __init__(self, cell: Cell):
+    def __init__(self, cell: BenchmarkCell):
         self.cell = cell
         make = {"inference": self._inference, "training": self._training}[cell.mode]
         with dtype_policy(cell.precision):
@@ -49,18 +49,18 @@ class Steps:
     def time(
         self, batch_size: int, runs: int, min_seconds: float
     ) -> tuple[list[float], int] | None:
-        """Returns images per second of each run, and the peak memory.
+        """Returns the images per second of each run, and the peak memory.
 
-        A step to warm up comes first, and is itself the run where one is asked for and the
-        step is long. A run is as many steps as last `min_seconds`.
+        The first step warms up; if one run is wanted and the step is long, it is the run.
+        Otherwise a run has as many steps as fill `min_seconds`.
 
         Args:
-            batch_size: Images of a step.
-            runs: Timed runs; 0 takes the one step only.
-            min_seconds: Of a run.
+            batch_size: Images per step.
+            runs: Timed runs; 0 runs only the first step.
+            min_seconds: Duration of a run.
 
         Returns:
-            The rates and bytes, or None where TensorFlow says that memory does not suffice.
+            The rates and bytes, or None if TensorFlow runs out of memory.
         """
         step: Callable[[], object] | None = None
         try:
@@ -108,7 +108,7 @@ class Steps:
 
     def _training(self):
         size = self.cell.image_size
-        # The learning rate is next to nothing: noise must not be learned to infinity.
+        # A tiny learning rate: training on noise must not diverge.
         settings = FineTuning(
             model=self.cell.model,
             image_size=size,
@@ -126,7 +126,7 @@ class Steps:
         example = tf.random.uniform((size, size, 3)), tf.constant(0, "int64")
 
         def step_of(batch_size):
-            # An iterator of batches of unknown size is what `fit` trains from.
+            # As in `fit`, the batch size is unknown to the compiled function.
             batches = tf.data.Dataset.from_tensors(example).repeat().batch(batch_size)
             batches = iter(untuned(batches))
             return lambda: [np.asarray(value) for value in train(batches).values()]
@@ -149,6 +149,6 @@ def _seconds(step):
 
 
 def limit_threads(threads: int) -> None:
-    """Gives TensorFlow so many cores; only before its first operation."""
+    """Limits TensorFlow to a number of cores; must precede its first operation."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
