@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.training.evaluation.classification import Report, evaluate
+from keras_vit.training.evaluation.classification import ClassificationReport, evaluate
 from keras_vit.training.evaluation.features import feature_model
 from keras_vit.training.run.finetuning import FINETUNE, finetune
 from keras_vit.training.run.pretraining import pretrain
@@ -268,7 +268,7 @@ def _clear(output, overwrite):
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _before_transfer(data, transfer) -> Report:
+def _before_transfer(data, transfer) -> ClassificationReport:
     """Evaluates the model as the fine-tuning starts with it."""
     source = open_source(data, verify=False)
     body = FINETUNE.find_body(transfer)

@@ -1,67 +1,55 @@
-"""`keras-vit evaluate`: how good a classifier is, every image counted once."""
+"""`keras-vit evaluate`: accuracy of a classifier, every image counted once."""
 
-PROTOCOLS = (
-    "imagenet",
-    "imagenet-real",
-    "imagenet-v2",
-    "imagenet-a",
-    "imagenet-r",
-    "objectnet",
-)
+import argparse
+import pathlib
+from typing import Any
+
+from keras_vit.commands.evaluation_arguments import add_data, check_batch_size
+from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
+from keras_vit.training.evaluation.results import RESULT, Result, task_of
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument(
         "folder",
         metavar="FOLDER",
         help="the classifier's folder; with --protocol also a name of keras-vit models",
     )
+    add_data(parser, required=False)
     parser.add_argument(
-        "--data",
-        metavar="DATA",
-        help="a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, or "
-        "tfds:NAME",
+        "--split",
+        metavar="NAME",
+        help="train, validation or test (default: test, or all images of data without splits)",
     )
     parser.add_argument(
         "--protocol",
-        choices=PROTOCOLS,
-        help="evaluate an ImageNet classifier as these data sets ask; --data is needed for "
-        "objectnet, and where the images are not in tfds",
+        choices=tuple(IMAGENET_PROTOCOLS),
+        help="evaluate an ImageNet classifier by the rules of this test set; --data is needed for "
+        "objectnet, and for images that are not in TensorFlow Datasets",
     )
     parser.add_argument(
-        "--weights", metavar="NAME", help="of a model's name, with --protocol: such as imagenet"
-    )
-    parser.add_argument(
-        "--image-size", type=int, metavar="PIXELS", help="of a model's name (default: 224)"
-    )
-    parser.add_argument(
-        "--data-dir", metavar="DIR", help="of tfds, or that paths in a CSV file start from"
-    )
-    parser.add_argument(
-        "--split",
-        default=None,
+        "--weights",
         metavar="NAME",
-        help="train, validation or test (default: test; all images of data without parts)",
+        help="with --protocol, for a model's name: such as imagenet",
+    )
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        metavar="PIXELS",
+        help="with --protocol, for a model's name (default: 224)",
     )
     parser.add_argument(
         "--output",
         metavar="DIR",
-        help="write the confusion matrix and the calibration (CSV and picture), a table by "
-        "class, metrics.json and result.json, which keras-vit report takes",
-    )
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N")
-    parser.add_argument(
-        "--strict", action="store_true", help="stop at an image that cannot be read"
+        help="write the confusion matrix and the calibration (CSV and PNG), accuracy by class, "
+        f"metrics.json and {RESULT}, which keras-vit report reads",
     )
 
 
-def run(arguments):
+def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints the report."""
-    if arguments.batch_size < 1:
-        raise ValueError(
-            f"--batch-size must be at least 1. Received: --batch-size {arguments.batch_size}"
-        )
+    check_batch_size(arguments)
     if arguments.protocol:
         return _run_protocol(arguments)
     if arguments.data is None:
@@ -69,10 +57,11 @@ def run(arguments):
     if arguments.weights or arguments.image_size:
         raise ValueError("--weights and --image-size go with --protocol and a model's name.")
     from keras_vit.classifier import load_classifier
-    from keras_vit.training.evaluation import classification, results, subject
+    from keras_vit.training.evaluation.classification import evaluate_classifier
+    from keras_vit.training.evaluation.predictions import evaluated_classifier
 
     classifier = load_classifier(arguments.folder)
-    report = classification.evaluate_classifier(
+    report = evaluate_classifier(
         classifier,
         arguments.data,
         data_dir=arguments.data_dir,
@@ -83,63 +72,71 @@ def run(arguments):
     )
     print(report)
     if arguments.output:
-        for path in report.write(arguments.output):
+        written = report.write(arguments.output)
+        for path in written:
             print(f"written {path}")
-        task = results.task_of(arguments.data)
-        opened = subject.of_classifier(classifier, task)
-        _write_result(arguments, opened, "classification", task, report)
-        if not classification.picture_is_possible():
-            print("no picture of the confusion matrix: pip install 'keras-vit[plots]'")
+        task = task_of(arguments.data)
+        model = evaluated_classifier(classifier, task)
+        _write_result(arguments, model, "classification", task, report)
+        if not any(path.suffix == ".png" for path in written):
+            print("The confusion matrix was not drawn: pip install 'keras-vit[plots]'")
     return 0
 
 
-def _run_protocol(arguments):
-    from keras_vit.training.evaluation import subject
+def _run_protocol(arguments: argparse.Namespace) -> int:
+    from keras_vit.training.evaluation.predictions import open_model
     from keras_vit.training.paper import imagenet
 
-    opened = subject.open_subject(
+    model = open_model(
         arguments.folder,
         weights=arguments.weights,
         image_size=arguments.image_size,
         classes=imagenet.NUM_CLASSES,
     )
-    hits = imagenet.evaluate(
-        opened.model,
+    report = imagenet.evaluate(
+        model.model,
         arguments.protocol,
         arguments.data,
-        preprocessing=opened.preprocessing,
+        preprocessing=model.preprocessing,
         data_dir=arguments.data_dir,
         batch_size=arguments.batch_size,
         progress=True,
     )
-    print(hits)
+    print(report)
     if arguments.output:
-        _write_result(arguments, opened, arguments.protocol, hits.title, hits)
+        _write_result(arguments, model, arguments.protocol, report.title, report)
     return 0
 
 
-def _write_result(arguments, opened, protocol, task, report):
-    import pathlib
+def _write_result(
+    arguments: argparse.Namespace, model: Any, protocol: str, task: str, report: Any
+) -> None:
+    """Writes the result file.
 
-    from keras_vit.training.evaluation.results import RESULT, Result
-
+    Args:
+        arguments: The command's arguments.
+        model: An `EvaluatedModel`.
+        protocol: Field of the result file.
+        task: Field of the result file.
+        report: A `ClassificationReport` or a report of `training.paper.imagenet`.
+    """
     path = pathlib.Path(arguments.output) / RESULT
-    recipe = opened.recipe.get("settings", {})
+    settings = model.recipe.get("settings", {})
     Result(
         protocol=protocol,
         task=task,
-        model=opened.to_json(),
+        model=model.to_json(),
         data={
             "data": arguments.data,
             "split": arguments.split,
             "images": {"evaluated": report.count},
             "skipped": len(report.skipped),
-            "trained_on": {"images": opened.recipe.get("images")},
+            "trained_on": {"images": model.recipe.get("images")},
         },
         metrics=report.to_json(),
         images=report.count,
-        recipe=recipe,
-        seed=recipe.get("seed"),
+        recipe=settings,
+        seed=settings.get("seed"),
         command=arguments.called_as,
     ).write(path)
     print(f"written {path}")

@@ -66,26 +66,26 @@ def run(arguments):
         )
     from keras_vit.classifier import image_files
     from keras_vit.inspection import write_report
-    from keras_vit.training.evaluation.subject import open_subject
+    from keras_vit.training.evaluation.predictions import open_model
 
     # The cheap question first: a wrong path is told before the model is read.
     if arguments.images:
         image_files(arguments.images)
-    subject = open_subject(
+    opened = open_model(
         arguments.model,
         weights=arguments.weights,
         image_size=size and (size[0], size[-1]),
     )
-    class_names = subject.class_names
+    class_names = opened.class_names
     if class_names is None and arguments.weights == "imagenet":
         class_names = _imagenet_names()
     written = write_report(
         arguments.output,
-        subject.model,
-        subject.preprocessing,
+        opened.model,
+        opened.preprocessing,
         arguments.images,
         class_names=class_names,
-        name=subject.name,
+        name=opened.name,
         figures=arguments.figures,
         query=arguments.query,
         num_images=arguments.num_images,

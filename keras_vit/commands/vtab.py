@@ -2,13 +2,13 @@
 
 import sys
 
-from keras_vit.commands.few_shot import add_subject
+from keras_vit.commands.evaluation_arguments import add_model
 from keras_vit.training.settings import PRECISIONS
 
 
 def add_arguments(parser):
     """Declares the command's arguments."""
-    add_subject(parser, default_image_size=384)
+    add_model(parser, default_image_size=384)
     parser.add_argument(
         "--output",
         required=True,

@@ -41,7 +41,7 @@ def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
         (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
           colors), "needs a Vision Transformer"),
         ((tmp_path, "--data", colors), "Missing in"),
-        ((tiny, "--weights", "imagenet", "--data", colors), "those of the classifier's folder"),
+        ((tiny, "--weights", "imagenet", "--data", colors), "stored in the classifier's folder"),
     ):  # fmt: skip
         assert said in refused("few-shot", *arguments, "--no-cache")
 

@@ -1,13 +1,16 @@
-"""Whether a classifier's probabilities mean what they say: calibration error and diagram."""
+"""Calibration of a classifier: expected calibration error and reliability diagram."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import os
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_write
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
@@ -17,13 +20,13 @@ NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2
 class Calibration:
     """Confidence and accuracy of predictions, by confidence.
 
-    Bin m holds the predictions with a confidence in `((m - 1) / M, m / M]`. All sums, so
-    that parts of a data set can be added.
+    Bin m holds the predictions with a confidence in `((m - 1) / M, m / M]`. Sums, not
+    means, are stored, so that parts of a data set can be added.
 
     Args:
         counts: Predictions in each bin, int `(M,)`.
         confidence_sums: Sum of their confidences, `(M,)`.
-        correct_counts: How many were right, int `(M,)`.
+        correct_counts: Correct ones among them, int `(M,)`.
     """
 
     counts: np.ndarray
@@ -32,17 +35,17 @@ class Calibration:
 
     @property
     def count(self) -> int:
-        """All predictions."""
+        """Number of predictions."""
         return int(self.counts.sum())
 
     @property
     def confidences(self) -> np.ndarray:
-        """Mean confidence of each bin; NaN of an empty one."""
+        """Mean confidence of each bin; NaN for an empty one."""
         return _mean(self.confidence_sums, self.counts)
 
     @property
     def accuracies(self) -> np.ndarray:
-        """Share of right predictions of each bin; NaN of an empty one."""
+        """Share of correct predictions in each bin; NaN for an empty one."""
         return _mean(self.correct_counts, self.counts)
 
     @property
@@ -57,7 +60,7 @@ class Calibration:
 
     @property
     def overconfidence(self) -> float:
-        """Mean confidence less accuracy: positive if the classifier claims too much."""
+        """Mean confidence minus accuracy: positive if the classifier is overconfident."""
         return float((self.confidence_sums.sum() - self.correct_counts.sum()) / self.count)
 
     def __add__(self, other: Calibration) -> Calibration:
@@ -74,8 +77,8 @@ class Calibration:
             f"mean confidence    {self.overconfidence:+.4f} above accuracy"
         )
 
-    def to_json(self) -> dict:
-        """Returns the numbers as JSON can hold them."""
+    def to_json(self) -> dict[str, Any]:
+        """Returns the numbers as types of JSON."""
         return {
             "images": self.count,
             "expected_error": self.expected_error,
@@ -87,7 +90,7 @@ class Calibration:
         }
 
     def write_csv(self, path: str | os.PathLike) -> None:
-        """Writes a row for each bin."""
+        """Writes a CSV file with a row for each bin."""
         edges = np.linspace(0, 1, len(self.counts) + 1)
         columns = (edges[:-1], edges[1:], self.counts, self.confidences, self.accuracies)
         with atomic_write(path) as partial, open(partial, "w", newline="") as file:
@@ -98,15 +101,13 @@ class Calibration:
                 writer.writerow((f"{low:.6g}", f"{high:.6g}", count, *values))
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Draws the reliability diagram: accuracy by confidence, and where the images are.
+        """Draws the reliability diagram: accuracy and share of images by confidence.
 
         Raises:
             ImportError: Without matplotlib.
         """
-        from matplotlib.figure import Figure
-
         edges = np.linspace(0, 1, len(self.counts) + 1)
-        figure = Figure(figsize=(5, 6), layout="constrained")
+        figure = new_figure((5, 6), dpi=120)
         upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
         bars = {"align": "edge", "width": 1 / len(self.counts), "edgecolor": "white"}
         upper.bar(edges[:-1], np.nan_to_num(self.accuracies), label="accuracy", **bars)
@@ -118,11 +119,13 @@ class Calibration:
         lower.bar(edges[:-1], self.counts / self.count, color="grey", **bars)
         lower.set(xlabel="confidence", ylabel="share of images")
         with atomic_write(path) as partial:
-            figure.savefig(partial, dpi=120)
+            figure.savefig(partial)
 
 
-def measure(probabilities, labels, *, num_bins: int = NUM_BINS) -> Calibration:
-    """Returns the calibration of a classifier's first choices.
+def calibration_of(
+    probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, num_bins: int = NUM_BINS
+) -> Calibration:
+    """Returns the calibration of a classifier's most probable classes.
 
     Args:
         probabilities: `(N, K)`, rows that sum to 1.
@@ -132,17 +135,17 @@ def measure(probabilities, labels, *, num_bins: int = NUM_BINS) -> Calibration:
     Raises:
         ValueError: If shapes do not fit or a row does not sum to 1.
     """
-    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
-    if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
+    scores, classes = np.asarray(probabilities, np.float64), np.asarray(labels)
+    if scores.ndim != 2 or classes.shape != scores.shape[:1] or not len(classes):
         raise ValueError(
             "Probabilities must be (N, K) and labels (N,), N at least 1. Received: shapes "
-            f"{probabilities.shape} and {labels.shape}"
+            f"{scores.shape} and {classes.shape}"
         )
     # float32 softmax sums to 1 within about 1e-6.
-    if (probabilities < 0).any() or (np.abs(probabilities.sum(axis=1) - 1) > 1e-3).any():
-        raise ValueError("Every row must hold probabilities, which sum to 1. Received: others")
-    confidence = probabilities.max(axis=1)
-    correct = probabilities.argmax(axis=1) == labels
+    if (scores < 0).any() or (np.abs(scores.sum(axis=1) - 1) > 1e-3).any():
+        raise ValueError("Every row must hold probabilities, which sum to 1. Received: other sums")
+    confidence = scores.max(axis=1)
+    correct = scores.argmax(axis=1) == classes
     bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
     return Calibration(
         counts=np.bincount(bins, minlength=num_bins),

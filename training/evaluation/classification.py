@@ -1,10 +1,11 @@
-"""How good a classifier is: accuracy on every image exactly once, by class, and confusions."""
+"""Accuracy, confusion matrix and calibration of a classifier, each image counted once."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import functools
+import importlib.util
 import json
 import operator
 import os
@@ -17,13 +18,13 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_write
-from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches, open_source
-from keras_vit.training.run.progress import Progress
 
-from .calibration import Calibration, measure
+from .calibration import Calibration, calibration_of
+from .predictions import NonFiniteScores as NonFiniteScores, predictions
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
@@ -32,27 +33,24 @@ CALIBRATION_PNG = "calibration.png"
 PER_CLASS_CSV = "per_class.csv"
 METRICS_JSON = "metrics.json"
 
-# Beyond this the names of a picture's rows cannot be read.
+# With more classes than these, names of rows and numbers in cells are too small to read.
 MAX_NAMED_CLASSES = 60
-
-
-class NonFiniteScores(ValueError):
-    """A model gave NaN or infinity."""
+MAX_NUMBERED_CLASSES = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
-    """What an evaluation found.
+class ClassificationReport:
+    """Accuracies of a classifier on a data set.
 
     Args:
         class_names: The K names.
-        confusion: int `(K, K)`: images of the class of the row that were taken for the
-            class of the column.
-        in_top_5: Images whose class was among the five likeliest.
+        confusion: Confusion matrix, int `(K, K)`: images by true class (row) and predicted
+            class (column).
+        in_top_5: Images whose class was among the five most probable.
         loss: Mean cross-entropy, nats.
         skipped: `(path, reason)` of images that could not be read.
-        images_per_second: Of decoding and the model together.
-        calibration: Whether the probabilities mean what they say.
+        images_per_second: Speed of decoding and the model together.
+        calibration: Confidence and accuracy by confidence.
     """
 
     class_names: tuple[str, ...]
@@ -70,17 +68,17 @@ class Report:
 
     @property
     def correct(self) -> int:
-        """Images whose class was the likeliest."""
+        """Images whose class was the most probable."""
         return int(np.trace(self.confusion))
 
     @property
     def top_1(self) -> float:
-        """Share of images whose class was the likeliest."""
+        """Share of images whose class was the most probable."""
         return self.correct / self.count
 
     @property
     def top_5(self) -> float:
-        """Share of images whose class was among the five likeliest."""
+        """Share of images whose class was among the five most probable."""
         return self.in_top_5 / self.count
 
     @property
@@ -90,7 +88,7 @@ class Report:
 
     @property
     def class_accuracies(self) -> np.ndarray:
-        """Share of each class's images that were right, `(K,)`; NaN of a class without any."""
+        """Accuracy of each class, `(K,)`; NaN for a class without images."""
         counts = self.class_counts
         right = np.diag(self.confusion)
         return np.divide(right, counts, out=np.full(len(counts), np.nan), where=counts > 0)
@@ -116,47 +114,46 @@ class Report:
         return "\n".join(lines)
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes the confusion matrix (CSV and picture), a table by class and all numbers.
+        """Writes all numbers (JSON), and confusion matrix, accuracy by class and calibration.
 
-        Without matplotlib the picture is left out; `picture_is_possible` tells before.
+        The tables are CSV files. With matplotlib installed, confusion matrix and calibration
+        are also drawn (PNG).
 
         Args:
-            folder: Made if it does not exist.
+            folder: Created if it does not exist.
 
         Returns:
             The files written.
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        header = ("true \\ predicted", *self.class_names)
-        rows = zip(self.class_names, self.confusion.tolist(), strict=True)
-        _write_csv(folder / CONFUSION_CSV, [header, *((name, *row) for name, row in rows)])
-        by_class = zip(
-            self.class_names, self.class_counts.tolist(), self.class_accuracies, strict=True
-        )
-        _write_csv(
-            folder / PER_CLASS_CSV,
-            [
-                ("class", "images", "accuracy"),
-                *((name, count, f"{accuracy:.6g}") for name, count, accuracy in by_class),
-            ],
-        )
+        table: list[tuple] = [("true \\ predicted", *self.class_names)]
+        for name, row in zip(self.class_names, self.confusion.tolist(), strict=True):
+            table.append((name, *row))
+        _write_csv(folder / CONFUSION_CSV, table)
+        table = [("class", "images", "accuracy")]
+        accuracies = self.class_accuracies
+        for name, count, accuracy in zip(
+            self.class_names, self.class_counts, accuracies, strict=True
+        ):
+            table.append((name, count, f"{accuracy:.6g}"))
+        _write_csv(folder / PER_CLASS_CSV, table)
         with atomic_write(folder / METRICS_JSON) as path:
             path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
         written = [CONFUSION_CSV, PER_CLASS_CSV, METRICS_JSON]
         if self.calibration is not None:
             self.calibration.write_csv(folder / CALIBRATION_CSV)
             written.append(CALIBRATION_CSV)
-        if picture_is_possible():
-            self._draw(folder / CONFUSION_PNG)
+        if importlib.util.find_spec("matplotlib"):
+            self.draw(folder / CONFUSION_PNG)
             written.append(CONFUSION_PNG)
             if self.calibration is not None:
                 self.calibration.draw(folder / CALIBRATION_PNG)
                 written.append(CALIBRATION_PNG)
         return [folder / name for name in written]
 
-    def to_json(self) -> dict:
-        """Returns the numbers as JSON can hold them."""
+    def to_json(self) -> dict[str, Any]:
+        """Returns the numbers as types of JSON."""
         return {
             "images": self.count,
             "correct": self.correct,
@@ -172,27 +169,30 @@ class Report:
             "skipped": [list(item) for item in self.skipped],
         }
 
-    def _draw(self, path):
-        from matplotlib.figure import Figure
+    def draw(self, path: str | os.PathLike) -> None:
+        """Draws the confusion matrix.
 
+        Raises:
+            ImportError: Without matplotlib.
+        """
         num_classes = len(self.class_names)
         side = float(np.clip(0.35 * num_classes + 2.5, 5, 24))  # Inches.
-        figure = Figure(figsize=(side, side), layout="constrained")
+        figure = new_figure((side, side), dpi=120)
         axes = figure.add_subplot()
         shares = self.confusion / np.maximum(self.class_counts, 1)[:, np.newaxis]
-        picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        figure.colorbar(picture, ax=axes, shrink=0.7, label="share of the true class")
+        cells = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        figure.colorbar(cells, ax=axes, shrink=0.7, label="share of the true class")
         axes.set(xlabel="predicted", ylabel="true", title=f"top-1 {self.top_1:.2%}")
         if num_classes <= MAX_NAMED_CLASSES:
             axes.set_xticks(range(num_classes), self.class_names, rotation=90)
             axes.set_yticks(range(num_classes), self.class_names)
-        if num_classes <= 20:
+        if num_classes <= MAX_NUMBERED_CLASSES:
             for (row, column), count in np.ndenumerate(self.confusion):
                 if count:
                     color = "white" if shares[row, column] > 0.5 else "black"
                     axes.text(column, row, count, ha="center", va="center", color=color)
         with atomic_write(path) as partial:
-            figure.savefig(partial, dpi=120)
+            figure.savefig(partial)
 
 
 def evaluate(
@@ -206,7 +206,7 @@ def evaluate(
     skipped: Sequence[tuple[str, str]] = (),
     from_logits: bool = False,
     progress: bool = False,
-) -> Report:
+) -> ClassificationReport:
     """Evaluates a model on every example exactly once.
 
     Args:
@@ -214,19 +214,19 @@ def evaluate(
         examples: The examples.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: How an image becomes the model's input.
-        class_numbers: For each label of the examples the model's class; by default the
+        class_numbers: The model's class for each label of the examples; by default the
             same number.
-        batch_size: Images that the model takes at once; changes no number.
+        batch_size: Images in a batch; does not change the results.
         skipped: `(path, reason)` of images that the source left out, for the report.
-        from_logits: Whether the model gives logits.
+        from_logits: Whether the model's outputs are logits.
         progress: Whether to show a line with the rate and the time left.
 
     Returns:
-        A `Report`.
+        The report.
 
     Raises:
         ValueError: If there are no examples, or not every example was counted once.
-        NonFiniteScores: If the model gives NaN or infinity; a ValueError.
+        NonFiniteScores: If an output is NaN or infinite; a ValueError.
     """
     if not len(examples):
         raise ValueError("There must be images to evaluate. Received: none")
@@ -234,45 +234,38 @@ def evaluate(
     numbers = np.arange(num_classes) if class_numbers is None else np.asarray(class_numbers)
     batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
     confusion = np.zeros((num_classes, num_classes), np.int64)
-    in_top_5, losses, done = 0, 0.0, 0
+    in_top_5, loss = 0, 0.0
     calibrations = []
-    line = Progress("evaluate", len(examples)) if progress else None
     began = time.monotonic()
-    for images, labels in batches:
-        scores = predict_batch(model, images).astype(np.float64)
-        if not np.isfinite(scores).all():
-            raise NonFiniteScores(
-                "The model's outputs must be finite numbers. Received: NaN or infinity in the "
-                f"batch that starts with {examples.names[done]}"
-            )
-        labels = numbers[np.asarray(labels)]
-        rows = np.arange(len(labels))
+    for scores, labels in predictions(
+        model,
+        batches,
+        len(examples),
+        name_of=lambda number: examples.names[number],
+        progress="evaluate" if progress else None,
+    ):
+        scores, labels = scores.astype(np.float64), numbers[labels]
         np.add.at(confusion, (labels, scores.argmax(axis=1)), 1)
-        # Equal scores are ordered by class, as argmax does: a head of zeros is no better
-        # than chance in the top 5 either.
+        # Ties are ordered by class, as in argmax: a head of zeros is no better than chance
+        # in the top 5 either.
         order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
         in_top_5 += int((order == labels[:, np.newaxis]).any(axis=1).sum())
         log_probabilities = _log_probabilities(scores, from_logits)
-        losses -= float(log_probabilities[rows, labels].sum())
-        calibrations.append(measure(np.exp(log_probabilities), labels))
-        done += len(labels)
-        if line:
-            rate = done / max(time.monotonic() - began, 1e-9)
-            line.show(done, {"images/s": f"{rate:.1f}"})
-    if line:
-        line.close()
+        loss -= float(log_probabilities[np.arange(len(labels)), labels].sum())
+        calibrations.append(calibration_of(np.exp(log_probabilities), labels))
+    rate = len(examples) / max(time.monotonic() - began, 1e-9)
     counts = np.bincount(numbers[examples.labels], minlength=num_classes)
-    if done != len(examples) or (confusion.sum(axis=1) != counts).any():
+    if (confusion.sum(axis=1) != counts).any():
         raise ValueError(
-            "Every image must be counted exactly once. "
-            f"Received: {done} predictions for {len(examples)} images"
+            "Every class must be counted as often as it is in the data. "
+            f"Received: {confusion.sum(axis=1).tolist()} images of the classes for "
+            f"{counts.tolist()}"
         )
-    rate = done / max(time.monotonic() - began, 1e-9)
-    return Report(
+    return ClassificationReport(
         tuple(class_names),
         confusion,
         in_top_5,
-        losses / done,
+        loss / len(examples),
         tuple(skipped),
         rate,
         functools.reduce(operator.add, calibrations),
@@ -288,28 +281,28 @@ def evaluate_classifier(
     strict: bool = False,
     batch_size: int = 32,
     progress: bool = False,
-) -> Report:
+) -> ClassificationReport:
     """Evaluates a classifier on a data set; classes are matched by their names.
 
-    Of the data that the classifier was trained on, the images that were held out then are
-    held out again.
+    If the classifier was trained on the same data, the images that were held out from
+    training form the test split again.
 
     Args:
         classifier: The classifier.
         data: A folder, a CSV file or "tfds:NAME"; see `keras_vit.training.data`.
-        data_dir: Of TFDS, or that paths in a CSV file start from.
-        split: "train", "validation" or "test"; by default "test" where there is one, and
-            all images of data without parts.
+        data_dir: Folder of TFDS, or root of relative paths in a CSV file.
+        split: "train", "validation" or "test"; by default "test" if the data have it, else
+            all images.
         strict: Whether an image that cannot be read is an error.
-        batch_size: Images that the model takes at once; changes no number.
+        batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
 
     Returns:
-        A `Report`.
+        The report.
 
     Raises:
-        ValueError: If the data cannot be opened, have no such split or have a class that
-            the classifier does not know.
+        ValueError: If the data cannot be opened, lack the split, or have a class that the
+            classifier does not know.
     """
     trained_on = classifier.recipe.get("data") or {}
     options: dict[str, Any] = {"holdout": 0.0}
@@ -343,15 +336,6 @@ def evaluate_classifier(
         skipped=source.skipped,
         progress=progress,
     )
-
-
-def picture_is_possible() -> bool:
-    """Returns whether matplotlib is there to draw with."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _same_data(data, other):

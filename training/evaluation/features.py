@@ -1,4 +1,4 @@
-"""Representations of images by a frozen model, computed once and kept on disk."""
+"""Features of images from a frozen model, cached on disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import pathlib
-import time
 
 import keras
 import numpy as np
@@ -15,18 +14,13 @@ import numpy as np
 from keras_vit.configs import BiTConfig
 from keras_vit.files import atomic_write
 from keras_vit.models.recognition import config_of
-from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches
-from keras_vit.training.run.progress import Progress
 
-from .subject import weights_hash
+from .predictions import predictions, weights_hash
+from .protocols import FEATURES
 
-# "pre_logits": what the head reads, as in the official evaluator. "token": the class token.
-# "avg": the mean over the patch tokens.
-FEATURES = ("pre_logits", "token", "avg")
-
-_FORMAT = 1  # Of the cached files; another number makes all of them unknown.
+_FORMAT = 1  # Version of the cached files: another number makes the older files unused.
 
 
 def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Model:
@@ -73,13 +67,13 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """Representations of examples.
+    """Features of examples.
 
     Args:
         values: float32 `(N, D)`.
         labels: Class indices `(N,)`.
-        key: What they are stored under: a hash of all that they depend on.
-        cached: Whether they were read, not computed.
+        key: Hash of everything they depend on: the name of the cached file.
+        cached: Whether they were read from the cache.
     """
 
     values: np.ndarray
@@ -98,16 +92,16 @@ def extract(
     cache: str | os.PathLike | None = None,
     progress: bool = False,
 ) -> Features:
-    """Returns the features of examples, each exactly once and in their order.
+    """Returns the features of all examples, in their order.
 
     Args:
         model: The model.
         examples: The examples.
         preprocessing: How an image becomes the model's input.
         feature: One of `FEATURES`.
-        batch_size: Images that the model takes at once.
-        cache: Folder for computed features, or None. They are found again by the content:
-            weights, images, labels, preprocessing, feature.
+        batch_size: Images in a batch.
+        cache: Folder for computed features, or None. The key is a hash of the weights,
+            images, labels, preprocessing and feature, not of file names.
         progress: Whether to show a line with the rate and the time left.
 
     Raises:
@@ -121,25 +115,20 @@ def extract(
     if path is not None and path.exists():
         with np.load(path, allow_pickle=False) as arrays:
             return Features(arrays["values"], arrays["labels"], key, cached=True)
-    values, labels = [], []
-    line = Progress("features", len(examples)) if progress else None
-    began, done = time.monotonic(), 0
-    for images, targets in evaluation_batches(
-        examples, preprocessing=preprocessing, batch_size=batch_size
-    ):
-        values.append(predict_batch(features, images).astype(np.float32))
-        labels.append(np.asarray(targets))
-        done += len(labels[-1])
-        if line:
-            rate = done / max(time.monotonic() - began, 1e-9)
-            line.show(done, {"images/s": f"{rate:.1f}"})
-    if line:
-        line.close()
-    result = Features(np.concatenate(values), np.concatenate(labels), key, cached=False)
-    if done != len(examples):
-        raise ValueError(
-            f"Every image must be counted once. Received: {done} features of {len(examples)} images"
-        )
+    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
+    values, labels = zip(
+        *predictions(
+            features,
+            batches,
+            len(examples),
+            name_of=lambda number: examples.names[number],
+            progress="features" if progress else None,
+        ),
+        strict=True,
+    )
+    result = Features(
+        np.concatenate(values).astype(np.float32), np.concatenate(labels), key, cached=False
+    )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as partial:
@@ -148,7 +137,7 @@ def extract(
 
 
 def default_cache() -> pathlib.Path:
-    """Returns the folder of features that the commands use, in Keras's own cache."""
+    """Returns the cache folder of the commands, inside Keras's cache."""
     home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
     return pathlib.Path(home) / "keras_vit" / "features"
 

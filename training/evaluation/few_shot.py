@@ -1,7 +1,7 @@
 """Few-shot linear evaluation: least squares on frozen features, in closed form.
 
 Paper, section 4.1; the constants are those of the official evaluator, big_vision's
-`fewshot_lsr`. The module can be called: `few_shot(model, data)` is `few_shot.evaluate`.
+`fewshot_lsr`.
 """
 
 from __future__ import annotations
@@ -9,34 +9,29 @@ from __future__ import annotations
 import dataclasses
 import os
 import statistics
-import sys
-import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
-if TYPE_CHECKING:
-    from keras_vit.training.data import Source
+from keras_vit.training.data import Source
 
-    from .subject import Subject
+from .features import extract
+from .predictions import EvaluatedModel
+from .protocols import DTYPES, L2, SEEDS, SHOTS
 
-SHOTS = (1, 5, 10, 25)  # Images per class.
-SEEDS = (0, 1, 2)
-EVALUATION = "resize_central_crop"  # How the official evaluator makes images the model's size.
-L2 = 1024.0  # Added to the diagonal of the summed, not averaged, squares.
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
 STD_EPSILON = 1e-5
 
 _CHUNK = 4096  # Test rows standardised at a time: no second copy of all test features.
 
 
-def choose(labels, *, shots, seed):
+def choose(labels: npt.ArrayLike, *, shots: int, seed: int) -> np.ndarray:
     """Returns the indices of `shots` examples of each class.
 
-    As the official evaluator chooses them: one generator for the seed permutes the examples
-    of each class, in the order of the classes, and the first are taken.
+    As in the official evaluator: one random generator permutes the examples of each class,
+    in the order of the classes, and the first `shots` of each are taken.
 
     Args:
         labels: Class indices `(N,)`.
@@ -49,10 +44,10 @@ def choose(labels, *, shots, seed):
     Raises:
         ValueError: If a class has fewer examples than `shots`.
     """
-    labels = np.asarray(labels)
+    classes = np.asarray(labels)
     if shots < 1:
         raise ValueError(f"shots must be at least 1. Received: shots={shots}")
-    counts = np.bincount(labels)
+    counts = np.bincount(classes)
     poor = np.flatnonzero(counts < shots)
     if len(poor):
         raise ValueError(
@@ -61,7 +56,7 @@ def choose(labels, *, shots, seed):
             f"Received: shots={shots}"
         )
     rng = np.random.default_rng(seed)
-    permuted = [rng.permutation(np.flatnonzero(labels == k)) for k in range(len(counts))]
+    permuted = [rng.permutation(np.flatnonzero(classes == k)) for k in range(len(counts))]
     return np.sort(np.concatenate([indices[:shots] for indices in permuted]))
 
 
@@ -74,33 +69,40 @@ class LinearMap:
         W = (X' X + l2 I)^-1 X' Y = X' (X X' + l2 I)^-1 Y
 
     The smaller of the two systems is solved, by its eigenvalues as in the official code.
-    In float32 that code's rounding is reproduced: LAPACK's divide and conquer, which JAX
-    calls. With a small `l2` the rounding can decide an example whose best two scores differ
-    by less than about 1e-3; float64 is exact there.
+    In float32 its rounding is reproduced by LAPACK's divide and conquer, which JAX calls.
+    With a small `l2` the rounding can change the class of an example whose best two scores
+    differ by less than about 1e-3; float64 is exact there.
 
     Args:
         features: Training features `(N, D)`.
         labels: Their class indices `(N,)`.
-        l2: The regularisation, positive.
+        l2: Regularisation, positive.
         dtype: "float32", as the official code computes, or "float64".
 
     Raises:
-        ValueError: If shapes do not fit, labels are no class indices, or a feature is not
+        ValueError: If shapes do not fit, labels are not class indices, or a feature is not
             finite.
     """
 
-    def __init__(self, features, labels, *, l2=L2, dtype="float32"):
-        features, labels = _checked(features, labels)
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        *,
+        l2: float = L2,
+        dtype: str = "float32",
+    ):
+        values, classes = _checked(features, labels)
         if not l2 > 0:
             raise ValueError(f"l2 must be positive. Received: l2={l2}")
-        if dtype not in ("float32", "float64"):
+        if dtype not in DTYPES:
             raise ValueError(f'dtype must be "float32" or "float64". Received: dtype={dtype!r}')
-        features = features.astype(dtype, copy=False)
-        self._mean = features.mean(axis=0)
-        self._std = features.std(axis=0) + features.dtype.type(STD_EPSILON)
-        x = self._standardize(features)  # (N, D + 1)
-        y = np.full((len(x), labels.max() + 1), -1, dtype)
-        y[np.arange(len(x)), labels] = 1  # (N, K)
+        values = values.astype(dtype, copy=False)
+        self._mean = values.mean(axis=0)
+        self._std = values.std(axis=0) + values.dtype.type(STD_EPSILON)
+        x = self._standardize(values)  # (N, D + 1)
+        y = np.full((len(x), classes.max() + 1), -1, dtype)
+        y[np.arange(len(x)), classes] = 1  # (N, K)
         if len(x) >= x.shape[1]:
             eigenvalues, q = scipy.linalg.eigh(x.T @ x, driver="evd", overwrite_a=True)
             left, right = q, q.T @ (x.T @ y)
@@ -109,12 +111,12 @@ class LinearMap:
             left, right = x.T @ q, q.T @ y
         self._weights = (left / (eigenvalues + eigenvalues.dtype.type(l2))) @ right  # (D + 1, K)
 
-    def predict(self, features):
+    def predict(self, features: npt.ArrayLike) -> np.ndarray:
         """Returns the classes of features `(M, D)`, as indices `(M,)`."""
-        features = np.asarray(features)
-        classes = np.empty(len(features), dtype=np.int64)
-        for start in range(0, len(features), _CHUNK):
-            x = self._standardize(features[start : start + _CHUNK])
+        values = np.asarray(features)
+        classes = np.empty(len(values), dtype=np.int64)
+        for start in range(0, len(values), _CHUNK):
+            x = self._standardize(values[start : start + _CHUNK])
             classes[start : start + len(x)] = np.argmax(x @ self._weights, axis=1)
         return classes
 
@@ -126,17 +128,17 @@ class LinearMap:
 
 
 def accuracy(
-    train_features,
-    train_labels,
-    test_features,
-    test_labels,
+    train_features: npt.ArrayLike,
+    train_labels: npt.ArrayLike,
+    test_features: npt.ArrayLike,
+    test_labels: npt.ArrayLike,
     *,
-    shots=None,
-    seed=0,
-    l2=L2,
-    dtype="float32",
-):
-    """Returns the share of test examples that a few-shot linear map gets right.
+    shots: int | None = None,
+    seed: int = 0,
+    l2: float = L2,
+    dtype: str = "float32",
+) -> float:
+    """Returns the test accuracy of a few-shot linear map.
 
     Args:
         train_features: `(N, D)`.
@@ -144,48 +146,48 @@ def accuracy(
         test_features: `(M, D)`.
         test_labels: Class indices `(M,)`.
         shots: Training examples per class; None takes all.
-        seed: Chooses which.
-        l2: The regularisation, positive; see `LinearMap`.
+        seed: Seed of their choice.
+        l2: Regularisation, positive; see `LinearMap`.
         dtype: "float32", as the official code computes, or "float64".
 
     Returns:
         A float in [0, 1].
 
     Raises:
-        ValueError: If a class has fewer training examples than `shots`, if the test set has
-            a class that the training set has not, or if shapes do not fit.
+        ValueError: If a class has fewer training examples than `shots`, if a class of the
+            test set is missing in the training set, or if shapes do not fit.
     """
-    train_features, train_labels = _checked(train_features, train_labels)
-    test_features, test_labels = _checked(test_features, test_labels)
-    if train_features.shape[1] != test_features.shape[1]:
+    train, train_classes = _checked(train_features, train_labels)
+    test, test_classes = _checked(test_features, test_labels)
+    if train.shape[1] != test.shape[1]:
         raise ValueError(
             "Training and test features must have the same size. Received: "
-            f"{train_features.shape[1]} and {test_features.shape[1]}"
+            f"{train.shape[1]} and {test.shape[1]}"
         )
-    unknown = np.setdiff1d(test_labels, train_labels)
+    unknown = np.setdiff1d(test_classes, train_classes)
     if len(unknown):
         raise ValueError(
             "Every class of the test set must be in the training set. Received: test labels "
             f"without training examples: {unknown[:10].tolist()}"
         )
     if shots is not None:
-        chosen = choose(train_labels, shots=shots, seed=seed)
-        train_features, train_labels = train_features[chosen], train_labels[chosen]
-    predicted = LinearMap(train_features, train_labels, l2=l2, dtype=dtype).predict(test_features)
-    return float(np.mean(predicted == test_labels))
+        chosen = choose(train_classes, shots=shots, seed=seed)
+        train, train_classes = train[chosen], train_classes[chosen]
+    predicted = LinearMap(train, train_classes, l2=l2, dtype=dtype).predict(test)
+    return float(np.mean(predicted == test_classes))
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class FewShotReport:
     """Few-shot accuracies of a model.
 
     Args:
         accuracies: By shots, then by seed.
-        feature: What was the representation; see `features.FEATURES`.
-        dim: Its size, D.
-        l2: The regularisation.
+        feature: One of `FEATURES`.
+        dim: Size of the feature, D.
+        l2: Regularisation.
         num_train: Images that the shots were chosen from.
-        num_test: Images evaluated.
+        num_test: Test images.
         skipped: `(path, reason)` of images that could not be read.
     """
 
@@ -212,7 +214,7 @@ class Report:
 
 
 def evaluate(
-    subject: Subject,
+    model: EvaluatedModel,
     source: Source,
     *,
     shots: Sequence[int] = SHOTS,
@@ -223,33 +225,30 @@ def evaluate(
     batch_size: int = 32,
     cache: str | os.PathLike | None = None,
     progress: bool = False,
-) -> Report:
+) -> FewShotReport:
     """Evaluates a model by linear maps from its features, fitted to a few images per class.
 
     Args:
-        subject: The model, from `subject.open_subject`.
+        model: The model, from `predictions.open_model`.
         source: The data, from `keras_vit.training.data.open_source`; the shots are chosen
             from its training images.
         shots: Numbers of images per class.
         seeds: Each chooses other images.
-        l2: The regularisation; see `LinearMap`.
+        l2: Regularisation; see `LinearMap`.
         feature: "pre_logits", "token" or "avg"; see `features.feature_model`.
-        dtype: "float32", the official one, or "float64"; of the linear map.
-        batch_size: Images that the model takes at once.
-        cache: Folder where features are kept, or None.
+        dtype: Of the linear map: "float32" as in the official code, or "float64".
+        batch_size: Images in a batch.
+        cache: Folder for computed features, or None.
         progress: Whether to show a line with the rate and the time left.
 
     Raises:
-        ValueError: If the model does not have the feature, the data have no test images,
-            or a class has fewer training images than a number of shots.
+        ValueError: If the model lacks the feature, the data have no test images, or a class
+            has fewer training images than a number of shots.
 
     Example:
-    >>> subject = open_subject("ViT-B/16", weights="imagenet21k")
-    >>> print(few_shot.evaluate(subject, open_source("tfds:oxford_iiit_pet"), shots=[5]))
+    >>> model = open_model("ViT-B/16", weights="imagenet21k", evaluation=FEW_SHOT_RESIZE)
+    >>> print(few_shot.evaluate(model, open_source("tfds:oxford_iiit_pet"), shots=[5]))
     """
-    # Here and not above: the linear map alone needs no TensorFlow.
-    from .features import extract
-
     test = source.splits.get("test")
     if test is None or not len(test):
         raise ValueError("Few-shot evaluation needs test images. Received: data without any")
@@ -257,9 +256,9 @@ def evaluate(
     _check_shots(train.labels, shots, source.class_names)
     train_features, test_features = (
         extract(
-            subject.model,
+            model.model,
             examples,
-            preprocessing=subject.preprocessing,
+            preprocessing=model.preprocessing,
             feature=feature,
             batch_size=batch_size,
             cache=cache,
@@ -283,7 +282,7 @@ def evaluate(
         }
         for count in shots
     }
-    return Report(
+    return FewShotReport(
         accuracies,
         feature,
         train_features.values.shape[1],
@@ -295,7 +294,7 @@ def evaluate(
 
 
 def _check_shots(labels, shots, class_names):
-    """Raises before any feature is computed."""
+    """Raises if a class has too few images, before features are computed."""
     if not shots or min(shots) < 1:
         raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
     counts = np.bincount(labels, minlength=len(class_names))
@@ -307,7 +306,13 @@ def _check_shots(labels, shots, class_names):
         )
 
 
-def _checked(features, labels):
+def _checked(features: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Returns features `(N, D)` and class indices `(N,)` as arrays.
+
+    Raises:
+        ValueError: If shapes do not fit, labels are not class indices, or a feature is not
+            finite.
+    """
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or labels.shape != features.shape[:1] or not len(labels):
         raise ValueError(
@@ -322,11 +327,3 @@ def _checked(features, labels):
     if not np.isfinite(features).all():
         raise ValueError("Features must be finite. Received: NaN or infinity")
     return features, labels
-
-
-class _CallableModule(types.ModuleType):
-    def __call__(self, *args, **kwargs):
-        return self.evaluate(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule

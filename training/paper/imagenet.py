@@ -14,18 +14,17 @@ import importlib.resources
 import os
 import pathlib
 import re
-import time
 from collections.abc import Iterable, Sequence
 
 import keras
 import numpy as np
 
 from keras_vit.classifier import image_files
-from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.run.progress import Progress
+from keras_vit.training.evaluation.predictions import predictions
+from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 
 from .objectnet import open_objectnet
 
@@ -33,40 +32,6 @@ NUM_CLASSES = 1000
 _NUM_VALIDATION = 50_000
 
 _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})")
-
-
-@dataclasses.dataclass(frozen=True)
-class Protocol:
-    """A test set for ImageNet classifiers.
-
-    Args:
-        title: Its name in tables.
-        dataset: The TFDS name; None for one that is only on disk.
-        split: The TFDS split.
-        num_images: Images in it.
-        real_labels: Whether the re-assessed labels of ReaL count, not the original ones.
-        only_its_classes: Whether the classifier chooses among the classes of the test set
-            alone, as its authors do.
-    """
-
-    title: str
-    dataset: str | None
-    split: str
-    num_images: int
-    real_labels: bool = False
-    only_its_classes: bool = False
-
-
-PROTOCOLS = {
-    "imagenet": Protocol("ImageNet", "imagenet2012", "validation", _NUM_VALIDATION),
-    "imagenet-real": Protocol(
-        "ImageNet ReaL", "imagenet2012", "validation", _NUM_VALIDATION, real_labels=True
-    ),
-    "imagenet-v2": Protocol("ImageNet-V2", "imagenet_v2/matched-frequency", "test", 10_000),
-    "imagenet-a": Protocol("ImageNet-A", "imagenet_a", "test", 7_500, only_its_classes=True),
-    "imagenet-r": Protocol("ImageNet-R", "imagenet_r", "test", 30_000, only_its_classes=True),
-    "objectnet": Protocol("ObjectNet", None, "test", 50_273),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +100,7 @@ def evaluate(
 
     Args:
         model: From images to scores `(B, 1000)`.
-        protocol: A name of `PROTOCOLS`.
+        protocol: A name of `IMAGENET_PROTOCOLS`.
         data: Where the images are, if not in TFDS: a folder with a folder for each WordNet
             id; for ReaL any folder, where the files keep their names; for ObjectNet its own
             unpacked folder.
@@ -148,16 +113,16 @@ def evaluate(
         ValueError: If the protocol is unknown, the model has other classes, or the data
             are not there or not as they should be.
     """
-    if protocol not in PROTOCOLS:
+    if protocol not in IMAGENET_PROTOCOLS:
         raise ValueError(
-            f"The protocol must be one of {', '.join(PROTOCOLS)}. Received: {protocol!r}"
+            f"The protocol must be one of {', '.join(IMAGENET_PROTOCOLS)}. Received: {protocol!r}"
         )
+    plan = IMAGENET_PROTOCOLS[protocol]
     if model.output_shape[-1] != NUM_CLASSES:
         raise ValueError(
-            f"{PROTOCOLS[protocol].title} needs a classifier of the 1000 ImageNet classes. "
+            f"{plan.title} needs a classifier of the 1000 ImageNet classes. "
             f"Received: a model with outputs of shape {model.output_shape}"
         )
-    plan = PROTOCOLS[protocol]
     if plan.dataset is None:
         if data is None:
             raise ValueError(
@@ -302,20 +267,10 @@ def _one_hot(labels: Sequence[Sequence[int]], indices: Iterable[int]) -> np.ndar
 def _count(model, plan, batches, targets, left_out, *, among=None, skipped=(), progress=False):
     if not len(targets):
         raise ValueError(f"{plan.title} must have images with labels. Received: none")
-    line = Progress("evaluate", len(targets)) if progress else None
-    began, done, in_top_1, in_top_5 = time.monotonic(), 0, 0, 0
-    for images, *_ in batches:
-        scores = predict_batch(model, images)
+    done, in_top_1, in_top_5 = 0, 0, 0
+    for scores, _ in predictions(
+        model, batches, len(targets), progress="evaluate" if progress else None
+    ):
         first, five = count_hits(scores, targets[done : done + len(scores)], among)
         in_top_1, in_top_5, done = in_top_1 + first, in_top_5 + five, done + len(scores)
-        if line:
-            rate = done / max(time.monotonic() - began, 1e-9)
-            line.show(done, {"images/s": f"{rate:.1f}"})
-    if line:
-        line.close()
-    if done != len(targets):
-        raise ValueError(
-            "Every image must be counted exactly once. "
-            f"Received: {done} predictions for {len(targets)} images"
-        )
     return Hits(plan.title, done, left_out, in_top_1, in_top_5, tuple(skipped))

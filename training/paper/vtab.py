@@ -18,8 +18,8 @@ from keras_vit.training import recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
+from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
-from keras_vit.training.evaluation.subject import Subject, open_subject
 from keras_vit.training.run.finetuning import finetune
 from keras_vit.training.run.required import required
 from keras_vit.training.settings import FineTuning
@@ -131,7 +131,7 @@ def run_vtab(
     output = pathlib.Path(output)
     results = []
     if linear:
-        subject = open_subject(
+        subject = open_model(
             model,
             weights=weights,
             image_size=None if pathlib.Path(model).is_dir() else settings.image_size,
@@ -281,7 +281,7 @@ def _finetune(name, folder, settings, seed, tune, data_dir, command, log):
     return read_result(folder / "recipe.json")
 
 
-def _probe(subject: Subject, described: dict[str, Any], name, data_dir) -> Result:
+def _probe(subject: EvaluatedModel, described: dict[str, Any], name, data_dir) -> Result:
     """The linear map from frozen features; without a head nothing else is to be learned."""
     tuning = open_source(f"vtab-tune:{name}", data_dir=data_dir).splits
     test = open_source(f"vtab:{name}", data_dir=data_dir).splits["test"]

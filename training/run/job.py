@@ -94,7 +94,7 @@ class Finished:
     """
 
     classifier: Classifier
-    report: classification.Report | None
+    report: classification.ClassificationReport | None
     history: list[dict[str, str]]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import tensorflow as tf
 
-from keras_vit.training.evaluation.classification import NonFiniteScores, Report
+from keras_vit.training.evaluation.classification import ClassificationReport, NonFiniteScores
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 
@@ -54,7 +54,7 @@ def train(
     settings: Settings,
     *,
     start_step: int = 0,
-    validate: Callable[[], Report] | None = None,
+    validate: Callable[[], ClassificationReport] | None = None,
 ) -> list[dict[str, str]]:
     """Trains to the last step; then the trainer's model has the best weights.
 

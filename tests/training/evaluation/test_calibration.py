@@ -15,7 +15,7 @@ def binary(confidences, correct):
 
 def test_the_error_is_the_weighted_gap_between_confidence_and_accuracy():
     probabilities, labels = binary([0.95, 0.95, 0.95, 0.55], [True, True, False, False])
-    result = calibration.measure(probabilities, labels, num_bins=10)
+    result = calibration.calibration_of(probabilities, labels, num_bins=10)
     # Bin (0.9, 1]: 3 of 4 images, accuracy 2/3; bin (0.5, 0.6]: 1 of 4, accuracy 0.
     assert result.expected_error == pytest.approx(3 / 4 * (0.95 - 2 / 3) + 1 / 4 * 0.55)
     assert result.maximum_error == pytest.approx(0.55)
@@ -24,7 +24,7 @@ def test_the_error_is_the_weighted_gap_between_confidence_and_accuracy():
 
 
 def test_a_confidence_on_an_edge_belongs_below_it():
-    result = calibration.measure(*binary([0.6, 0.75, 1.0], [True] * 3), num_bins=4)
+    result = calibration.calibration_of(*binary([0.6, 0.75, 1.0], [True] * 3), num_bins=4)
     np.testing.assert_array_equal(result.counts, [0, 0, 2, 1])
 
 
@@ -32,22 +32,22 @@ def test_calibrated_predictions_have_little_error():
     rng = np.random.default_rng(0)
     confidences = rng.uniform(0.5, 1, 100_000)
     probabilities, labels = binary(confidences, rng.uniform(size=100_000) < confidences)
-    assert calibration.measure(probabilities, labels).expected_error < 0.01
+    assert calibration.calibration_of(probabilities, labels).expected_error < 0.01
 
 
 def test_parts_add_up_to_the_whole():
     rng = np.random.default_rng(0)
     probabilities, labels = rng.dirichlet([1, 1, 1], 50), rng.integers(0, 3, 50)
-    parts = calibration.measure(probabilities[:7], labels[:7])
-    parts += calibration.measure(probabilities[7:], labels[7:])
-    whole = calibration.measure(probabilities, labels)
+    parts = calibration.calibration_of(probabilities[:7], labels[:7])
+    parts += calibration.calibration_of(probabilities[7:], labels[7:])
+    whole = calibration.calibration_of(probabilities, labels)
     assert parts.expected_error == pytest.approx(whole.expected_error, abs=1e-12)
     np.testing.assert_array_equal(parts.counts, whole.counts)
 
 
 def test_the_table_and_the_diagram_are_written(tmp_path):
     pytest.importorskip("matplotlib")
-    result = calibration.measure(*binary([0.95, 0.55], [True, False]), num_bins=10)
+    result = calibration.calibration_of(*binary([0.95, 0.55], [True, False]), num_bins=10)
     result.write_csv(tmp_path / "calibration.csv")
     result.draw(tmp_path / "calibration.png")
     rows = list(csv.DictReader((tmp_path / "calibration.csv").open()))
@@ -74,4 +74,4 @@ def test_the_table_and_the_diagram_are_written(tmp_path):
 )
 def test_what_is_no_probability_is_an_error(probabilities, labels, message):
     with pytest.raises(ValueError, match=message):
-        calibration.measure(probabilities, labels)
+        calibration.calibration_of(probabilities, labels)

@@ -144,7 +144,7 @@ def test_without_matplotlib_all_but_the_picture_is_written(report, tmp_path, mon
 
 
 def test_calibration_is_that_of_all_images_at_once(report, scores):
-    whole = calibration.measure(*scores)
+    whole = calibration.calibration_of(*scores)
     assert report.calibration.expected_error == pytest.approx(whole.expected_error, abs=1e-5)
     assert report.calibration.count == sum(COUNTS)
     assert f"ECE     {whole.expected_error:.4f}" in str(report)

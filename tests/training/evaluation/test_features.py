@@ -7,7 +7,7 @@ import keras_vit
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import features, few_shot
-from keras_vit.training.evaluation.subject import Subject, open_subject, weights_hash
+from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model, weights_hash
 
 TINY = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
 PREPROCESSING = Preprocessing((8, 8))
@@ -114,27 +114,27 @@ def test_other_weights_images_or_preprocessing_are_other_features(folder, tmp_pa
 
 
 def test_few_shot_evaluation_is_exact_on_separable_images(folder):
-    subject = Subject(build(), PREPROCESSING, "tiny", "random")
-    report = few_shot(subject, open_source(folder), shots=(1, 3), seeds=(0, 1), l2=1.0)
+    model = EvaluatedModel(build(), PREPROCESSING, "tiny", "random")
+    report = few_shot.evaluate(model, open_source(folder), shots=(1, 3), seeds=(0, 1), l2=1.0)
     assert report.accuracies[3] == {0: 1.0, 1: 1.0}
     assert (report.num_train, report.num_test, report.dim) == (9, 9, 8)
     assert "    3  1.0000  1.0000  1.0000" in str(report)
 
 
 def test_fewer_images_than_shots_are_told_before_work_is_done(folder):
-    subject = Subject(None, PREPROCESSING, "none", "none")
+    model = EvaluatedModel(None, PREPROCESSING, "none", "none")
     with pytest.raises(ValueError, match="shots=4 training images; the class class 0 has 3"):
-        few_shot.evaluate(subject, open_source(folder), shots=(1, 4))
+        few_shot.evaluate(model, open_source(folder), shots=(1, 4))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"model": "ViT-Ti/16"}, "needs weights"),
-        ({"model": "nowhere/here"}, "no such classifier's folder, nor model.*'nowhere/here'"),
+        ({"model": "nowhere/here"}, "a classifier's folder or a model's name.*'nowhere/here'"),
         ({"model": "ViT-Tiny/16", "weights": "random"}, "Nearest: ViT-Ti/16"),
     ],
 )
-def test_a_wrong_subject_is_told(arguments, message):
+def test_a_wrong_model_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        open_subject(**arguments)
+        open_model(**arguments)

@@ -1,0 +1,51 @@
+"""Arguments that several evaluation commands share."""
+
+import argparse
+
+
+def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) -> None:
+    """Declares MODEL, and --weights and --image-size for a model's name."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="a classifier's folder, or a name of keras-vit models"
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="NAME",
+        help="for a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or random",
+    )
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        metavar="PIXELS",
+        help=f"for a model's name (default: {default_image_size})",
+    )
+
+
+def add_data(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declares --data, --data-dir, --strict and --batch-size."""
+    parser.add_argument(
+        "--data",
+        required=required,
+        metavar="DATA",
+        help="a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, or "
+        "tfds:NAME",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of TensorFlow Datasets, or root of relative paths in a CSV file",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="stop at an image that cannot be read"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)"
+    )
+
+
+def check_batch_size(arguments: argparse.Namespace) -> None:
+    """Raises ValueError if --batch-size is not positive."""
+    if arguments.batch_size < 1:
+        raise ValueError(
+            f"--batch-size must be at least 1. Received: --batch-size {arguments.batch_size}"
+        )
