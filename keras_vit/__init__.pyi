@@ -62,11 +62,11 @@ from .configs import (
     list_models as list_models,
     shape_study as shape_study,
 )
-from .counting import (
-    describe as describe,
-)
-from .models.application import (
+from .models.build import (
     build as build,
+)
+from .models.counting import (
+    describe as describe,
 )
 from .preprocessing import (
     decode_predictions as decode_predictions,

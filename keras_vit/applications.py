@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keras_vit import configs
-from keras_vit.models.application import build
+from keras_vit.models.build import build
 
 _DOC = """Instantiates the {model} architecture.
 {note}

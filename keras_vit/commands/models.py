@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from keras_vit import compute, configs
+from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.counting import describe
+from keras_vit.models.counting import describe
+from keras_vit.training.paper import compute
 
 
 def add_arguments(parser):

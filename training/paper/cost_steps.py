@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.models.application import build
+from keras_vit.models.build import build
 from keras_vit.training.data.examples import untuned
 from keras_vit.training.run.from_settings import make_trainer
 from keras_vit.training.run.machine import peak_memory

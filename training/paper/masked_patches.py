@@ -16,7 +16,7 @@ from keras import ops
 from keras_vit import configs
 from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
 from keras_vit.layers import PatchCorruption
-from keras_vit.models.application import build
+from keras_vit.models.build import build
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.evaluation.classification import NonFiniteScores

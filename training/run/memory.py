@@ -7,7 +7,7 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.counting import describe
+from keras_vit.models.counting import describe
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import split_batch
 

@@ -20,7 +20,7 @@ from keras_vit.checkpoints.official_weights import download
 from keras_vit.checkpoints.source import open_checkpoint
 from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.layers import SelfAttention
-from keras_vit.models.application import build
+from keras_vit.models.build import build
 from keras_vit.models.recognition import config_of
 
 DEFAULT_MODEL = "ViT-B/16"

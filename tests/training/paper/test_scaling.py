@@ -7,9 +7,9 @@ import pathlib
 import pytest
 
 import keras_vit
-from keras_vit.compute import table_6
 from keras_vit.training.evaluation.results import Result, pretraining_fields
 from keras_vit.training.paper import scaling
+from keras_vit.training.paper.compute import table_6
 from keras_vit.training.paper.scaling import config_of, pretraining_of
 
 FILE = pathlib.Path("runs/one/result.json")

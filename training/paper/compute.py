@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_vit.counting import describe
+from keras_vit.models.counting import describe
 
 JFT_IMAGES = 303e6  # Paper, section 4.1.
 JFT_CLASSES = 18_291  # Sun et al., 2017 (arXiv 1707.02968); "18k" in the paper.
