@@ -15,8 +15,8 @@ import tensorflow as tf
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, image_files, load_classifier
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.models.rebuild import computes_in_float32
 
-from .twin import computes_in_float32
 from .verify import MAX_IMAGES, Report, ask_keras, verify
 
 SAMPLES = "samples"  # Folder of real images inside a classifier's folder.
@@ -125,10 +125,10 @@ def check_file_size(model: keras.Model, format_name: str) -> None:
 
 
 def precision_notes(model: keras.Model) -> tuple[str, ...]:
-    """Returns what to tell of a model that is exported as its float32 twin."""
+    """Returns what to tell of a model that is exported as its float32 copy."""
     if computes_in_float32(model):
         return ()
-    return ("The model computes in reduced precision; this is its float32 twin.",)
+    return ("The model computes in reduced precision; this is its float32 copy.",)
 
 
 def origin(classifier: Classifier) -> dict:

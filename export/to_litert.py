@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import PREPROCESSING, Classifier, image_files
+from keras_vit.models.rebuild import float32_model
 
 from . import job, litert_metadata
-from .twin import float32_twin
 from .verify import Report, load_images
 
 # GPU and NPU delegates take no more.
@@ -107,7 +107,7 @@ def tflite(
 
     Args:
         classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
-            its float32 twin.
+            its float32 copy.
         path: The file to write, `*.tflite`.
         precision: One of those above.
         batch_size: Images a call, fixed: what phones run fastest. None leaves it free.
@@ -153,7 +153,7 @@ def tflite(
         notes = (f"Ranges of activations from {len(calibration_files)} images.",)
 
     def write(file):
-        content = _convert(float32_twin(classifier.model), classifier, batch_size, row)
+        content = _convert(float32_model(classifier.model), classifier, batch_size, row)
         if row.quantize:
             content = _quantize(content, row, classifier, calibration_files, batch_size or 1)
         check_operations(content)

@@ -10,9 +10,9 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.models.rebuild import float32_model
 
 from . import job
-from .twin import float32_twin
 from .verify import Report
 
 OPSET = 18  # ONNX 1.13, 2022: what every runtime in use reads.
@@ -36,7 +36,7 @@ def onnx(
 
     Args:
         classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
-            its float32 twin.
+            its float32 copy.
         path: The file to write, `*.onnx`.
         opset: Version of the standard operator set, 13 to 18.
         check_images: Real images to check on, files or a folder; the classifier's own
@@ -66,7 +66,7 @@ def onnx(
     files = job.check_files(classifier, check_images)
 
     def write(file):
-        model = float32_twin(classifier.model)
+        model = float32_model(classifier.model)
         shape = (None, *classifier.preprocessing.image_size, model.input_shape[-1])
         with warnings.catch_warnings():
             # Keras asks for `np.object`, of which NumPy warns.

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from keras_vit.classifier import CLASSES, PREPROCESSING, Classifier
 from keras_vit.images import MAX_PIXELS, decode_or_mark
+from keras_vit.models.rebuild import resized_model
 
 from . import job, warmup
-from .twin import resized_twin
 from .verify import Report
 
 
@@ -116,8 +116,8 @@ def _variants(classifier, image_sizes):
     variants = {}
     for height, width in image_sizes:
         preprocessing = dataclasses.replace(classifier.preprocessing, image_size=(height, width))
-        twin = resized_twin(classifier.model, (height, width))
-        variants[f"_{height}x{width}"] = Classifier(twin, classifier.class_names, preprocessing)
+        model = resized_model(classifier.model, (height, width))
+        variants[f"_{height}x{width}"] = Classifier(model, classifier.class_names, preprocessing)
     return variants
 
 

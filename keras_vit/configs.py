@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 CLASSIFIERS = ("token", "gap", "map", "token+distillation")
 GELUS = ("tanh", "exact")
 POSITION_EMBEDDINGS = ("none", "learned_1d", "learned_2d", "relative")
 POSITION_PLACES = ("input", "every_block", "every_block_shared")
+
+# Layers that end in class scores. With DeiT's distillation token there are two linear layers,
+# the class token's first, and "predictions" is the mean of their logits without weights.
+CLASSIFIER_LAYERS = ("class_token_head", "distillation_token_head", "predictions")
+# The head that transfer learning replaces: these and the hidden layer of pre-training.
+HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -490,6 +496,38 @@ def resolve(name_or_config: Any, **changes: Any):
             f"Received: {unknown}"
         )
     return dataclasses.replace(config, **changes) if changes else config
+
+
+def for_inference(config: Any):
+    """Returns a config without the options that matter in training only.
+
+    These are dropout, stochastic depth and remat: two configs that differ in nothing else
+    compute the same scores from the same weights.
+
+    Args:
+        config: A `ViTConfig`, `BiTConfig` or one of their variants.
+    """
+    defaults = {
+        "dropout_rate": 0.0,
+        "attention_dropout_rate": 0.0,
+        "stochastic_depth_rate": 0.0,
+        "remat": False,
+    }
+    fields = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{k: v for k, v in defaults.items() if k in fields})
+
+
+def classifier_layer(layers: Mapping[str, Any], suffix: str = "") -> Any:
+    """Returns the linear layer that gives the class scores, or None without a head.
+
+    With a distillation token it is the class token's.
+
+    Args:
+        layers: Layers by name, or anything by the name of a layer and `suffix`.
+        suffix: Follows the name in the keys, such as "/kernel".
+    """
+    names = (f"{name}{suffix}" for name in CLASSIFIER_LAYERS)
+    return next((layers[name] for name in names if name in layers), None)
 
 
 def layer_name(name_or_config: Any) -> str:

@@ -21,8 +21,7 @@ MAY_IMPORT = {
     "configs": set(),
     "layers": {"layers"},
     "files": set(),
-    # A model's builder knows the weights that come with the package, which are data.
-    "models": {"configs", "layers", "models", "checkpoints.catalogue"},
+    "models": {"configs", "layers", "models", "checkpoints"},
     # Both read a config from names and shapes, which needs neither Keras nor a layer.
     "checkpoints": {"configs", "checkpoints", "files", "models.recognition"},
 }

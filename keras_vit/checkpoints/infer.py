@@ -9,7 +9,14 @@ from typing import Any, Literal
 
 from keras_vit.checkpoints.source import Source
 from keras_vit.checkpoints.torch_names import TIMM
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, SIZES, BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import (
+    DEFAULT_IMAGE_SIZE,
+    SIZES,
+    BiTConfig,
+    ResNetStem,
+    ViTConfig,
+    classifier_layer,
+)
 
 # Kernels of PyTorch do not show the heads; these are the paper's, by width.
 _HEADS = {size["width"]: size["num_heads"] for name, size in SIZES.items() if name != "b"}
@@ -47,8 +54,8 @@ def infer(source: Source, num_heads: int | None = None) -> Inferred:
     """
     shapes: dict[str, tuple[int, ...]] = {k: v for k, v in source.shapes.items() if v}
     layers = {path.partition("/")[0] for path in source.shapes}
-    heads = (shapes.get(f"{name}/kernel") for name in ("predictions", "class_token_head"))
-    classes = next((kernel[-1] for kernel in heads if kernel), None)
+    head = classifier_layer(shapes, "/kernel")
+    classes = head and head[-1]
     if "final_norm" in layers and "root_conv/kernel" in shapes:
         root = shapes["root_conv/kernel"]
         config = BiTConfig(_units(layers), root[3] / 64)

@@ -118,8 +118,6 @@ def _timeout(seconds):
 
 _SUFFIXES = (".npz", ".h5", ".safetensors", ".bin", ".pth", ".pt")
 _FIRST = ("root_conv", "patch_embedding")
-_HEADS = ("predictions", "class_token_head", "distillation_token_head")
-_REPRESENTATIONS = ("pre_logits", "map_head")
 
 
 def load_pretrained(model, name_or_config, weights, *, include_top: bool = True) -> LoadReport:
@@ -212,9 +210,9 @@ def _heads(source: Source, paths, include_top, keep_all):
     """Patterns of the layers behind the encoder that stay in the file."""
     in_file = {path.partition("/")[0] for path in source.shapes}
     in_model = {path.partition("/")[0] for path in paths}
-    heads = tuple(f"{name}/*" for name in _HEADS)
+    heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
     if not include_top:
-        return (*heads, *(f"{name}/*" for name in _REPRESENTATIONS))
+        return (*heads, "pre_logits/*", "map_head/*")
     if "pre_logits" in in_file - in_model:
         return (*heads, "pre_logits/*")
     if not keep_all and _classes(source.shapes) != _classes(
@@ -225,5 +223,5 @@ def _heads(source: Source, paths, include_top, keep_all):
 
 
 def _classes(shapes):
-    kernels = (shapes.get(f"{name}/kernel") for name in _HEADS)
-    return next((kernel[-1] for kernel in kernels if kernel), None)
+    kernel = configs.classifier_layer(shapes, "/kernel")
+    return kernel and kernel[-1]

@@ -122,7 +122,7 @@ def _width_factor(layers):
 
 
 def _head_bias(layers):
-    head = layers.get("class_token_head", layers.get("predictions"))
+    head = configs.classifier_layer(layers)
     return getattr(getattr(head, "bias_initializer", None), "value", 0.0)
 
 

@@ -207,7 +207,7 @@ def test_other_batches_are_as_good(classifier, expected, tmp_path, batch_size):
     assert images["shape_signature"][0] == (batch_size or -1)
 
 
-def test_a_mixed_precision_model_becomes_its_float32_twin(classifier, model, tmp_path):
+def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_path):
     from keras_vit.classifier import Classifier
 
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -221,8 +221,8 @@ def test_a_mixed_precision_model_becomes_its_float32_twin(classifier, model, tmp
         mixed, classifier.class_names, classifier.preprocessing, folder=classifier.folder
     )
     report = keras_vit.export.tflite(mixed, tmp_path / "x.tflite", minimum_agreement=0.8)
-    assert "float32 twin" in str(report)
-    # bfloat16 keeps 8 bits: the twin is the float32 model, not the mixed one, to rounding.
+    assert "float32 copy" in str(report)
+    # bfloat16 keeps 8 bits: the copy is the float32 model, not the mixed one, to rounding.
     images = np.random.default_rng(0).uniform(-1, 1, (1, 32, 24, 3)).astype("float32")
     answer = Interpreter(report.path).get_signature_runner("serve")(images=images)
     np.testing.assert_allclose(answer["probabilities"], model.predict(images, verbose=0), atol=1e-5)

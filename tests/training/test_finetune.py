@@ -9,11 +9,12 @@ from PIL import Image
 import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import FILES, load_classifier
+from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import open_source
 from keras_vit.training.run.finetuning import finetune
 from keras_vit.training.run.memory import choose_accumulation, step_memory
 from keras_vit.training.run.pretraining import pretrain
-from keras_vit.training.run.transfer import build_model, find_body, with_probabilities
+from keras_vit.training.run.transfer import build_model, find_body
 from keras_vit.training.settings import FineTuning, PreTraining
 
 CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2, representation_size=8)
@@ -173,7 +174,7 @@ def test_other_architectures_are_transferred_and_kept_with_softmax(config, tmp_p
     model, _ = build_model(body, classes=4, image_size=(96, 80), dropout_rate=0.0, remat=False)
     images = np.random.default_rng(0).normal(size=(1, 96, 80, 3)).astype("float32")
     expected = keras.ops.softmax(model(images))
-    np.testing.assert_allclose(with_probabilities(model)(images), expected, atol=1e-6)
+    np.testing.assert_allclose(inference_model(model)(images), expected, atol=1e-6)
 
 
 def test_weights_of_another_model_are_refused_by_name(done):

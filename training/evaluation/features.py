@@ -11,7 +11,7 @@ import pathlib
 import keras
 import numpy as np
 
-from keras_vit.configs import BiTConfig
+from keras_vit.configs import BiTConfig, classifier_layer
 from keras_vit.files import atomic_write
 from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
@@ -37,8 +37,7 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         raise ValueError(f"The feature must be one of {FEATURES}. Received: {feature!r}")
     layers = {layer.name: layer for layer in model.layers}
     if feature == "pre_logits":
-        # With a distillation token "predictions" is the mean of two heads.
-        head = layers.get("class_token_head", layers.get("predictions"))
+        head = classifier_layer(layers)
         if head is not None:
             return keras.Model(model.inputs, head.input)
         if len(model.output_shape) == 2:

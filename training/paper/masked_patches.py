@@ -17,13 +17,14 @@ from keras_vit import configs
 from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
+from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.evaluation.classification import NonFiniteScores
 from keras_vit.training.masked_patch_settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.run import from_settings
 from keras_vit.training.run.job import Job, run_job
-from keras_vit.training.run.transfer import Body, dtype_policy, find_body, trained_alike
+from keras_vit.training.run.transfer import find_body
 from keras_vit.training.trainer.trainer import Trainer
 
 from .patch_targets import CELLS, TARGETS, cut_patches
@@ -170,26 +171,6 @@ def masked_patch_model(
     return keras.Model(corrupted.input, outputs, name="masked_patches")
 
 
-def without_objective(model: keras.Model, body: Body, image_size: tuple[int, int]) -> keras.Model:
-    """Returns the trained Vision Transformer alone, float32, giving its map of patches.
-
-    Args:
-        model: What `masked_patch_model` gave.
-        body: The architecture.
-        image_size: Pixels (height, width).
-    """
-    values = {weight.path: weight for weight in model.weights}
-    with dtype_policy("float32"):
-        plain = build(
-            trained_alike(body.config),
-            input_shape=(*image_size, 3),
-            include_top=False,
-            name=configs.layer_name(body.name),
-        )
-    plain.set_weights([np.asarray(values[weight.path]) for weight in plain.weights])
-    return plain
-
-
 def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
     """Returns a trainer that takes the paper's steps.
 
@@ -301,7 +282,8 @@ def _finish(run, model, source, settings, recipe, history, overwrite, log) -> Pr
         "objective": OBJECTIVE,
         "best": best and {"step": best[0], "accuracy": best[1], "loss": best[2]},
     }
-    plain = without_objective(model, find_body(settings.model, None), settings.image_size)
+    name = configs.layer_name(find_body(settings.model, None).name)
+    plain = inference_model(model, include_top=False, name=name)
     plain.save(run.path / MODEL)
     (run.path / PREPROCESSING).write_text(settings.preprocessing.to_json(), encoding="utf-8")
     (run.path / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")

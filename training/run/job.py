@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, load_classifier, write_files
+from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.evaluation import classification
@@ -26,7 +27,7 @@ from .loop import train
 from .memory import choose_accumulation, step_memory
 from .model_card import model_card, write_samples
 from .required import required
-from .transfer import Body, dtype_policy, with_probabilities
+from .transfer import Body, dtype_policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -397,7 +398,7 @@ def _without_meaning(settings):
 
 def _finish(run, model, source, settings, recipe, history, overwrite, log):
     """Evaluates the best weights, writes the classifier's folder and gives it its name."""
-    kept = with_probabilities(model)
+    kept = inference_model(model)
     test = source.splits.get("test")
     report = None
     if test is not None and len(test):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import re
-import tempfile
-from typing import Any
 
 import keras
 
@@ -21,12 +18,13 @@ from keras_vit.checkpoints.source import open_checkpoint
 from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
+from keras_vit.models.rebuild import copy_weights
 from keras_vit.models.recognition import config_of
 
 DEFAULT_MODEL = "ViT-B/16"
 
-# The whole pre-training head, its hidden layer included, stays behind.
-HEAD = ("predictions/*", "pre_logits/*", "class_token_head/*", "distillation_token_head/*")
+# The pre-training head stays behind.
+HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,15 +86,15 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
         open_checkpoint(path)  # A damaged file is told before anything else is done.
         return _body(model, path=path)
     config = _without_hidden_layer(config_of(source))
-    if is_said and trained_alike(_without_hidden_layer(configs.resolve(model))) != trained_alike(
-        config
-    ):
+    if is_said and configs.for_inference(
+        _without_hidden_layer(configs.resolve(model))
+    ) != configs.for_inference(config):
         raise ValueError(
             "The weights must be those of the model; leave the model out to take the weights' own. "
             f"Received: model={model}, weights={weights}, a model of {config}"
         )
     names = {_without_hidden_layer(configs.resolve(name)): name for name in configs.list_models()}
-    return Body(names.get(trained_alike(config), source.name), config, model=source)
+    return Body(names.get(configs.for_inference(config), source.name), config, model=source)
 
 
 def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **changes):
@@ -130,32 +128,8 @@ def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **chan
     if body.path is not None:
         return model, load_checkpoint(model, body.path, skip=HEAD)
     if body.model is not None:
-        return model, _copy_weights(body.model, model)
+        return model, copy_weights(body.model, model, skip=HEAD)
     return model, None
-
-
-def _copy_weights(source, model):
-    # Through a file: what loads a checkpoint resizes positions and misses nothing.
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "body.weights.h5")
-        source.save_weights(path)
-        grids = [layer.grid for layer in source.layers if hasattr(layer, "grid")]
-        return load_checkpoint(model, path, skip=HEAD, position_grid=grids[0] if grids else None)
-
-
-def with_probabilities(model: keras.Model) -> keras.Model:
-    """Returns a trained model as a classifier is kept: softmax, float32, no dropout."""
-    config = trained_alike(config_of(model))
-    with dtype_policy("float32"):
-        twin = build(
-            config,
-            input_shape=model.input_shape[1:],
-            classes=model.output_shape[-1],
-            name=model.name,
-        )
-    values = merged_weights(model)
-    twin.set_weights([values[weight.path] for weight in twin.weights])
-    return twin
 
 
 @contextlib.contextmanager
@@ -184,19 +158,7 @@ def _without_hidden_layer(config):
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
 
 
-def trained_alike(config):
-    """Returns a config without what matters in training alone."""
-    fields = {field.name for field in dataclasses.fields(config)}
-    changes = {
-        "dropout_rate": 0.0,
-        "attention_dropout_rate": 0.0,
-        "stochastic_depth_rate": 0.0,
-        "remat": False,
-    }
-    return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
-
-
-_HEAD_PATH = re.compile(r"(?:^|/)(?:predictions|pre_logits|\w+_token_head)/")
+_HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
 
 
 def choose_trained(
@@ -242,20 +204,6 @@ def choose_trained(
                     f"Received: lora_rank={lora_rank}, {head_dim} units"
                 )
             projection.enable_lora(lora_rank, lora_alpha=lora_alpha)
-
-
-def merged_weights(model: keras.Model) -> dict[str, Any]:
-    """Returns a model's weights by path, with what LoRA adds inside the kernels.
-
-    Args:
-        model: A model that `choose_trained` may have changed.
-    """
-    weights = {weight.path: weight for weight in model.weights}
-    for projection in _query_and_value(model):
-        if projection.lora_enabled:
-            kernel = next(weight for weight in projection.weights if weight.name == "kernel")
-            weights[kernel.path] = projection.kernel
-    return {path: keras.ops.convert_to_numpy(weight) for path, weight in weights.items()}
 
 
 def _query_and_value(model):

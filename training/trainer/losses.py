@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_vit.configs import CLASSIFIER_LAYERS
+
 
 class LogitsLoss(keras.losses.Loss):
     """What the losses share: labels are class numbers `(B,)` or shares of classes `(B, K)`."""
@@ -89,6 +91,6 @@ def initialise_head_bias(model, value):
         value: Logit of every class at the start, since the head's kernel is zero.
     """
     for layer in model.layers:
-        if layer.name in ("predictions", "class_token_head", "distillation_token_head"):
+        if layer.name in CLASSIFIER_LAYERS:
             for bias in layer.weights[1:]:  # The mean of two heads has none.
                 bias.assign(ops.full(bias.shape, value, dtype=bias.dtype))

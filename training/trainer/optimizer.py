@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_vit.configs import HEAD_LAYERS
+
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 
 
@@ -256,16 +258,7 @@ BLOCKS = (
     ((r"block_(\d+)_unit_\d+/", 0),),  # Of a ResNet, whose blocks count from 1.
 )
 # What follows the last block: one layer more.
-HEAD = (
-    "encoder_norm",
-    "final_norm",
-    "map_head",
-    "pre_logits",
-    "predictions",
-    "class_token_head",
-    "distillation_token_head",
-    "patch_predictions",
-)
+HEAD = ("encoder_norm", "final_norm", "map_head", *HEAD_LAYERS, "patch_predictions")
 
 
 def layer_numbers(paths: Sequence[str]) -> list[int]:

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.models.rebuild import inference_model, merged_weights
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run.transfer import choose_trained, merged_weights, with_probabilities
+from keras_vit.training.run.transfer import choose_trained
 
 CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2)
 LORA = {"lora_kernel_a", "lora_kernel_b"}
@@ -79,7 +80,7 @@ def test_what_lora_adds_is_alpha_by_rank_of_the_product():
 def test_the_model_that_is_kept_is_a_plain_one(tmp_path):
     model, _, _, _ = trained("lora", lora_rank=2)
     expected = keras.ops.softmax(model(images()))
-    kept = with_probabilities(model)
+    kept = inference_model(model)
     np.testing.assert_allclose(kept(images()), expected, atol=1e-6)
     names = [weight.path for weight in model_of().weights]
     assert [weight.path for weight in kept.weights] == names

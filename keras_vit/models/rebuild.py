@@ -1,0 +1,180 @@
+"""The same weights in a changed model: another size, head or precision.
+
+copy_weights(source, target)    into a model that was built already; positions are resized
+inference_model(model)          after training: float32, softmax, no dropout, LoRA merged
+float32_model(model)            any Keras model in float32
+resized_model(model, size)      another image size; shares all layers but the positions
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import configs
+from keras_vit.checkpoints.formats import StoredArray
+from keras_vit.checkpoints.layouts import Layout, Rule
+from keras_vit.checkpoints.load import LoadReport, load_source
+from keras_vit.checkpoints.match import weights_by_path
+from keras_vit.checkpoints.resize import resize_positions
+from keras_vit.checkpoints.save import facts_of
+from keras_vit.checkpoints.source import Source
+from keras_vit.layers import PositionEmbedding, SelfAttention
+from keras_vit.models.build import build
+from keras_vit.models.recognition import config_of
+
+
+def copy_weights(
+    source: keras.Model, target: keras.Model, *, skip: Iterable[str] = ()
+) -> LoadReport:
+    """Copies the weights of a model into another one, as `load_checkpoint` reads a file.
+
+    Weights are matched by path. Position embeddings are resized to the target's grid.
+
+    Args:
+        source: A model of `keras_vit.build`.
+        target: A model of `keras_vit.build`.
+        skip: Patterns of paths that are not copied, such as "predictions/*".
+
+    Raises:
+        ValueError: If the weights do not fit; the target is then unchanged.
+    """
+    weights = weights_by_path(source)
+    layout = Layout("Keras", tuple(Rule(path, path) for path in weights))
+    arrays = {
+        path: StoredArray(
+            path,
+            tuple(weight.shape),
+            np.dtype(weight.dtype),
+            functools.partial(keras.ops.convert_to_numpy, weight),
+        )
+        for path, weight in weights.items()
+    }
+    return load_source(Source(source.name, layout, arrays, facts_of(source)), target, tuple(skip))
+
+
+def inference_model(
+    model: keras.Model, *, include_top: bool = True, name: str | None = None
+) -> keras.Model:
+    """Returns a trained model as it is saved: float32, softmax, no dropout, LoRA merged.
+
+    Args:
+        model: A trained model of `keras_vit.build`. Layers of a pre-training objective on top
+            of it are left out.
+        include_top: Whether to keep the head; without it the output is the map of patches.
+        name: Name of the new model; the model's by default.
+    """
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        rebuilt = build(
+            configs.for_inference(config_of(model)),
+            include_top=include_top,
+            input_shape=model.input_shape[1:],
+            classes=model.output_shape[-1] if include_top else 1,
+            name=name or model.name,
+        )
+    finally:
+        keras.config.set_dtype_policy(policy)
+    values = merged_weights(model)
+    rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])
+    return rebuilt
+
+
+def float32_model(model: keras.Model) -> keras.Model:
+    """Returns a model with the same weights that computes in float32.
+
+    The converters to TFLite and ONNX do not know all bfloat16 and float16 operations of a
+    mixed-precision graph.
+
+    Args:
+        model: A functional or sequential model, not only of this package.
+
+    Returns:
+        The model itself if it computes in float32.
+    """
+    if computes_in_float32(model):
+        return model
+
+    def in_float32(operation):
+        config = operation.get_config()
+        if isinstance(operation, keras.layers.Layer):  # A slice is an operation, not a layer.
+            config["dtype"] = "float32"
+        return type(operation).from_config(config)
+
+    clone = keras.models.clone_model(model, clone_function=in_float32, recursive=True)
+    clone.set_weights(model.get_weights())
+    return clone
+
+
+def computes_in_float32(model: keras.Model) -> bool:
+    """Returns whether every layer of a model computes in float32."""
+    return all(
+        computes_in_float32(layer)
+        if isinstance(layer, keras.Model)
+        else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
+        for layer in model.layers
+    )
+
+
+def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Model:
+    """Returns a model for another image size that shares the layers of the first.
+
+    Only the position embeddings are new: resized by grid as the official loader does; paper,
+    section 3.2.
+
+    Args:
+        model: A functional model of this package with learned_1d position embeddings at its
+            input.
+        image_size: Pixels (height, width).
+
+    Raises:
+        ValueError: If the model has other position embeddings, or the image is too small.
+    """
+    layers = {layer.name: layer for layer in model.layers}
+    patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
+    if patches is None or type(positions) is not PositionEmbedding:
+        raise ValueError(
+            "Another image size needs a model of this package with learned_1d position "
+            f"embeddings at its input. Received: {model.name}"
+        )
+
+    images = keras.Input((*image_size, model.input_shape[-1]), name="images")
+    to_patches = keras.models.clone_model(
+        keras.Model(model.input, patches.output), images, clone_function=lambda layer: layer
+    )
+    grid = to_patches.output.shape[1:3]
+    if 0 in grid:
+        raise ValueError(
+            f"The image must be larger than a patch. Received: image_size={tuple(image_size)}"
+        )
+
+    resized = PositionEmbedding.from_config({**positions.get_config(), "grid": grid})
+    clone = keras.models.clone_model(
+        model,
+        images,
+        clone_function=lambda layer: resized if layer is positions else layer,
+    )
+    table = keras.ops.convert_to_numpy(positions.embedding)[0]  # (P + N, D)
+    prefix, cells = np.split(table, [positions.num_prefix_tokens])
+    cells = resize_positions(cells, positions.grid, grid)
+    resized.embedding.assign(np.concatenate([prefix, cells])[None])
+    return clone
+
+
+def merged_weights(model: keras.Model) -> dict[str, Any]:
+    """Returns a model's weights as arrays by path, with LoRA's product added to the kernels."""
+    weights = weights_by_path(model)
+    for layer in model.layers:
+        attention = getattr(layer, "attention", None)
+        if not isinstance(attention, SelfAttention):
+            continue
+        for projection in (attention.query, attention.value):
+            if projection.lora_enabled:
+                kernel = next(weight for weight in projection.weights if weight.name == "kernel")
+                weights[kernel.path] = projection.kernel
+    return {path: keras.ops.convert_to_numpy(weight) for path, weight in weights.items()}
