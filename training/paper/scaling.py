@@ -1,4 +1,4 @@
-"""Accuracy by pre-training data and compute: the paper's Figures 3, 4 and 5 from results.
+"""Accuracy by pre-training data and compute: the paper's Figures 3, 4 and 5.
 
 Imports neither Keras nor TensorFlow.
 """
@@ -25,7 +25,7 @@ from .tables import paper_table
 
 PAPER, OURS = "paper", "ours"
 AVERAGE = "average of 5"
-# What Table 7 averages, and Figure 5 (left).
+# The tasks of the averages in Table 7 and Figure 5 (left).
 AVERAGED = ("ImageNet", "CIFAR-10", "CIFAR-100", "Pets", "Flowers-102")
 
 # Kind of model: colour and marker.
@@ -39,14 +39,14 @@ _KINDS = {"vit": "ViT", "hybrid_vit": "hybrid", "axial_vit": "Axial-ViT"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class ScalingFigure:
     """A figure of the paper.
 
     Args:
-        title: What it shows.
-        axis: The label of x.
-        x: The field of `PreTrainingRun` that is x.
-        few_shot: Whether it is of few-shot results; else of fine-tuned ones.
+        title: The caption.
+        axis: The label of the x axis.
+        x: The field of `PreTrainingRun` on the x axis.
+        few_shot: Whether it shows few-shot results, not fine-tuning.
     """
 
     title: str
@@ -56,32 +56,32 @@ class Figure:
 
 
 FIGURES = {
-    "3": Figure(
+    "3": ScalingFigure(
         "Fine-tuned accuracy by pre-training data",
         "images of the pre-training data",
         "images",
     ),
-    "4": Figure(
+    "4": ScalingFigure(
         "Few-shot accuracy by pre-training data",
         "images of the pre-training data",
         "images",
         few_shot=True,
     ),
-    "5": Figure(
+    "5": ScalingFigure(
         "Fine-tuned accuracy by pre-training compute",
         "pre-training compute (exaFLOPs)",
         "exaflops",
     ),
 }
 
-# Name: images and classes; paper, section 4.1.
+# Images and classes by name; paper, section 4.1.
 DATA_SETS = {
     "ImageNet": (1_281_167, 1000),
     "ImageNet-21k": (14e6, 21_843),
     "JFT-300M": (JFT_IMAGES, JFT_CLASSES),
 }
 
-# What compute is counted from, besides the config.
+# The fields that the count of compute needs beside the config.
 COUNTED = ("images", "epochs", "image_size", "classes")
 
 _CONFIGS = {
@@ -98,20 +98,20 @@ _FINE_TUNED = ("classification", "imagenet", "imagenet-real")
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     """A point of a figure.
 
     Args:
         figure: "3", "4" or "5".
         source: "paper" or "ours".
-        model: Its name.
+        model: The model's name.
         kind: "ViT", "ResNet", "hybrid" or "Axial-ViT".
-        pretraining: What it was pre-trained on.
-        epochs: Passes over it, or None.
-        task: The panel: a test set, of few-shot results with the shots.
+        pretraining: The pre-training data set.
+        epochs: Passes over the data set, or None.
+        task: The panel: a test set, with the shots for few-shot results.
         x: Images or exaFLOPs.
         accuracy: Top-1 in %.
-        deviation: Standard deviation over seeds, of the sample; None of a single one.
+        deviation: Sample standard deviation over seeds; None for a single seed.
     """
 
     figure: str
@@ -128,15 +128,15 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class PreTrainingRun:
-    """A model's pre-training; None for what is not known.
+    """The pre-training of a model; unknown fields are None.
 
     Args:
-        data: What tables call the data set.
-        images: Different images that were seen.
-        epochs: Passes over them.
+        data: The data set's name in tables.
+        images: Images in the data set.
+        epochs: Passes over the data set.
         image_size: Pixels (height, width).
         classes: Classes of the head.
-        exaflops: Its compute, 10^18 operations.
+        exaflops: Compute, 10^18 operations.
     """
 
     data: str | None = None
@@ -147,30 +147,31 @@ class PreTrainingRun:
     exaflops: float | None = None
 
     def missing(self, *names: str) -> list[str]:
-        """Returns those of the names whose value is not known."""
+        """Returns the names of unknown fields among the given ones."""
         return [name for name in names if getattr(self, name) is None]
 
 
 def pretraining_of(result: Result) -> PreTrainingRun:
     """Returns the pre-training of a result's model.
 
-    From the result's fields `model.pretraining`, `pretraining_images`, `pretraining_epochs`,
-    `pretraining_image_size`, `pretraining_classes` and `pretraining_exaflops`, as
-    `result.pretraining_fields` writes them. Images and classes of the paper's data sets are
-    known by name; compute that is not stated is counted, if all that it takes is known.
+    Reads the fields `pretraining`, `pretraining_images`, `pretraining_epochs`,
+    `pretraining_image_size`, `pretraining_classes` and `pretraining_exaflops` of
+    `result.model`, as `results.pretraining_fields` writes them. Images and classes of the
+    paper's data sets are known by name. Compute that is not stated is counted if the config
+    and all fields of `COUNTED` are known. Nothing else is assumed.
     """
     model = result.model
-    said: dict[str, Any] = {
+    stated: dict[str, Any] = {
         name: model.get(f"pretraining_{name}")
         for name in ("images", "epochs", "image_size", "classes", "exaflops")
     }
     images, classes = DATA_SETS.get(str(model.get("pretraining")), (None, None))
-    said["images"] = said["images"] or images
-    said["classes"] = said["classes"] or classes
-    if said["image_size"] is not None:
-        size = said["image_size"]
-        said["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    run = PreTrainingRun(data=model.get("pretraining"), **said)
+    stated["images"] = stated["images"] or images
+    stated["classes"] = stated["classes"] or classes
+    if stated["image_size"] is not None:
+        size = stated["image_size"]
+        stated["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
+    run = PreTrainingRun(data=model.get("pretraining"), **stated)
     config = config_of(model)
     if run.exaflops is not None or config is None or run.missing(*COUNTED):
         return run
@@ -185,7 +186,7 @@ def pretraining_of(result: Result) -> PreTrainingRun:
 
 
 def config_of(model: dict[str, Any]) -> Any:
-    """Returns the config that a result file names, or None."""
+    """Returns the config in a result file's `model`, or None."""
     fields, name = model.get("config"), model.get("name")
     named = configs.MODELS.get(name) if isinstance(name, str) else None
     if not fields:
@@ -206,17 +207,20 @@ def config_of(model: dict[str, Any]) -> Any:
 
 def result_points(
     results: Iterable[tuple[pathlib.Path, Result]],
-) -> tuple[list[Point], list[str]]:
-    """Returns the points that some results give, and what is missing in the others.
+) -> tuple[list[ScalingPoint], list[str]]:
+    """Returns the points of results, and a line for each result that a figure lacks.
 
-    Results that differ by seed only are one point, their mean; of two with the same seed
-    the later counts. Figure 5 gets the mean of the paper's five tasks where all are there.
+    Results that differ only in the seed are one point, their mean; for equal seeds the last
+    result counts. Figure 5 also shows the mean of the paper's five tasks, if all are there.
 
     Args:
-        results: Files and what is in them, as `find_results` yields them.
+        results: Files and their results, as `find_results` yields them.
+
+    Returns:
+        The points, and a line for each file and figure that misses fields of the file.
     """
     values: dict[tuple, dict[int | None, float]] = {}
-    told = []
+    left_out = []
     for path, result in results:
         figures = [
             number
@@ -224,7 +228,7 @@ def result_points(
             if result.protocol in (("few-shot",) if figure.few_shot else _FINE_TUNED)
         ]
         if not figures or "top_1" not in result.metrics:
-            told.append(f"{path}: no figure shows {result.protocol} results")
+            left_out.append(f"{path}: no figure shows {result.protocol} results")
             continue
         run, config = pretraining_of(result), config_of(result.model)
         for number in figures:
@@ -232,7 +236,7 @@ def result_points(
             if config is None:
                 missing.append("model.config")
             if missing:
-                told.append(f"{path}: Figure {number} needs {', '.join(missing)}")
+                left_out.append(f"{path}: Figure {number} needs {', '.join(missing)}")
                 continue
             x = getattr(run, FIGURES[number].x)
             task = result.task
@@ -242,7 +246,7 @@ def result_points(
             key = (number, name, _kind(config), run.data, run.epochs, task, x)
             values.setdefault(key, {})[result.seed] = 100 * result.metrics["top_1"]
     points = [
-        Point(
+        ScalingPoint(
             number,
             OURS,
             name,
@@ -256,10 +260,10 @@ def result_points(
         )
         for (number, name, kind, data, epochs, task, x), by_seed in values.items()
     ]
-    return points + averages(points), told
+    return points + averages(points), left_out
 
 
-def paper_points() -> list[Point]:
+def paper_points() -> list[ScalingPoint]:
     """Returns the paper's points: Table 5 for Figure 3, Table 6 for Figure 5.
 
     For Figure 4 the paper has no table.
@@ -271,21 +275,25 @@ def paper_points() -> list[Point]:
             if text:
                 kind = _kind(configs.resolve(model))
                 images = DATA_SETS[data][0]
-                points.append(Point("3", PAPER, model, kind, data, None, task, images, float(text)))
+                points.append(
+                    ScalingPoint("3", PAPER, model, kind, data, None, task, images, float(text))
+                )
     header, *rows = paper_table("6")
     for model, epochs, *cells, exaflops in rows:
         for task, text in zip(header[2:-1], cells, strict=True):
             kind = _kind(configs.resolve(model))
             x = float(exaflops)
             points.append(
-                Point("5", PAPER, model, kind, "JFT-300M", float(epochs), task, x, float(text))
+                ScalingPoint(
+                    "5", PAPER, model, kind, "JFT-300M", float(epochs), task, x, float(text)
+                )
             )
     return points + averages(points)
 
 
-def averages(points: Iterable[Point]) -> list[Point]:
-    """Returns Figure 5's mean over five tasks of the models that have all five."""
-    by_run: dict[tuple, dict[str, Point]] = {}
+def averages(points: Iterable[ScalingPoint]) -> list[ScalingPoint]:
+    """Returns Figure 5's mean over five tasks, for runs with all five."""
+    by_run: dict[tuple, dict[str, ScalingPoint]] = {}
     for point in points:
         if point.figure == "5" and point.task in AVERAGED:
             key = dataclasses.astuple(
@@ -306,17 +314,17 @@ def averages(points: Iterable[Point]) -> list[Point]:
 
 def write_figures(
     folder: str | os.PathLike,
-    points: Iterable[Point],
-    background: Iterable[Point] = (),
+    points: Iterable[ScalingPoint],
+    background: Iterable[ScalingPoint] = (),
     *,
     pictures: bool = True,
 ) -> list[pathlib.Path]:
     """Writes `scaling.csv` with all points, and a PNG and an SVG for each figure.
 
     Args:
-        folder: Made if it does not exist.
-        points: Those of results.
-        background: The paper's, drawn in the panels that results have.
+        folder: Created if it does not exist.
+        points: Points of results.
+        background: The paper's points, drawn only in panels with results.
         pictures: Whether to draw; needs matplotlib.
 
     Returns:
@@ -342,24 +350,26 @@ def write_figures(
     return written
 
 
-def draw(number: str, points: Iterable[Point], background: Iterable[Point] = ()) -> Any:
+def draw(
+    number: str, points: Iterable[ScalingPoint], background: Iterable[ScalingPoint] = ()
+) -> Any:
     """Draws a figure: a panel for each task, accuracy by the logarithm of x.
 
     Args:
         number: "3", "4" or "5".
-        points: Those of results; they tell the panels.
-        background: The paper's, pale and hollow.
+        points: Points of results; each of their tasks has a panel.
+        background: The paper's points, drawn pale and hollow.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If there is no point of the figure.
+        ValueError: If no point belongs to the figure.
         ImportError: Without matplotlib.
     """
     points = [point for point in points if point.figure == number]
     if not points:
-        raise ValueError(f"Figure {number} needs results. Received: none that it shows")
+        raise ValueError(f"Figure {number} needs results. Received: no result of its tasks")
     tasks = _panels(points)
     behind = [p for p in background if p.figure == number and p.task in tasks]
     columns = min(len(tasks), 3)
@@ -386,25 +396,25 @@ def draw(number: str, points: Iterable[Point], background: Iterable[Point] = ())
     return figure
 
 
-def to_csv(points: Iterable[Point]) -> str:
+def to_csv(points: Iterable[ScalingPoint]) -> str:
     """Returns a row for each point."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([field.name for field in dataclasses.fields(Point)])
+    writer.writerow([field.name for field in dataclasses.fields(ScalingPoint)])
     for point in points:
         row = dataclasses.astuple(point)
         writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
     return file.getvalue()
 
 
-def _panels(points):
-    """Tasks in the paper's order, those that it has not behind them."""
+def _panels(points: list[ScalingPoint]) -> list[str]:
+    """Tasks in the paper's order, then other tasks."""
     tasks = dict.fromkeys(point.task for point in points)
     order = (AVERAGE, "ImageNet", "ImageNet ReaL", *AVERAGED[1:])
     return [task for task in order if task in tasks] + [t for t in tasks if t not in order]
 
 
-def _draw_points(axes, points, lines):
+def _draw_points(axes: Any, points: list[ScalingPoint], lines: bool) -> None:
     for model in dict.fromkeys(point.model for point in points):
         of_model = sorted((p for p in points if p.model == model), key=lambda point: point.x)
         kind, source = of_model[0].kind, of_model[0].source
@@ -425,7 +435,9 @@ def _draw_points(axes, points, lines):
             )
 
 
-def _mark(axes, xs, ys, kind, source, line=False):
+def _mark(
+    axes: Any, xs: list[float], ys: list[float], kind: str, source: str, line: bool = False
+) -> Any:
     color, marker = STYLES[kind]
     ours = source == OURS
     (drawn,) = axes.plot(
@@ -442,12 +454,12 @@ def _mark(axes, xs, ys, kind, source, line=False):
     return drawn
 
 
-def _kind(config):
+def _kind(config: Any) -> str:
     return _KINDS.get(config.architecture, "ResNet")
 
 
-def _missing(run, x):
-    """The fields of a result file without which it has no x."""
+def _missing(run: PreTrainingRun, x: str) -> list[str]:
+    """The fields of a result file that are missing for its place on the x axis."""
     is_counted = x == "exaflops" and run.exaflops is None
     names = run.missing("data", *(COUNTED if is_counted else (x,)))
     return ["model.pretraining" if n == "data" else f"model.pretraining_{n}" for n in names]

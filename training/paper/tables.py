@@ -1,6 +1,6 @@
-"""Results as the paper's tables, its numbers beside ours.
+"""The paper's tables filled with results, the paper's numbers beside ours.
 
-A cell without a result is empty, whatever is known of its neighbours.
+A cell without a result stays empty.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from keras_vit.training.evaluation.results import Result
 
 PAPER, OURS = "paper", "ours"
 
-# Position in the CSV, then label: a row's first cells or a column's name.
-Row = tuple[str, ...]
-Place = tuple[Row, str]
+RowLabels = tuple[str, ...]  # The first cells of a row.
+Place = tuple[RowLabels, str]  # A row and the name of a column.
 
 _ACCURACIES = ("classification", "imagenet", "imagenet-real")
 _JFT = "JFT-300M"
@@ -29,15 +28,15 @@ _VTAB_MEAN = "mean"
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """One of the paper's tables.
+class PaperTable:
+    """A table of the paper and the results that belong to it.
 
     Args:
-        title: What it shows.
-        num_labels: How many cells at the start of a row say what it is.
-        place: From a result to its row and column, or None if it is not of this table.
-        value: From a result to the number shown.
-        digits: Digits after the point.
+        title: The caption.
+        num_labels: Cells at the start of a row that label it.
+        place: Gives the row and column of a result, or None for results of other tables.
+        value: Gives the number of a result.
+        digits: Decimal places.
     """
 
     title: str
@@ -48,13 +47,13 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
-    """Our number in a cell.
+class SeedStatistics:
+    """Mean and deviation of results that differ only in the seed.
 
     Args:
-        mean: Mean over seeds; for VTAB tasks the median, as the benchmark asks.
-        deviation: Standard deviation over seeds, of the sample; None of a single one.
-        count: Seeds.
+        mean: Mean over seeds; for VTAB tasks the median, as in the benchmark.
+        deviation: Sample standard deviation over seeds; None for a single seed.
+        count: Number of seeds.
     """
 
     mean: float
@@ -63,27 +62,27 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
-    """A table that is filled in.
+class FilledTable:
+    """A table of the paper with our results.
 
     Args:
         name: "Table 2" and so on.
-        title: What it shows.
-        label_names: Names of a row's first cells.
-        columns: Names of the others; the paper's first, then those only we have.
-        rows: Labels of the rows; likewise.
+        title: The caption.
+        label_names: Header of the row labels.
+        columns: The other columns: the paper's, then columns with our results only.
+        rows: Labels of the rows, in the same order.
         paper: The paper's cells as printed.
         ours: Our cells.
-        digits: Digits after the point.
+        digits: Decimal places.
     """
 
     name: str
     title: str
     label_names: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[RowLabels, ...]
     paper: dict[Place, str]
-    ours: dict[Place, Cell]
+    ours: dict[Place, SeedStatistics]
     digits: int
 
     def lines(self) -> list[list[str]]:
@@ -108,11 +107,12 @@ class Table:
         Raises:
             ImportError: Without matplotlib.
         """
-        from matplotlib.figure import Figure
+        from keras_vit.drawing import new_figure  # Needs NumPy and matplotlib.
 
         header, *body = self.lines()
         widths = [max(len(line[k]) for line in (header, *body)) + 2 for k in range(len(header))]
-        figure = Figure(figsize=(0.085 * sum(widths) + 0.4, 0.25 * (len(body) + 3)))
+        size = 0.085 * sum(widths) + 0.4, 0.25 * (len(body) + 3)
+        figure = new_figure(size, layout=None)
         axes = figure.add_axes((0.01, 0, 0.98, 1))
         axes.axis("off")
         axes.set_title(f"{self.name}: {self.title}", fontsize=10, y=0.93)
@@ -132,7 +132,7 @@ class Table:
         with atomic_write(path) as partial:
             figure.savefig(partial, dpi=150)
 
-    def _text(self, row, column):
+    def _text(self, row: RowLabels, column: str) -> str:
         cell = self.ours.get((row, column))
         if cell is None:
             return ""
@@ -140,29 +140,29 @@ class Table:
         return text if cell.deviation is None else f"{text}±{cell.deviation:.{self.digits}f}"
 
 
-def make_tables(results: Iterable[Result]) -> list[Table]:
-    """Returns the paper's tables that some results belong to.
+def make_tables(results: Iterable[Result]) -> list[FilledTable]:
+    """Returns the tables of the paper to which the results belong.
 
-    Results of the same cell differ by seed; of two with the same seed the later counts.
+    Results of one cell differ only in the seed; for equal seeds the last result counts.
 
     Raises:
         ValueError: If no result belongs to a table.
     """
     results = list(results)
     tables = [
-        table for name, layout in LAYOUTS.items() if (table := _fill(name, layout, results)).ours
+        table for number, paper in TABLES.items() if (table := _fill(number, paper, results)).ours
     ]
     if not tables:
         raise ValueError(
-            "There must be results of the paper's tasks, models or protocols. Received: "
-            f"{len(results)} results, none of Tables {', '.join(LAYOUTS)}"
+            "There must be results of the paper's tasks, models and protocols. Received: "
+            f"{len(results)} results, none of Tables {', '.join(TABLES)}"
         )
     return tables
 
 
 def write_report(
     folder: str | os.PathLike,
-    tables: Iterable[Table],
+    tables: Iterable[FilledTable],
     results: Iterable[Result],
     *,
     pictures: bool = True,
@@ -170,9 +170,9 @@ def write_report(
     """Writes report.md and results.csv, and a CSV file and a picture for each table.
 
     Args:
-        folder: Made if it does not exist.
+        folder: Created if it does not exist.
         tables: The tables.
-        results: All results, for a list of them at the end.
+        results: All results, which are listed at the end.
         pictures: Whether to draw the tables; needs matplotlib.
 
     Returns:
@@ -199,7 +199,7 @@ def write_report(
 
 
 def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
-    """Returns a header and a row for each result: what, of what, by what, how good."""
+    """Returns a header and a row for each result: protocol, task, model and accuracy."""
     rows: list[tuple[str, ...]] = [
         ("protocol", "task", "model", "weights", "seed", "images", "top-1")
     ]
@@ -220,7 +220,7 @@ def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
 
 
 def summary(results: Iterable[Result]) -> str:
-    """Returns `list_results` as text in columns."""
+    """Returns `list_results` as text with aligned columns."""
     rows = list_results(results)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -247,22 +247,22 @@ def _csv(lines):
     return file.getvalue()
 
 
-def _fill(number, layout, results):
+def _fill(number: str, table: PaperTable, results: list[Result]) -> FilledTable:
     header, *body = paper_table(number)
-    labels, columns = header[: layout.num_labels], header[layout.num_labels :]
-    rows = [tuple(line[: layout.num_labels]) for line in body]
+    labels, columns = header[: table.num_labels], header[table.num_labels :]
+    rows = [tuple(line[: table.num_labels]) for line in body]
     paper = {
         (row, column): text
         for row, line in zip(rows, body, strict=True)
-        for column, text in zip(columns, line[layout.num_labels :], strict=True)
+        for column, text in zip(columns, line[table.num_labels :], strict=True)
         if text
     }
     values: dict[Place, dict[int | None, float]] = {}
     for result in results:
-        place = layout.place(result)
+        place = table.place(result)
         if place is not None:
-            values.setdefault(place, {})[result.seed] = layout.value(result)
-    ours = {place: _cell(list(by_seed.values())) for place, by_seed in values.items()}
+            values.setdefault(place, {})[result.seed] = table.value(result)
+    ours = {place: _statistics(by_seed.values()) for place, by_seed in values.items()}
     if number == "9":
         ours = {
             place: dataclasses.replace(cell, mean=statistics.median(values[place].values()))
@@ -271,39 +271,40 @@ def _fill(number, layout, results):
         ours |= _vtab_means(values, columns)
     if number == "2":
         ours |= _vtab_row(results)
-    for row, column in ours:  # Places that the paper has not.
+    for row, column in ours:  # Places that the paper does not have.
         rows += [row] if row not in rows else []
         columns += [column] if column not in columns else []
-    return Table(
+    return FilledTable(
         f"Table {number}",
-        layout.title,
+        table.title,
         tuple(labels),
         tuple(columns),
         tuple(rows),
         paper,
         ours,
-        layout.digits,
+        table.digits,
     )
 
 
-def _cell(values):
+def _statistics(values: Iterable[float]) -> SeedStatistics:
+    values = list(values)
     deviation = statistics.stdev(values) if len(values) > 1 else None
-    return Cell(statistics.fmean(values), deviation, len(values))
+    return SeedStatistics(statistics.fmean(values), deviation, len(values))
 
 
 def _vtab_means(values, columns):
-    """The mean over tasks of the seeds' median, of the models that have all 19 tasks."""
+    """For models with all 19 tasks: the mean over tasks of the median over seeds."""
     tasks = [column for column in columns if column != _VTAB_MEAN]
     means = {}
     for row in dict.fromkeys(row for row, _ in values):
         if all((row, task) in values for task in tasks):
             medians = [statistics.median(values[row, task].values()) for task in tasks]
-            means[row, _VTAB_MEAN] = Cell(statistics.fmean(medians), None, 1)
+            means[row, _VTAB_MEAN] = SeedStatistics(statistics.fmean(medians), None, 1)
     return means
 
 
 def _vtab_row(results):
-    """The mean over tasks for each seed that has all 19; then over seeds."""
+    """The mean over tasks of each seed with all 19 tasks, then statistics over seeds."""
     tasks = [column for column in paper_table("9")[0][1:] if column != _VTAB_MEAN]
     by_run: dict[tuple[str, int | None], dict[str, float]] = {}
     for result in results:
@@ -314,36 +315,36 @@ def _vtab_row(results):
     for (row, _), found in by_run.items():
         if all(task in found for task in tasks):
             by_model.setdefault(row, []).append(statistics.fmean(found[task] for task in tasks))
-    return {(("VTAB",), row): _cell(values) for row, values in by_model.items()}
+    return {(("VTAB",), row): _statistics(values) for row, values in by_model.items()}
 
 
-def _percent(result):
+def _percent(result: Result) -> float:
     return 100 * result.metrics["top_1"]
 
 
-def _name(result):
+def _name(result: Result) -> str:
     return str(result.model["name"])
 
 
-def _origin(result):
+def _origin(result: Result) -> str:
     return f"{_name(result)}, {result.pretraining}"
 
 
-def _is_accuracy(result):
+def _is_accuracy(result: Result) -> bool:
     return result.protocol in _ACCURACIES and result.task in _PAPER_TASKS
 
 
-def _place_2(result):
+def _place_2(result: Result) -> Place | None:
     return ((result.task,), _origin(result)) if _is_accuracy(result) else None
 
 
-def _place_5(result):
+def _place_5(result: Result) -> Place | None:
     if not _is_accuracy(result):
         return None
     return (result.pretraining, result.task), _name(result)
 
 
-def _place_6(result):
+def _place_6(result: Result) -> Place | None:
     if not _is_accuracy(result):
         return None
     model = _name(result) if result.pretraining == _JFT else _origin(result)
@@ -351,7 +352,7 @@ def _place_6(result):
     return (model, "" if epochs is None else str(epochs)), result.task
 
 
-def _place_7(result):
+def _place_7(result: Result) -> Place | None:
     optimizer = result.model.get("pretraining_optimizer")
     if not _is_accuracy(result) or optimizer is None:
         return None
@@ -361,36 +362,36 @@ def _place_7(result):
     )
 
 
-def _place_8(result):
+def _place_8(result: Result) -> Place | None:
     config = result.model.get("config") or {}
-    is_ours = (
+    is_five_shot = (
         result.protocol == "few-shot"
         and result.task == "ImageNet"
         and result.recipe.get("shots") == 5
         and _name(result) == "ViT-B/16"
     )
-    if not is_ours or "position_embedding" not in config:
+    if not is_five_shot or "position_embedding" not in config:
         return None
     return (config["position_embedding"],), config["position_embedding_at"]
 
 
-def _place_9(result):
+def _place_9(result: Result) -> Place | None:
     return ((_origin(result),), result.task) if result.protocol == "vtab" else None
 
 
 _PAPER_TASKS = ("ImageNet", "ImageNet ReaL", "CIFAR-10", "CIFAR-100", "Pets", "Flowers-102")
 
-LAYOUTS = {
-    "2": Layout("Comparison with the state of the art, top-1 in %", 1, _place_2, _percent),
-    "5": Layout("Top-1 in % by pre-training data, fine-tuned at 384 px", 2, _place_5, _percent),
-    "6": Layout("Scaling study, top-1 in %", 2, _place_6, _percent),
-    "7": Layout("ResNets pre-trained with Adam or SGD, top-1 in %", 1, _place_7, _percent),
-    "8": Layout(
+TABLES = {
+    "2": PaperTable("Comparison with the state of the art, top-1 in %", 1, _place_2, _percent),
+    "5": PaperTable("Top-1 in % by pre-training data, fine-tuned at 384 px", 2, _place_5, _percent),
+    "6": PaperTable("Scaling study, top-1 in %", 2, _place_6, _percent),
+    "7": PaperTable("ResNets pre-trained with Adam or SGD, top-1 in %", 1, _place_7, _percent),
+    "8": PaperTable(
         "Position embeddings, ImageNet 5-shot linear, share",
         1,
         _place_8,
         lambda result: result.metrics["top_1"],
         digits=5,
     ),
-    "9": Layout("VTAB-1k by task, top-1 in %", 1, _place_9, _percent, digits=1),
+    "9": PaperTable("VTAB-1k by task, top-1 in %", 1, _place_9, _percent, digits=1),
 }

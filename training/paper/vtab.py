@@ -25,7 +25,7 @@ from keras_vit.training.run.required import required
 from keras_vit.training.settings import FineTuning
 
 from . import tables
-from .vtab_tasks import GROUPS, Task, is_published_version, open_builder, open_vtab, resolve
+from .vtab_tasks import GROUPS, VtabTask, is_published_version, open_builder, open_vtab, resolve
 
 SEEDS = (0, 1, 2)
 
@@ -236,7 +236,7 @@ def _start(model, weights):
     return {"model": os.fspath(model), "weights": None if weights == "random" else weights}
 
 
-def _with_data(tasks: dict[str, Task], data_dir, skip_missing, log):
+def _with_data(tasks: dict[str, VtabTask], data_dir, skip_missing, log):
     """Opens every task before the first is trained: a missing one is told at once."""
     there, missing = {}, []
     for name, task in tasks.items():

@@ -6,19 +6,24 @@ Splits and rules are those of google-research/task_adaptation, which defined the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.records import RecordExamples, SplitRecords
+from keras_vit.training.data.examples import Examples, untuned
+from keras_vit.training.data.records import RecordExamples, Records
 
 GROUPS = ("Natural", "Specialized", "Structured")
 NUM_TRAIN = 800
 NUM_VALIDATION = 200
+
+
+# A rule from an example to its class, a scalar tensor.
+Label = Callable[[dict], tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,22 +46,22 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-    """A task of VTAB.
+class VtabTask:
+    """A task of VTAB-1k.
 
     Args:
         title: The column of the paper's Table 9.
         group: One of `GROUPS`.
         dataset: The TFDS name, with its config.
-        version: The major version that the published results used. Which 1000 examples
-            come first may differ in another one.
+        version: The major version of the published results. In other versions the first
+            1000 examples may be other ones.
         train: All training examples; VTAB-1k takes the first 800.
         validation: All validation examples; VTAB-1k takes the first 200.
         test: All test examples; VTAB-1k takes them all.
         num_classes: The count of classes, K.
-        label: From the example to its class, a scalar tensor.
-        image_scale: What the pixels are multiplied by to be in [0, 255].
-        manual: Where to get files that TFDS cannot download, and their names; or None.
+        label: Gives the class of an example, a scalar tensor.
+        image_scale: Factor that brings the pixels to [0, 255].
+        manual: Names and origin of files that TFDS cannot download; or None.
     """
 
     title: str
@@ -67,12 +72,12 @@ class Task:
     validation: Part
     test: Part
     num_classes: int
-    label: Callable[[dict], tf.Tensor]
+    label: Label
     image_scale: int = 1
     manual: str | None = None
 
 
-def field(name: str):
+def field(name: str) -> Label:
     """Returns the rule that takes a field as the label."""
 
     def label(example):
@@ -81,11 +86,11 @@ def field(name: str):
     return label
 
 
-def bins(name: str, num_values: int, num_bins: int):
-    """Returns the rule that puts neighbouring values of a field together.
+def bins(name: str, num_values: int, num_bins: int) -> Label:
+    """Returns the rule that groups neighbouring values of a field.
 
-    A bin holds `num_values / num_bins` values, which need not be whole: 40 orientations in
-    16 bins are two or three to a bin.
+    A bin has `num_values / num_bins` values, not necessarily a whole number: with 40
+    orientations in 16 bins, bins have two or three.
     """
 
     def label(example):
@@ -94,18 +99,18 @@ def bins(name: str, num_values: int, num_bins: int):
     return label
 
 
-def count_objects(example):
-    """Returns the count of objects on a CLEVR image, which has 3 to 10, less 3."""
+def count_objects(example: dict) -> tf.Tensor:
+    """Returns the number of objects in a CLEVR image, 3 to 10, minus 3."""
     return tf.shape(example["objects"]["pixel_coords"], tf.int64)[0] - 3
 
 
-def closest_object_distance(example):
+def closest_object_distance(example: dict) -> tf.Tensor:
     """Returns the distance class of the object nearest to CLEVR's camera."""
     distances = example["objects"]["pixel_coords"][:, 2]
     return _threshold_class(tf.reduce_min(distances), (0, 8, 8.5, 9, 9.5, 10, 100))
 
 
-def closest_vehicle_distance(example):
+def closest_vehicle_distance(example: dict) -> tf.Tensor:
     """Returns the distance class, in metres, of the nearest car, van or truck of KITTI.
 
     The classes are: up to 8 m, up to 20 m, further, and no vehicle.
@@ -117,7 +122,7 @@ def closest_vehicle_distance(example):
 
 
 def _threshold_class(distance, thresholds):
-    """Returns the last threshold's index that is less than the distance."""
+    """Returns the index of the last threshold below the distance."""
     below = tf.constant(thresholds, tf.float32) < distance
     return tf.reduce_max(tf.where(below))
 
@@ -125,7 +130,7 @@ def _threshold_class(distance, thresholds):
 _LABEL = field("label")
 
 TASKS = {
-    "caltech101": Task(
+    "caltech101": VtabTask(
         title="Caltech101",
         group="Natural",
         dataset="caltech101",
@@ -136,7 +141,7 @@ TASKS = {
         num_classes=102,  # One is the background.
         label=_LABEL,
     ),
-    "cifar100": Task(
+    "cifar100": VtabTask(
         title="CIFAR-100",
         group="Natural",
         dataset="cifar100",
@@ -147,7 +152,7 @@ TASKS = {
         num_classes=100,
         label=_LABEL,
     ),
-    "dtd": Task(
+    "dtd": VtabTask(
         title="DTD",
         group="Natural",
         dataset="dtd",
@@ -158,7 +163,7 @@ TASKS = {
         num_classes=47,
         label=_LABEL,
     ),
-    "oxford_flowers102": Task(
+    "oxford_flowers102": VtabTask(
         title="Flowers102",
         group="Natural",
         dataset="oxford_flowers102",
@@ -169,7 +174,7 @@ TASKS = {
         num_classes=102,
         label=_LABEL,
     ),
-    "oxford_iiit_pet": Task(
+    "oxford_iiit_pet": VtabTask(
         title="Pets",
         group="Natural",
         dataset="oxford_iiit_pet",
@@ -180,7 +185,7 @@ TASKS = {
         num_classes=37,
         label=_LABEL,
     ),
-    "sun397": Task(
+    "sun397": VtabTask(
         title="Sun397",
         group="Natural",
         dataset="sun397/tfds",
@@ -191,7 +196,7 @@ TASKS = {
         num_classes=397,
         label=_LABEL,
     ),
-    "svhn": Task(
+    "svhn": VtabTask(
         title="SVHN",
         group="Natural",
         dataset="svhn_cropped",
@@ -202,7 +207,7 @@ TASKS = {
         num_classes=10,
         label=_LABEL,
     ),
-    "patch_camelyon": Task(
+    "patch_camelyon": VtabTask(
         title="Camelyon",
         group="Specialized",
         dataset="patch_camelyon",
@@ -213,7 +218,7 @@ TASKS = {
         num_classes=2,
         label=_LABEL,
     ),
-    "eurosat": Task(
+    "eurosat": VtabTask(
         title="EuroSAT",
         group="Specialized",
         dataset="eurosat/rgb",
@@ -224,7 +229,7 @@ TASKS = {
         num_classes=10,
         label=_LABEL,
     ),
-    "resisc45": Task(
+    "resisc45": VtabTask(
         title="Resisc45",
         group="Specialized",
         dataset="resisc45",
@@ -236,7 +241,7 @@ TASKS = {
         label=_LABEL,
         manual="NWPU-RESISC45.rar from https://gcheng-nwpu.github.io/#Datasets",
     ),
-    "diabetic_retinopathy": Task(
+    "diabetic_retinopathy": VtabTask(
         title="Retinopathy",
         group="Specialized",
         dataset="diabetic_retinopathy_detection/btgraham-300",
@@ -252,7 +257,7 @@ TASKS = {
             "folders sample, train and test and the file trainLabels.csv"
         ),
     ),
-    "clevr_count": Task(
+    "clevr_count": VtabTask(
         title="Clevr-Count",
         group="Structured",
         dataset="clevr",
@@ -263,7 +268,7 @@ TASKS = {
         num_classes=8,
         label=count_objects,
     ),
-    "clevr_distance": Task(
+    "clevr_distance": VtabTask(
         title="Clevr-Dist",
         group="Structured",
         dataset="clevr",
@@ -274,7 +279,7 @@ TASKS = {
         num_classes=6,
         label=closest_object_distance,
     ),
-    "dmlab": Task(
+    "dmlab": VtabTask(
         title="DMLab",
         group="Structured",
         dataset="dmlab",
@@ -285,7 +290,7 @@ TASKS = {
         num_classes=6,
         label=_LABEL,
     ),
-    "dsprites_location": Task(
+    "dsprites_location": VtabTask(
         title="dSpr-Loc",
         group="Structured",
         dataset="dsprites",
@@ -297,7 +302,7 @@ TASKS = {
         label=bins("label_x_position", 32, 16),
         image_scale=255,  # The pixels are 0 and 1.
     ),
-    "dsprites_orientation": Task(
+    "dsprites_orientation": VtabTask(
         title="dSpr-Ori",
         group="Structured",
         dataset="dsprites",
@@ -309,7 +314,7 @@ TASKS = {
         label=bins("label_orientation", 40, 16),
         image_scale=255,
     ),
-    "kitti_distance": Task(
+    "kitti_distance": VtabTask(
         title="KITTI-Dist",
         group="Structured",
         dataset="kitti",
@@ -320,7 +325,7 @@ TASKS = {
         num_classes=4,
         label=closest_vehicle_distance,
     ),
-    "smallnorb_azimuth": Task(
+    "smallnorb_azimuth": VtabTask(
         title="sNORB-Azim",
         group="Structured",
         dataset="smallnorb",
@@ -331,7 +336,7 @@ TASKS = {
         num_classes=18,
         label=field("label_azimuth"),
     ),
-    "smallnorb_elevation": Task(
+    "smallnorb_elevation": VtabTask(
         title="sNORB-Elev",
         group="Structured",
         dataset="smallnorb",
@@ -345,15 +350,15 @@ TASKS = {
 }
 
 
-def resolve(names=()) -> dict[str, Task]:
-    """Returns the tasks of some names, or all; groups are names as well.
+def resolve(names: Sequence[str] = ()) -> dict[str, VtabTask]:
+    """Returns tasks by name or group, in the paper's order; all by default.
 
     Raises:
         ValueError: If a name is unknown.
     """
     if not names:
         return dict(TASKS)
-    chosen: dict[str, Task] = {}
+    chosen: dict[str, VtabTask] = {}
     for name in names:
         found = {
             key: task for key, task in TASKS.items() if name.lower() in (key, task.group.lower())
@@ -367,36 +372,49 @@ def resolve(names=()) -> dict[str, Task]:
     return {key: task for key, task in TASKS.items() if key in chosen}
 
 
-class TaskRecords(SplitRecords):
-    """Reads parts of a data set, with the labels of a task.
+class VtabRecords(Records):
+    """Images of a TFDS data set with the labels of a task.
 
     Args:
         builder: A prepared `tfds.core.DatasetBuilder`.
         task: The task.
-        parts: What to read, one after another.
+        parts: The parts to read, one after another.
     """
 
-    def __init__(self, builder: Any, task: Task, *parts: Part):
-        self._builder, self._task = builder, task
-        self._split = "+".join(map(str, parts))
+    def __init__(self, builder: Any, task: VtabTask, *parts: Part):
+        self._builder, self._task, self._parts = builder, task, parts
         self.count = sum(map(len, parts))
         info = builder.info.splits[parts[0].split]
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
 
-    def dataset(self, start, stop):
-        elements = self._read(self._split, with_ids=False)
-        return elements.skip(start).take(stop - start)
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels_and_names[0]
 
-    def read(self, handle):
+    @property
+    def names(self) -> list[str]:
+        return self._labels_and_names[1]
+
+    @functools.cached_property
+    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
+        elements = self._read(with_ids=True).map(lambda _, label, name: (label, name))
+        found = list(untuned(elements).as_numpy_iterator())
+        labels = np.array([label for label, _ in found], "int32")
+        return labels, [name.decode() for _, name in found]
+
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        return self._read(with_ids=False).skip(start).take(stop - start)
+
+    def read(self, handle: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         return handle
 
-    def _read(self, split, with_ids):
+    def _read(self, with_ids: bool) -> tf.data.Dataset:
         import tensorflow_datasets as tfds
 
         features = self._builder.info.features
         images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
         examples = self._builder.as_dataset(
-            split=split,
+            split="+".join(map(str, self._parts)),
             shuffle_files=False,
             decoders={key: tfds.decode.SkipDecoding() for key in images},
             read_config=tfds.ReadConfig(add_tfds_id=with_ids, try_autocache=False),
@@ -420,16 +438,18 @@ def open_vtab(
 
     Args:
         name: One of `TASKS`.
-        data_dir: Where prepared data sets are; by default where TFDS puts them. What is
-            not there is downloaded.
-        tune: Whether to train on 800 images and to test on the 200 for validation, to
-            choose settings; else training has all 1000, and the test images are the test's.
+        data_dir: The folder of prepared data sets; by default that of TFDS. Missing data
+            are downloaded.
+        tune: Whether to train on 800 images and test on the 200 validation images, to
+            choose settings. Otherwise all 1000 train, and the test images test.
 
     Raises:
-        ValueError: If the task is unknown, its data are not there and cannot be
-            downloaded, or have other splits than VTAB's.
+        ValueError: If the task is unknown, its data cannot be downloaded, or the splits
+            have other sizes than VTAB's.
     """
-    (task,) = resolve([name]).values() if name in TASKS else _unknown(name)
+    if name not in TASKS:
+        raise ValueError(f"A VTAB task must be one of {', '.join(TASKS)}. Received: {name!r}")
+    task = TASKS[name]
     builder = open_builder(task, data_dir)
     _check_sizes(builder, task)
     train, validation = task.train.first(NUM_TRAIN), task.validation.first(NUM_VALIDATION)
@@ -440,16 +460,16 @@ def open_vtab(
         parts = {"train": (train, validation), "test": (task.test,)}
     splits: dict[str, Examples] = {}
     for split, of_split in parts.items():
-        records = TaskRecords(builder, task, *of_split)
+        records = VtabRecords(builder, task, *of_split)
         splits[split] = RecordExamples(records, np.arange(records.count))
     return _class_names(builder, task), splits
 
 
-def open_builder(task: Task, data_dir: str | os.PathLike | None = None) -> Any:
-    """Returns the prepared TFDS builder of a task, the published major version if it is there.
+def open_builder(task: VtabTask, data_dir: str | os.PathLike | None = None) -> Any:
+    """Returns the prepared TFDS builder of a task, of the published major version if possible.
 
     Raises:
-        ValueError: If it is not prepared and cannot be.
+        ValueError: If the data can be neither found nor prepared.
     """
     import tensorflow_datasets as tfds
 
@@ -468,40 +488,37 @@ def open_builder(task: Task, data_dir: str | os.PathLike | None = None) -> Any:
                 f"The data of {task.title} must be downloaded by hand: get {task.manual}, and "
                 f"put it in {os.path.expanduser(where)}"
             ) from error
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        reasons = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
             f"The data of {task.title}, tfds:{task.dataset}, must be prepared in data_dir or "
-            f"downloadable. Received: data_dir={data_dir}. {said[0]}"
+            f"downloadable. Received: data_dir={data_dir}. {reasons[0]}"
         ) from error
     return builder
 
 
-def is_published_version(builder: Any, task: Task) -> bool:
-    """Returns whether the data are of the version that the published splits are of.
+def is_published_version(builder: Any, task: VtabTask) -> bool:
+    """Returns whether the data have the major version of the published splits.
 
-    In another one the same slices may hold other images.
+    In other versions the same slices may have other images.
     """
     return str(builder.version).partition(".")[0] == task.version
 
 
-def _check_sizes(builder, task):
-    """The slices are absolute: of another size they would not be VTAB's."""
+def _check_sizes(builder: Any, task: VtabTask) -> None:
+    """The slices are absolute, so the splits must have the published sizes."""
     for split in {part.split for part in (task.train, task.validation, task.test)}:
         wanted = max(p.stop for p in (task.train, task.validation, task.test) if p.split == split)
-        there = builder.info.splits[split].num_examples if split in builder.info.splits else 0
-        if there != wanted:
+        splits = builder.info.splits
+        found = splits[split].num_examples if split in splits else 0
+        if found != wanted:
             raise ValueError(
-                f"{task.title} must have {wanted} images in its split {split}. Received: {there} "
+                f"{task.title} must have {wanted} images in its split {split}. Received: {found} "
                 f"in {builder.info.full_name}"
             )
 
 
-def _class_names(builder, task):
+def _class_names(builder: Any, task: VtabTask) -> tuple[str, ...]:
     features = builder.info.features
     if "label" in features and len(set(features["label"].names)) == task.num_classes:
         return tuple(features["label"].names)
     return tuple(map(str, range(task.num_classes)))
-
-
-def _unknown(name):
-    raise ValueError(f"A VTAB task must be one of {', '.join(TASKS)}. Received: {name!r}")

@@ -14,7 +14,7 @@ from typing import Any
 from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.files import atomic_write
 from keras_vit.training import recipes
-from keras_vit.training.evaluation.results import RESULT, read_result
+from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 
 from .finetuning import FINETUNE
@@ -218,15 +218,7 @@ class _Runs:
         fields = json.loads(json.dumps(fields, default=os.fspath))
         path = self.folder / SWEEP
         if path.exists():
-            there = json.loads(path.read_text(encoding="utf-8"))
-            differing = sorted(
-                name for name in {*there, *fields} if there.get(name) != fields.get(name)
-            )
-            if differing:
-                raise ValueError(
-                    "The output must be of the same sweep, to go on with; use another folder. "
-                    f"{path} differs in: {', '.join(differing)}"
-                )
+            check_same_settings(path, json.loads(path.read_text(encoding="utf-8")), fields)
             return
         if self.folder.exists() and any(self.folder.iterdir()):
             raise ValueError(

@@ -53,10 +53,10 @@ def test_the_average_of_five_is_that_of_table_7():
 
 
 def test_compute_is_counted_as_for_table_6():
-    found, told = points(result(**KNOWN))
+    found, left_out = points(result(**KNOWN))
     expected = next(row.counted for row in table_6() if row.name == "ViT-B/32")
     assert {p.figure: p.x for p in found} == {"3": 303e6, "5": pytest.approx(expected)}
-    assert told == []
+    assert left_out == []
     assert found[0].accuracy == pytest.approx(90)
 
 
@@ -75,16 +75,16 @@ def test_the_average_needs_all_five_tasks():
 
 
 def test_what_is_missing_is_told_and_not_filled():
-    found, told = points(result(pretraining="ImageNet-21k"))
+    found, left_out = points(result(pretraining="ImageNet-21k"))
     assert [p.figure for p in found] == ["3"]
-    assert told == [
+    assert left_out == [
         f"{FILE}: Figure 5 needs model.pretraining_epochs, model.pretraining_image_size"
     ]
-    found, told = points(result(name="mine", pretraining="photos"))
+    found, left_out = points(result(name="mine", pretraining="photos"))
     assert not found
-    assert told[0] == f"{FILE}: Figure 3 needs model.pretraining_images, model.config"
-    _, told = points(result(protocol="vtab", **KNOWN))
-    assert told == [f"{FILE}: no figure shows vtab results"]
+    assert left_out[0] == f"{FILE}: Figure 3 needs model.pretraining_images, model.config"
+    _, left_out = points(result(protocol="vtab", **KNOWN))
+    assert left_out == [f"{FILE}: no figure shows vtab results"]
 
 
 def test_compute_that_a_file_states_is_taken_as_it_is():
