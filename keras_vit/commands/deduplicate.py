@@ -63,9 +63,9 @@ def run(arguments):
     import pathlib
     import time
 
+    from keras_vit.progress import progress_bar
     from keras_vit.training.paper import duplicates
     from keras_vit.training.paper.duplicates import ImageList
-    from keras_vit.training.run.progress import Progress
 
     if arguments.workers is not None and arguments.workers < 1:
         raise ValueError(f"--workers must be at least 1. Received: --workers {arguments.workers}")
@@ -87,13 +87,16 @@ def run(arguments):
     if arguments.runner:
         pairs = _with_beam(arguments, train, index, skipped)
     else:
-        line = Progress("deduplicate", len(train))
-        pairs = list(
-            duplicates.find_duplicates(
-                train, index, workers=workers, skipped=skipped, progress=line.show
+        with progress_bar(len(train), "deduplicate") as bar:
+            pairs = list(
+                duplicates.find_duplicates(
+                    train,
+                    index,
+                    workers=workers,
+                    skipped=skipped,
+                    progress=lambda done: bar.update(done - bar.n),
+                )
             )
-        )
-        line.close()
     seconds = time.monotonic() - began
     table, picture = duplicates.report_paths(arguments.output)
     duplicates.write_pairs(table, pairs)

@@ -13,7 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier import load_classifier
-from keras_vit.training.run import progress
+from keras_vit.progress import ProgressBar
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 6 --learning-rate 0.05 --validation 0"
 
@@ -64,15 +64,15 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(
 def test_ctrl_c_saves_and_the_command_that_is_told_goes_on(
     command, finetune, tmp_path, monkeypatch
 ):
-    show = progress.Progress.show
+    update = ProgressBar.update
 
-    def interrupt_at_3(self, done, values=None):
-        if self.name == "step" and done == 3:
+    def interrupt_at_3(self, n=1):
+        if getattr(self, "unit", "") == " steps" and self.n + n == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        show(self, done, values)
+        return update(self, n)
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Progress, "show", interrupt_at_3)
+        patch.setattr(ProgressBar, "update", interrupt_at_3)
         stopped = command(*finetune())
     assert stopped.code == 130
     assert runs(tmp_path) == ["out.partial"]

@@ -11,8 +11,8 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier import load_classifier
+from keras_vit.progress import ProgressBar
 from keras_vit.training.masked_patch_settings import MaskedPatches
-from keras_vit.training.run import progress
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
 
@@ -37,15 +37,15 @@ def pretrain(colors, tmp_path):
 def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tuned(
     command, refused, pretrain, small, colors, tmp_path, monkeypatch
 ):
-    show = progress.Progress.show
+    update = ProgressBar.update
 
-    def interrupt_at_1(self, done, values=None):
-        if self.name == "step" and done == 1:
+    def interrupt_at_1(self, n=1):
+        if getattr(self, "unit", "") == " steps" and self.n + n == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        show(self, done, values)
+        return update(self, n)
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Progress, "show", interrupt_at_1)
+        patch.setattr(ProgressBar, "update", interrupt_at_1)
         stopped = command(*pretrain("--target", "downsized", "--corruption", "0.15"))
     assert stopped.code == 130
     told = stopped.err.rpartition("Go on with: keras-vit ")[2]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import pathlib
-import time
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.files import atomic_folder, check_folder
-from keras_vit.training.run.progress import Progress
+from keras_vit.progress import progress_bar
 
 from .examples import Examples, add_to_hash, untuned
 from .records import CLASSES, IMAGE, LABEL, NAME, Shards, open_tfrecords, write_index
@@ -58,18 +56,17 @@ def write_records(
     names = [name for examples in source.splits.values() for name in examples.names]
     # Of files, names that are the same wherever the data are.
     root = os.path.join(os.path.commonpath(names), "") if all(map(os.path.isabs, names)) else ""
-    line = Progress("write", sum(map(len, source.splits.values()))) if progress else None
-    with atomic_folder(folder) as scratch, contextlib.ExitStack() as stack:
-        if line:
-            stack.callback(line.close)
+    total = sum(map(len, source.splits.values()))
+    with (
+        atomic_folder(folder) as scratch,
+        progress_bar(total, "write", disable=not progress) as bar,
+    ):
         text = "".join(f"{name}\n" for name in source.class_names)
         (scratch / CLASSES).write_text(text, encoding="utf-8")
         written, digests = {}, {}
-        done = 0
         for split, examples in source.splits.items():
             writer = _SplitWriter(scratch, split, shard_mebibytes * 2**20, root)
-            written[split], digests[split] = writer.write(examples, seed, line, done)
-            done += len(examples)
+            written[split], digests[split] = writer.write(examples, seed, bar)
         write_index(scratch, written)
         _, splits = open_tfrecords(scratch)
         for split, examples in splits.items():
@@ -93,7 +90,7 @@ class _SplitWriter:
         self._folder, self._split, self._shard_bytes = folder, split, shard_bytes
         self._root = root
 
-    def write(self, examples: Examples, seed, line, done) -> tuple[Shards, str]:
+    def write(self, examples: Examples, seed, bar) -> tuple[Shards, str]:
         """Returns the shards and the SHA-256 of all images and labels in them."""
         names = np.array([os.fsencode(name.removeprefix(self._root)) for name in examples.names])
         elements = examples.shuffled(seed).take(len(examples))
@@ -105,7 +102,6 @@ class _SplitWriter:
         counts: list[int] = []
         order, labels = [], []
         digest, writer, size = hashlib.sha256(), None, 0.0
-        began = time.monotonic()
         try:
             for encoded, label, index in untuned(elements).as_numpy_iterator():
                 if writer is None or size >= self._shard_bytes:
@@ -121,9 +117,7 @@ class _SplitWriter:
                 add_to_hash(digest, encoded, label)
                 order.append(index)
                 labels.append(label)
-                if line:
-                    rate = len(order) / max(time.monotonic() - began, 1e-9)
-                    line.show(done + len(order), {"images/s": f"{rate:.0f}"})
+                bar.update()
         finally:
             if writer is not None:
                 writer.close()

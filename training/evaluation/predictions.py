@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from keras_vit.models.build import build
 from keras_vit.models.recognition import config_of
 from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.run.progress import Progress
+from keras_vit.progress import progress_bar
 
 from .results import PRETRAINING, pretraining_fields
 
@@ -52,9 +51,8 @@ def predictions(
         NonFiniteScores: If an output is NaN or infinite.
         ValueError: If the batches hold more or fewer than `count` images.
     """
-    line = Progress(progress, count) if progress else None
-    began, done = time.monotonic(), 0
-    try:
+    done = 0
+    with progress_bar(count, progress or "", disable=not progress) as bar:
         for images, *labels in batches:
             outputs = predict_batch(model, images)
             if not np.isfinite(outputs).all():
@@ -64,12 +62,7 @@ def predictions(
                 )
             yield outputs, np.asarray(labels[0]) if labels else None
             done += len(outputs)
-            if line:
-                rate = done / max(time.monotonic() - began, 1e-9)
-                line.show(done, {"images/s": f"{rate:.1f}"})
-    finally:
-        if line:
-            line.close()
+            bar.update(len(outputs))
     if done != count:
         raise ValueError(
             "Every image must be evaluated exactly once. "

@@ -15,9 +15,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tqdm import tqdm
+
 from keras_vit import configs
 from keras_vit.training.evaluation.results import versions
-from keras_vit.training.run.clock import clock
 from keras_vit.training.run.machine import available_memory, process_memory, processor, usable_cores
 from keras_vit.training.settings import PRECISIONS
 
@@ -161,8 +162,9 @@ def benchmark(
         found = measure(cell, plan)
         results.add(cell, found)
         used = time.monotonic() - began
-        left = clock(used / number * (len(missing) - number))
-        log(f"{number}/{len(missing)} {cell}: {found}; {clock(used)}, {left} left")
+        left = used / number * (len(missing) - number)
+        used_text, left_text = map(tqdm.format_interval, (used, left))
+        log(f"{number}/{len(missing)} {cell}: {found}; {used_text}, {left_text} left")
     return results
 
 

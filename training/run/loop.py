@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import math
+import os
+import pathlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import keras
 import tensorflow as tf
 
+from keras_vit.progress import progress_bar
 from keras_vit.training.evaluation.classification import ClassificationReport, NonFiniteScores
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .from_settings import make_schedule
-from .progress import History, Progress, TensorBoardLog
 from .required import required
 
 HISTORY_COLUMNS = (
@@ -107,7 +110,7 @@ def train(
             f"each of {settings.accumulate}"
         ) from error
     finally:
-        steps.progress.close()
+        steps.bar.close()
         log.close()
     if steps.stopped_at is not None:
         raise Interrupted(
@@ -139,7 +142,9 @@ class _Steps(keras.callbacks.Callback):
         self.executed = settings.steps_per_execution
         self.log_every = max(1, min(50, settings.evaluate_every) // self.executed) * self.executed
         self.schedule = make_schedule(settings)
-        self.progress = Progress("step", settings.steps)
+        self.bar = progress_bar(
+            settings.steps, "train", unit="steps", initial=start_step, disable=not run.writes
+        )
         self.received: list[int] = []
         self.stopped_at: int | None = None
         self.learning_rate = 0.0
@@ -171,7 +176,8 @@ class _Steps(keras.callbacks.Callback):
         done = self.step - self.interval_start
         rate = done * self.settings.batch_size / max(time.monotonic() - self.interval_began, 1e-9)
         shown = {"loss": f"{loss:.4f}", "accuracy": f"{accuracy:.4f}", "images/s": f"{rate:.1f}"}
-        self.progress.show(self.step, {**shown, "validation": self.validated})
+        self.bar.set_postfix({**shown, "validation": self.validated}, refresh=False)
+        self.bar.update(self.executed)
         if not (stops or self._has_row(self.step)):
             return
         row = {
@@ -245,3 +251,64 @@ def _noticed_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class History:
+    """A table of a run, on disk after every row.
+
+    Args:
+        path: The CSV file. Rows that it holds already are kept up to `last_step`.
+        columns: Names of the columns, "step" first.
+        last_step: Rows of later steps are dropped: a resumed run writes them again.
+    """
+
+    def __init__(self, path: str | os.PathLike, columns: tuple[str, ...], last_step: int = 0):
+        self.path = pathlib.Path(path)
+        self.columns = columns
+        self.rows: list[dict[str, str]] = []
+        if self.path.exists():
+            with open(self.path, newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            self.rows = [row for row in rows if int(row["step"]) <= last_step]
+        with open(self.path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    def add(self, row: Mapping[str, object]) -> None:
+        """Adds a row; columns that it lacks stay empty."""
+        text = {name: _number(row.get(name, "")) for name in self.columns}
+        self.rows.append(text)
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.columns).writerow(text)
+
+
+class TensorBoardLog:
+    """Scalars for TensorBoard, which need not be installed to write them.
+
+    Args:
+        folder: Where the event files go.
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        self.writer = tf.summary.create_file_writer(os.fspath(folder))
+        # What tf.summary.scalar would say; that function needs the package tensorboard,
+        # which TensorFlow 2.21 no longer brings.
+        self.metadata = tf.compat.v1.SummaryMetadata(
+            plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR"
+        )
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes the scalars of a step."""
+        with self.writer.as_default():
+            for name, value in scalars.items():
+                tf.summary.write(name, tf.constant(value, tf.float32), step, self.metadata)
+        self.writer.flush()
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self.writer.close()
+
+
+def _number(value):
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -12,8 +12,9 @@ from PIL import Image
 
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
+from keras_vit.progress import ProgressBar
 from keras_vit.training.evaluation.results import find_results, read_result
-from keras_vit.training.run import progress, sweep as module
+from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
@@ -50,15 +51,15 @@ def data(tmp_path_factory):
 def swept(data, tmp_path_factory):
     """A sweep that Ctrl-C stopped in the second run, and the same call again."""
     output = tmp_path_factory.mktemp("runs") / "swept"
-    show = progress.Progress.show
+    update = ProgressBar.update
     begun = []
 
-    def interrupt(self, done, values=None):
-        if self.name == "step" and done == 1:
+    def interrupt(self, n=1):
+        if getattr(self, "unit", "") == " steps" and self.n + n == 1:
             begun.append(self.total)
             if len(begun) == 2:
                 os.kill(os.getpid(), signal.SIGINT)
-        show(self, done, values)
+        return update(self, n)
 
     def run(log):
         return sweep(
@@ -72,7 +73,7 @@ def swept(data, tmp_path_factory):
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.Progress, "show", interrupt)
+        patch.setattr(ProgressBar, "update", interrupt)
         with pytest.raises(Interrupted):
             run(len)
     first = (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns

@@ -1,0 +1,74 @@
+import io
+import sys
+
+import pytest
+
+from keras_vit.progress import progress_bar
+
+
+class Clock:
+    """Time that a test sets."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr("tqdm.std.time", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_rate_and_time_left_leave_out_the_first_step_which_compiles(clock, capsys):
+    with progress_bar(11, "train", unit="steps") as bar:
+        clock.now += 50  # Compiles.
+        bar.update()
+        clock.now += 80
+        bar.set_postfix({"loss": "0.5"}, refresh=False)
+        bar.update(4)
+        clock.now += 120
+        bar.update(6)
+    _, middle, last = capsys.readouterr().err.splitlines()
+    assert middle == "train: 5/11 steps [01:20<02:00,  0.05 steps/s, loss=0.5]"
+    assert last.startswith("train: 11/11 steps [03:20<00:00")
+
+
+def test_a_log_gets_a_line_every_half_minute_and_the_last(clock, capsys):
+    with progress_bar(100, "evaluate") as bar:
+        for _ in range(100):
+            clock.now += 1
+            bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    counts = [line.split()[1] for line in lines]
+    assert counts == ["0/100", "31/100", "61/100", "91/100", "100/100"]
+    assert all("1.00 images/s" in line for line in lines[1:])
+
+
+def test_a_terminal_has_one_line_that_is_written_over(clock, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress_bar(3, "train", unit="steps") as bar:
+        for _ in range(3):
+            clock.now += 1
+            bar.update()
+    assert sys.stderr.getvalue().count("\r") >= 3
+    assert sys.stderr.getvalue().count("\n") == 1
+
+
+def test_a_resumed_run_counts_from_its_step(clock, capsys):
+    with progress_bar(10, "train", unit="steps", initial=8) as bar:
+        bar.update()
+        clock.now += 40
+        bar.update()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("train: 10/10 steps [00:40<00:00,  0.03 steps/s")
+
+
+def test_nothing_is_printed_where_it_is_disabled(clock, capsys):
+    with progress_bar(1, "evaluate", disable=True) as bar:
+        bar.update()
+    assert capsys.readouterr().err == ""
