@@ -51,10 +51,9 @@ def main():
 
 def _finetuned(arguments, start, seed, folder):
     from keras_vit import ViTConfig
-    from keras_vit.training.masked_patch_settings import MaskedPatches
     from keras_vit.training.paper.masked_patches import pretrain_masked_patches
-    from keras_vit.training.run.finetuning import finetune
-    from keras_vit.training.settings import FineTuning
+    from keras_vit.training.run.job import finetune
+    from keras_vit.training.settings import FineTuning, MaskedPatches
 
     shutil.rmtree(f"{folder}.partial", ignore_errors=True)
     small = ViTConfig(4, width=64, depth=4, mlp_dim=256, num_heads=4)

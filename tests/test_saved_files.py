@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.training.run.finetuning import finetune
+from keras_vit.training.run.job import finetune
 
 ARCHIVE = pathlib.Path(__file__).parent / "golden" / "saved_files.zip"
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")

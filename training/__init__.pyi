@@ -3,8 +3,20 @@ from . import (
     evaluation as evaluation,
     recipes as recipes,
 )
+from .data.spec import (
+    DataSpec as DataSpec,
+)
 from .run.folder import (
     Checkpoints as Checkpoints,
+)
+from .run.job import (
+    finetune as finetune,
+    pretrain as pretrain,
+)
+from .settings import (
+    FineTuning as FineTuning,
+    MaskedPatches as MaskedPatches,
+    PreTraining as PreTraining,
 )
 from .trainer.devices import (
     split_batch as split_batch,

@@ -19,12 +19,12 @@ from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.training.evaluation.classification import ClassificationReport, evaluate
 from keras_vit.training.evaluation.features import feature_model
-from keras_vit.training.run.finetuning import FINETUNE, finetune
-from keras_vit.training.run.pretraining import pretrain
-from keras_vit.training.run.required import required
+from keras_vit.training.run.job import finetune, pretrain
+from keras_vit.training.run.transfer import build_model, find_body
 
 from .data import open_source
 from .evaluation import few_shot
+from .fields import required
 from .settings import FineTuning, PreTraining
 
 FIRST, SECOND = "0-4", "5-9"  # Digits of the pre-training, and of the transfer.
@@ -271,8 +271,12 @@ def _clear(output, overwrite):
 def _before_transfer(data, transfer) -> ClassificationReport:
     """Evaluates the model as the fine-tuning starts with it."""
     source = open_source(data, verify=False)
-    body = FINETUNE.find_body(transfer)
-    model, _ = FINETUNE.build(body, transfer, len(source.class_names))
+    body = find_body(transfer.model, transfer.weights)
+    model, _ = build_model(
+        body,
+        classes=len(source.class_names),
+        image_size=required(transfer.image_size, "image_size"),
+    )
     return evaluate(
         model,
         source.splits["test"],

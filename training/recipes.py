@@ -1,9 +1,6 @@
 """The paper's training recipes as tables; imports neither Keras nor TensorFlow.
 
-recipe = find_recipe("ViT-B/16 ImageNet-21k").scaled(0.01)
-trainer.compile(recipe.make_optimizer(), ...)
-
-`Settings.from_recipe` makes them the settings of a job.
+`FineTuning.from_recipe("CIFAR-10")` in `settings.py` gives the settings of a recipe.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {
@@ -23,154 +20,26 @@ EXAMPLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What pre-training and fine-tuning recipes share.
+    """A row of one of the paper's tables.
 
     Args:
-        name: As `find_recipe` takes it.
+        name: The name that `find_recipe` takes.
         source: Where the numbers are from.
-        steps: Optimizer steps.
-        batch_size: Examples of a step.
-        base_lr: Learning rate after warm-up, at `batch_size`.
-        warmup_steps: Steps of linear warm-up.
-        decay: Of the learning rate after it; see `WarmupSchedule`.
-        boundaries: Steps at which a "staircase" falls to a tenth.
-        optimizer: "adam" or "sgd".
-        weight_decay: Decoupled, of kernels alone.
-        weight_decay_times: What it is multiplied with; see `DecoupledOptimizer`.
-        global_clipnorm: Largest norm of all gradients together, or None.
-        averaging: Factor of Polyak averaging, or None.
-        image_size: Pixels per side.
-        augmentation: Of training images; see `keras_vit.training.data`.
+        command: The command that takes the recipe, `keras-vit ...`.
+        settings: Settings, by their names in `settings.py`; the command's defaults complete
+            them.
+        data: A data set's name; in fine-tuning that of TensorFlow Datasets.
+        epochs: Passes over the data; None in fine-tuning.
+        learning_rates: The rates that `keras-vit sweep` tries on the development split.
     """
 
     name: str
     source: str
-    steps: int
-    batch_size: int
-    base_lr: float
-    warmup_steps: int
-    decay: str
-    boundaries: tuple[int, ...] = ()
-    optimizer: str = "adam"
-    weight_decay: float = 0.0
-    weight_decay_times: str = "learning_rate"
-    global_clipnorm: float | None = None
-    averaging: float | None = None
-    image_size: int = 224
-    augmentation: str = "inception_crop"
-
-    command: ClassVar[str]  # That takes it.
-
-    def scaled(self, scale: float):
-        """Returns the recipe for a smaller machine, to see `scale` times as many images.
-
-        Steps and batch shrink alike, each by about sqrt(scale): the batch to a power of two,
-        8 at least, the steps to what is left to shrink. The warm-up keeps its share of the
-        steps. The learning rate follows the batch, in proportion for SGD, by its square root
-        for Adam.
-
-        Args:
-            scale: In (0, 1].
-
-        Raises:
-            ValueError: If `scale` is out of range.
-        """
-        if not 0 < scale <= 1:
-            raise ValueError(f"scale must be in (0, 1]. Received: scale={scale}")
-        if scale == 1:
-            return self
-        wanted = self.batch_size * math.sqrt(scale)
-        batch_size = min(self.batch_size, max(8, 2 ** round(math.log2(wanted))))
-        share = batch_size / self.batch_size
-        steps = max(1, round(self.steps * scale / share))
-        kept = steps / self.steps
-        return dataclasses.replace(
-            self,
-            name=f"{self.name}, scaled by {scale:g}",
-            steps=steps,
-            batch_size=batch_size,
-            base_lr=self.base_lr * (share if self.optimizer == "sgd" else math.sqrt(share)),
-            warmup_steps=min(round(self.warmup_steps * kept), steps - 1),
-            boundaries=tuple(round(boundary * kept) for boundary in self.boundaries),
-        )
-
-    def make_optimizer(self, **changes: Any):
-        """Returns the optimizer with its schedule.
-
-        Args:
-            **changes: Fields of the recipe and their new values, such as `base_lr`.
-        """
-        from keras_vit.training.run.from_settings import make_optimizer
-
-        from .settings import Settings
-
-        return make_optimizer(Settings.of(dataclasses.replace(self, **changes)))
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainingRecipe(Recipe):
-    """A row of Table 3, for one of its models. Adam has b1 = 0.9 and b2 = 0.999.
-
-    Args:
-        model: A name of `keras_vit.list_models()`.
-        data: A data set's name.
-        epochs: Times that each image is seen.
-        dropout_rate: Share of units dropped.
-        loss: "softmax" or "sigmoid"; the paper does not say, big_vision does.
-        head_bias: Logit of every class at the start.
-    """
-
-    model: str = ""
-    data: str = ""
-    epochs: float = 0
-    dropout_rate: float = 0.0
-    loss: str = "softmax"
-    head_bias: float = 0.0
-
-    command = "pretrain"
-
-
-@dataclasses.dataclass(frozen=True)
-class MaskedPatchRecipe(Recipe):
-    """Masked patch prediction, Appendix B.1.2, with Adam.
-
-    Args:
-        model: A name of `keras_vit.list_models()`.
-        data: A data set's name.
-        target: What is predicted of a patch.
-        corruption: Share of the patches that is corrupted.
-    """
-
-    model: str = ""
-    data: str = ""
-    target: str = "mean-colour"
-    corruption: float = 0.5
-
-    command = "pretrain --objective masked-patches"
-
-
-@dataclasses.dataclass(frozen=True)
-class FinetuningRecipe(Recipe):
-    """A row of Table 4: SGD with momentum 0.9. `base_lr` is the middle of the sweep.
-
-    Args:
-        data: Where `tfds` has the data set.
-        learning_rates: Those that the sweep tries on the development split.
-        development_share: Share of the training set that the sweep is scored on; the final
-            run trains on all of it. None: by the number of images.
-        model: The model that the row is for, or None for any.
-        mixup: Parameter of the beta distribution, 0 for none; None: the augmentation's own.
-        resize: Pixels per side before a random crop to `image_size`, or None.
-    """
-
+    command: str
+    settings: dict[str, Any]
     data: str | None = None
+    epochs: float | None = None
     learning_rates: tuple[float, ...] = ()
-    development_share: float | None = None
-    model: str | None = None
-    mixup: float | None = None
-    resize: int | None = None
-
-    command = "finetune"
 
 
 # Models, data, epochs, base learning rate, decay, weight decay, dropout; paper, Table 3.
@@ -218,116 +87,142 @@ TABLE_4 = (
 )
 
 
-def _steps(data, epochs, batch_size=4096):
+def finetuning_warmup(steps: int) -> int:
+    """Returns the warm-up steps of the official fine-tuning: 500, or a fifth of a short run."""
+    return min(500, steps // 5)
+
+
+def _pretraining_steps(data, epochs, batch_size=4096):
     return math.ceil(EXAMPLES[data] * epochs / batch_size)
 
 
 def _pretraining():
-    for models, data, epochs, base_lr, decay, weight_decay, dropout_rate in TABLE_3:
+    for models, data, epochs, learning_rate, decay, weight_decay, dropout_rate in TABLE_3:
         loss, head_bias = LOSS_OF_DATA[data]
         for model in models:
             for number in epochs:
                 name = f"{model} {data}"
-                yield PretrainingRecipe(
+                yield Recipe(
                     # The longest run has the plain name: it gave the reported results.
                     name=name if number == epochs[-1] else f"{name} {number} epochs",
                     source="paper, Table 3",
-                    steps=_steps(data, number),
-                    batch_size=4096,
-                    base_lr=base_lr,
-                    warmup_steps=10_000,
-                    decay=decay,
-                    weight_decay=weight_decay,
-                    global_clipnorm=1.0 if data == "ImageNet" else None,
-                    model=model,
+                    command="pretrain",
+                    settings={
+                        "model": model,
+                        "steps": _pretraining_steps(data, number),
+                        "batch_size": 4096,
+                        "learning_rate": learning_rate,
+                        "warmup_steps": 10_000,
+                        "decay": decay,
+                        "weight_decay": weight_decay,
+                        "clip_norm": 1.0 if data == "ImageNet" else None,
+                        "dropout_rate": dropout_rate,
+                        "loss": loss,
+                        "head_bias": head_bias,
+                    },
                     data=data,
                     epochs=number,
-                    dropout_rate=dropout_rate,
-                    loss=loss,
-                    head_bias=head_bias,
                 )
 
 
 def _pretraining_with_sgd():
     """Table 7 compares Adam, as in Table 3, with SGD, whose numbers are BiT's."""
+    loss, head_bias = LOSS_OF_DATA["JFT-300M"]
     for model in ("BiT-R50x1", "BiT-R152x2"):
-        yield PretrainingRecipe(
+        yield Recipe(
             name=f"{model} JFT-300M SGD",
             source="paper, Table 7; learning rate and weight decay of big_vision's BiT",
-            steps=_steps("JFT-300M", 7),
-            batch_size=4096,
-            base_lr=0.03 * 4096 / 256,
-            warmup_steps=5000,
-            decay="linear",
-            optimizer="sgd",
-            weight_decay=3e-5 * 4096 / 256,
-            weight_decay_times="schedule",
-            model=model,
+            command="pretrain",
+            settings={
+                "model": model,
+                "steps": _pretraining_steps("JFT-300M", 7),
+                "batch_size": 4096,
+                "optimizer": "sgd",
+                "learning_rate": 0.03 * 4096 / 256,
+                "warmup_steps": 5000,
+                "decay": "linear",
+                "weight_decay": 3e-5 * 4096 / 256,
+                "weight_decay_times": "schedule",
+                "clip_norm": None,
+                "dropout_rate": 0.0,
+                "loss": loss,
+                "head_bias": head_bias,
+            },
             data="JFT-300M",
             epochs=7,
-            loss="sigmoid",
-            head_bias=-10.0,
         )
 
 
 def _finetuning():
     for name, data, steps, learning_rates, development_share in TABLE_4:
-        yield FinetuningRecipe(
+        yield Recipe(
             name=name,
             source="paper, Table 4; warm-up of the official code",
-            steps=steps,
-            batch_size=512,
-            base_lr=0.01,
-            warmup_steps=min(500, steps // 5),
-            decay="cosine",
-            optimizer="sgd",
-            global_clipnorm=1.0,
-            image_size=384,
+            command="finetune",
+            settings={
+                "image_size": (384, 384),
+                "steps": steps,
+                "batch_size": 512,
+                "learning_rate": 0.01,  # In the middle of the sweep.
+                "warmup_steps": finetuning_warmup(steps),
+                "validation": development_share,
+            },
             data=data,
             learning_rates=learning_rates,
-            development_share=development_share,
         )
 
 
 def _finetuning_at_high_resolution():
+    row = FINETUNING["ImageNet"]
     for model, image_size in (("ViT-L/16", 512), ("ViT-H/14", 518)):
+        changes = {"model": model, "image_size": (image_size, image_size), "averaging": 0.9999}
         yield dataclasses.replace(
-            FINETUNING["ImageNet"],
+            row,
             name=f"ImageNet {model}",
             source="paper, Tables 2 and 4",
-            averaging=0.9999,
-            image_size=image_size,
-            model=model,
+            settings=row.settings | changes,
         )
 
 
-FINETUNING: dict[str, FinetuningRecipe] = {recipe.name: recipe for recipe in _finetuning()}
+FINETUNING: dict[str, Recipe] = {recipe.name: recipe for recipe in _finetuning()}
 FINETUNING |= {recipe.name: recipe for recipe in _finetuning_at_high_resolution()}
-PRETRAINING: dict[str, PretrainingRecipe] = {
+PRETRAINING: dict[str, Recipe] = {
     recipe.name: recipe for recipe in (*_pretraining(), *_pretraining_with_sgd())
 }
 MASKED_PATCHES = {
-    "ViT-B/16 JFT-300M masked patches": MaskedPatchRecipe(
+    "ViT-B/16 JFT-300M masked patches": Recipe(
         name="ViT-B/16 JFT-300M masked patches",
         source="paper, B.1.2; weight decay of section 4.1",
-        steps=1_000_000,
-        batch_size=4096,
-        base_lr=2e-4,
-        warmup_steps=10_000,
-        decay="cosine",
-        weight_decay=0.1,
-        model="ViT-B/16",
+        command="pretrain --objective masked-patches",
+        settings={
+            "model": "ViT-B/16",
+            "steps": 1_000_000,
+            "batch_size": 4096,
+            "learning_rate": 2e-4,
+            "warmup_steps": 10_000,
+            "weight_decay": 0.1,
+        },
         data="JFT-300M",
     )
 }
 RECIPES: dict[str, Recipe] = {**PRETRAINING, **MASKED_PATCHES, **FINETUNING}
 
+# The rows of Table 4 for other data, by the least number of training images, with the limits
+# of BiT's HyperRule.
+BY_DATA_SIZE = ((0, "Oxford-IIIT Pets"), (20_000, "CIFAR-10"), (500_000, "ImageNet"))
 
-def find_recipe(name: str) -> Any:
+
+def finetuning_of_size(num_images: int) -> Recipe:
+    """Returns the row of Table 4 for data with a number of training images."""
+    name = next(name for least, name in reversed(BY_DATA_SIZE) if num_images >= least)
+    return FINETUNING[name]
+
+
+def find_recipe(name: str) -> Recipe:
     """Returns the recipe of a name, such as "ViT-B/16 ImageNet-21k" or "CIFAR-10".
 
     Raises:
-        ValueError: If there is none; the nearest names are given.
+        ValueError: If there is none; the error lists the nearest names.
     """
     folded = {known.lower(): known for known in (*RECIPES, HYPER_RULE_NAME)}
     found = folded.get(name.lower())
@@ -353,9 +248,11 @@ HYPER_RULE = (
     (500_000, 10_000, (3000, 6000, 9000), 500, 0.1),
     (math.inf, 20_000, (6000, 12_000, 18_000), 500, 0.1),
 )
+# The settings that it decides by the data.
+BY_HYPER_RULE = ("steps", "warmup_steps", "boundaries", "mixup", "image_size", "resize")
 
 
-def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> FinetuningRecipe:
+def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Recipe:
     """Returns BiT's recipe for a ResNet, which follows from the data alone.
 
     Args:
@@ -373,19 +270,22 @@ def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Finetuning
         row for row in HYPER_RULE if num_examples < row[0]
     )
     small = image_size[0] * image_size[1] < 96 * 96
-    return FinetuningRecipe(
+    return Recipe(
         name=HYPER_RULE_NAME,
         source="BiT, bit_hyperrule",
-        steps=steps,
-        batch_size=512,
-        base_lr=0.003,
-        warmup_steps=warmup_steps,
-        decay="staircase",
-        boundaries=boundaries,
-        optimizer="sgd",
-        image_size=128 if small else 480,
-        augmentation="resize_random_crop",
-        resize=160 if small else 512,
+        command="finetune",
+        settings={
+            "image_size": (128, 128) if small else (480, 480),
+            "resize": (160, 160) if small else (512, 512),
+            "augmentation": "resize_random_crop",
+            "steps": steps,
+            "batch_size": 512,
+            "learning_rate": 0.003,
+            "warmup_steps": warmup_steps,
+            "decay": "staircase",
+            "boundaries": boundaries,
+            "clip_norm": None,
+            "mixup": mixup,
+        },
         learning_rates=(0.003,),
-        mixup=mixup,
     )

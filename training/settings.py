@@ -1,4 +1,4 @@
-"""Everything that decides a training run, as frozen dataclasses; imports no TensorFlow."""
+"""Settings of fine-tuning and pre-training, each written once; imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,147 +9,330 @@ import re
 from typing import Any, ClassVar, Self
 
 from keras_vit import configs
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.run.required import required
+from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 
 from . import recipes
+from .fields import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_NUMBER,
+    SHARE,
+    about,
+    changed,
+    check_fields,
+    documented,
+    required,
+    setting,
+)
 
 OPTIMIZERS = ("sgd", "adam")
+DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
+WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
-TRAINED = ("all", "head", "lora")  # Of a model in fine-tuning; see run/transfer.py.
-RESIZED_CROP = "resize_random_crop"  # The augmentation that `resize` is for.
-
-# Where the recipe does not say: the rows of Table 4, told apart by the number of training
-# images as in BiT's HyperRule.
-BY_DATA_SIZE = ((0, "Oxford-IIIT Pets"), (20_000, "CIFAR-10"), (500_000, "ImageNet"))
-
-# A recipe's field: that of the settings, where the names differ.
-_RENAMED = {
-    "base_lr": "learning_rate",
-    "global_clipnorm": "clip_norm",
-    "development_share": "validation",
-    "name": "recipe",
-    "source": "recipe_source",
-}
-# What BiT's HyperRule makes of the data.
-_BY_HYPER_RULE = ("steps", "warmup_steps", "boundaries", "mixup", "image_size", "resize")
-
-_FINETUNING = recipes.FINETUNING["ImageNet"]
-_PRETRAINING = recipes.PRETRAINING["ViT-B/16 ImageNet"]
+TRAINED = ("all", "head", "lora")
+TARGETS = ("mean-colour", "downsized", "patch")
+OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
+RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
 
+def check_data_service(address: str | None) -> None:
+    """Checks the address of a `tf.data` service.
+
+    Raises:
+        ValueError: If it is not of the form "grpc://host:port"; None is allowed.
+    """
+    if address is not None and not re.fullmatch(r"grpc://.+:\d+", address):
+        raise ValueError(
+            "data_service must be an address such as grpc://host:5000. "
+            f"Received: data_service={address!r}"
+        )
+
+
+@documented
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What fine-tuning and pre-training have in common.
-
-    Args:
-        recipe: Name of the recipe that the values are from, or None; see `from_recipe`.
-        recipe_source: Where the recipe is from.
-        scale: What the recipe was scaled by; see `Recipe.scaled`.
-        model: A name of `keras_vit.list_models()` or a config.
-        image_size: Pixels (height, width). None: by BiT's HyperRule.
-        steps: Optimizer steps.
-        batch_size: Images of an optimizer step.
-        accumulate: Micro-batches that make one step; None: as few as the memory allows.
-        optimizer: "sgd" or "adam".
-        learning_rate: The highest, after warm-up.
-        warmup_steps: Optimizer steps of linear warm-up.
-        decay: Of the learning rate after warm-up; see `WarmupSchedule`.
-        boundaries: Steps after which a "staircase" falls to a tenth.
-        timescale: Steps after which "rsqrt" has fallen to 0.71.
-        cooldown_steps: Steps at the end over which "rsqrt" falls to 0.
-        momentum: Share of SGD's buffer kept.
-        beta_1: Share of Adam's first moment kept.
-        beta_2: Share of Adam's second moment kept.
-        weight_decay: Strength of decoupled decay of the kernels.
-        weight_decay_times: What it is multiplied by: "learning_rate", or "schedule", the
-            learning rate as a share of its highest. See `DecoupledOptimizer`.
-        clip_norm: Largest norm of all gradients together; None does not clip.
-        averaging: Factor of Polyak averaging, such as 0.9999: the averages are kept instead
-            of the weights. None keeps the weights.
-        skip_nonfinite_steps: Steps with NaN or infinity that are left out before a run stops.
-        loss: "softmax", or "sigmoid": cross-entropy summed over the classes.
-        head_bias: Logit of every class at the start.
-        label_smoothing: Share of the label spread over all classes; of "softmax".
-        layer_decay: What a layer's learning rate is of the next one's, in (0, 1]; see
-            `layer_numbers`.
-        dropout_rate: Share of units dropped, in [0, 1).
-        stochastic_depth_rate: Share of examples that skip a part of the last block, in
-            [0, 1); see `ViTConfig`.
-        augmentation: Of training images; see `keras_vit.training.data`.
-        mixup: Parameter of the beta distribution, 0 for none; None: the augmentation's own.
-        resize: Pixels (height, width) before the random crop of "resize_random_crop".
-        evaluation: How an image gets its size in evaluation; see `Preprocessing`.
-        validation: Share of the training images that is kept out to choose the best
-            weights; 0 keeps the last.
-        evaluate_every: Optimizer steps between two validations.
-        patience: Validations without a better one after which a run ends; None: never.
-        seed: Of the weights, the order of images, augmentation and dropout.
-        precision: "float32", "mixed_bfloat16" or "mixed_float16".
-        remat: Whether to recompute activations in the backward pass: less memory, about a
-            third more time.
-        strategy: Where to run, see `keras_vit.training.strategy`; None: one device.
-        jit_compile: Whether to compile with XLA; None: where Keras would.
-        steps_per_execution: Optimizer steps that are run at once.
-        data_service: Address of a `tf.data` service that makes the training batches,
-            "grpc://host:port"; None: this machine.
+    """The settings that fine-tuning and pre-training share.
 
     Raises:
         ValueError: If a value is out of range or unknown.
     """
 
-    recipe: str | None = None
-    recipe_source: str | None = None
-    scale: float = 1.0
-    model: Any = None
-    image_size: tuple[int, int] | None = (_FINETUNING.image_size, _FINETUNING.image_size)
-    steps: int | None = None
-    batch_size: int = _FINETUNING.batch_size
-    accumulate: int | None = None
+    recipe: str | None = setting(
+        None,
+        "a recipe of the paper; other options win over it (see keras-vit recipes)",
+        unit="NAME",
+        absent="none",
+    )
+    recipe_source: str | None = setting(
+        None, "where the recipe's numbers are from", flag="", line="recipe"
+    )
+    scale: float = setting(
+        1.0,
+        "share of the recipe's images, in (0, 1]: fewer steps of smaller batches, with a lower "
+        "learning rate",
+        unit="SHARE",
+        line="recipe",
+    )
+    model: Any = setting(
+        None,
+        "a model's name, see keras-vit models; in Python also a config",
+        unit="NAME",
+        absent="the model of the weights, or ViT-B/16",
+    )
+    image_size: tuple[int, int] | None = setting(
+        (384, 384),
+        "384, or 384x512 for height x width",
+        unit="PIXELS",
+        source="paper, Table 4",
+        limits=POSITIVE,
+        line="model",
+        column="pixels",
+    )
+    steps: int | None = setting(
+        None,
+        "optimizer steps",
+        unit="STEPS",
+        absent="500 with fewer than 20,000 images, 10,000 with fewer than 500,000, else 20,000",
+        source="paper, Table 4",
+        limits=POSITIVE,
+        column="steps",
+    )
+    batch_size: int = setting(
+        512,
+        "images of an optimizer step",
+        unit="IMAGES",
+        source="paper, Table 4",
+        limits=POSITIVE,
+        line="steps",
+        column="batch",
+    )
+    accumulate: int | None = setting(
+        None,
+        "micro-batches of a step, which change no result",
+        unit="N",
+        absent="as few as the memory allows",
+        limits=POSITIVE,
+        line="steps",
+    )
     # The optimizer and its schedule.
-    optimizer: str = _FINETUNING.optimizer
-    learning_rate: float = 0.03  # The official code's, of the paper's sweep.
-    warmup_steps: int | None = None
-    decay: str = _FINETUNING.decay
-    boundaries: tuple[int, ...] | None = ()
-    timescale: float = 10_000
-    cooldown_steps: int = 0
-    momentum: float = 0.9  # Paper, Table 4.
-    beta_1: float = 0.9  # Paper, Table 3.
-    beta_2: float = 0.999
-    weight_decay: float = _FINETUNING.weight_decay
-    weight_decay_times: str = _FINETUNING.weight_decay_times
-    clip_norm: float | None = _FINETUNING.global_clipnorm
-    layer_decay: float = 1.0
-    averaging: float | None = None
-    skip_nonfinite_steps: int = 0
-    # The loss.
-    loss: str = "softmax"
-    head_bias: float = 0.0
-    label_smoothing: float = 0.0
-    dropout_rate: float = 0.0
-    stochastic_depth_rate: float = 0.0
+    optimizer: str = setting(
+        "sgd", "the optimizer", choices=OPTIMIZERS, source="paper, Table 4", column="optimizer"
+    )
+    learning_rate: float = setting(
+        0.03,
+        "the highest learning rate, after warm-up",
+        unit="RATE",
+        source="the official code, within the paper's sweep",
+        limits=POSITIVE_NUMBER,
+        column="learning rate",
+    )
+    warmup_steps: int | None = setting(
+        None,
+        "steps of linear warm-up",
+        unit="STEPS",
+        absent="500, or a fifth of a short run",
+        source="the official code",
+        column="warm-up",
+    )
+    decay: str = setting(
+        "cosine",
+        "decay of the learning rate after warm-up",
+        choices=DECAYS,
+        source="paper, Table 4",
+        column="decay",
+    )
+    boundaries: tuple[int, ...] | None = setting(
+        (),
+        "steps after which the decay staircase falls to a tenth",
+        unit="STEP",
+        absent="by BiT's HyperRule",
+        off=((), None),
+    )
+    timescale: float = setting(
+        10_000,
+        "steps after which the decay rsqrt has fallen to 0.71",
+        unit="STEPS",
+        limits=POSITIVE,
+        used=lambda settings: settings.decay == "rsqrt",
+    )
+    cooldown_steps: int = setting(
+        0, "steps at the end over which the decay rsqrt falls to 0", unit="STEPS", off=(0,)
+    )
+    momentum: float = setting(
+        0.9,
+        "momentum of the optimizer sgd",
+        unit="FACTOR",
+        source="paper, Table 4",
+        used=lambda settings: settings.optimizer == "sgd",
+    )
+    beta_1: float = setting(
+        0.9,
+        "decay of Adam's first moment",
+        source="paper, Table 3",
+        flag="",
+        used=lambda settings: settings.optimizer == "adam",
+    )
+    beta_2: float = setting(
+        0.999,
+        "decay of Adam's second moment",
+        source="paper, Table 3",
+        flag="",
+        used=lambda settings: settings.optimizer == "adam",
+    )
+    weight_decay: float = setting(
+        0.0,
+        "decoupled weight decay, of kernels alone",
+        unit="STRENGTH",
+        source="paper, Table 4",
+        column="weight decay",
+    )
+    weight_decay_times: str = setting(
+        "learning_rate",
+        "factor of the weight decay: the learning rate, as in the paper and Keras, or its schedule "
+        "alone (a share of the highest), as in big_vision",
+        choices=WEIGHT_DECAY_TIMES,
+        used=lambda settings: settings.weight_decay,
+    )
+    clip_norm: float | None = setting(
+        1.0,
+        "largest norm of all gradients together; 0 does not clip",
+        unit="NORM",
+        none=0,
+        source="paper, Table 4",
+        limits=POSITIVE,
+    )
+    layer_decay: float = setting(
+        1.0,
+        "ratio of a layer's learning rate to the next layer's, such as 0.75",
+        unit="RATIO",
+        limits=("in (0, 1]", lambda value: 0 < value <= 1),
+        off=(1,),
+    )
+    averaging: float | None = setting(
+        None,
+        "factor of Polyak averaging, 0.9999 in the paper; the averages are kept in place of the "
+        "weights, and the weights of the last step in last.keras",
+        unit="FACTOR",
+        none=0,
+        absent="no averaging",
+        off=(0, None),
+    )
+    skip_nonfinite_steps: int = setting(
+        0,
+        "steps with NaN or infinity that are left out before the run stops",
+        unit="STEPS",
+        off=(0,),
+    )
+    # The loss and regularisation.
+    loss: str = setting("softmax", "cross-entropy; sigmoid sums over the classes", choices=LOSSES)
+    head_bias: float = setting(
+        0.0,
+        "logit of every class at the start: with the loss sigmoid about -10 for 21,000 classes, "
+        "-6.9 for 1000",
+        unit="LOGIT",
+        off=(0, None),
+    )
+    label_smoothing: float = setting(
+        0.0, "share of the label that is spread over all classes", unit="SHARE", off=(0, None)
+    )
+    dropout_rate: float = setting(
+        0.0, "share of units dropped", unit="RATE", flag="dropout", limits=SHARE
+    )
+    stochastic_depth_rate: float = setting(
+        0.0,
+        "share of examples that skip a part of the last block, fewer the blocks before it; 0.1 in "
+        "AugReg",
+        unit="RATE",
+        flag="stochastic-depth",
+        limits=SHARE,
+        off=(0, None),
+    )
     # The images.
-    augmentation: str = _FINETUNING.augmentation
-    mixup: float | None = None
-    resize: tuple[int, int] | None = None
-    evaluation: str = "resize"
-    # What is kept, and when it is over.
-    validation: float | None = None
-    evaluate_every: int | None = None
-    patience: int | None = None
-    seed: int = 0
-    # How it is computed, which changes no result but for rounding.
-    precision: str = "float32"
-    remat: bool = False
-    strategy: str | None = None
-    jit_compile: bool | None = None
-    steps_per_execution: int = 1
-    data_service: str | None = None
+    augmentation: str = setting(
+        "inception_crop",
+        "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
+        unit="NAME",
+        source="the official code",
+    )
+    mixup: float | None = setting(
+        None,
+        "parameter of mixup's beta distribution, 0 for none",
+        unit="P",
+        absent="the augmentation's own",
+        limits=NOT_NEGATIVE,
+        off=(0, None),
+    )
+    resize: tuple[int, int] | None = setting(
+        None,
+        "size before the crop of the augmentation resize_random_crop",
+        unit="PIXELS",
+        absent="a fifteenth more than the image size",
+        limits=POSITIVE,
+        off=((), None),
+    )
+    evaluation: str = setting(
+        "resize", "how an image gets its size in evaluation", choices=EVALUATIONS
+    )
+    # Validation.
+    validation: float | None = setting(
+        None,
+        "share of the training images that chooses the best weights; 0 keeps the last",
+        unit="SHARE",
+        absent="0.1, 0.02 or 0.01 by the number of images",
+        source="paper, Table 4",
+        limits=SHARE,
+    )
+    evaluate_every: int | None = setting(
+        None,
+        "optimizer steps between two validations",
+        unit="STEPS",
+        absent="a tenth of the run",
+        limits=POSITIVE,
+    )
+    patience: int | None = setting(
+        None,
+        "stop after this many validations in a row without a better one",
+        unit="N",
+        absent="never",
+        limits=POSITIVE,
+        off=(0,),
+    )
+    seed: int = setting(0, "seed of weights, image order, augmentation and dropout", unit="N")
+    # The computation; changes no result but for rounding.
+    precision: str = setting("float32", "type of the computation", choices=PRECISIONS)
+    remat: bool = setting(
+        False,
+        "recompute activations in the backward pass: less memory, about a third more time",
+        off=(False, None),
+    )
+    strategy: str | None = setting(
+        None,
+        "where to run: one device, all GPUs, several machines, a TPU, or the best available",
+        choices=STRATEGIES,
+        absent="the first GPU, or the CPU",
+        off=(None,),
+    )
+    jit_compile: bool | None = setting(
+        None, "compile with XLA, or not", absent="where Keras would", off=(False, None)
+    )
+    steps_per_execution: int = setting(
+        1,
+        "optimizer steps that are run at once, which saves time on TPUs",
+        unit="STEPS",
+        limits=POSITIVE,
+        off=(1,),
+    )
+    data_service: str | None = setting(
+        None,
+        "grpc://HOST:PORT of a tf.data service that reads, decodes and augments",
+        unit="ADDRESS",
+        absent="this machine",
+        off=(None,),
+    )
 
-    recipe_type: ClassVar[type[recipes.Recipe]] = recipes.Recipe
+    command: ClassVar[str]  # Of `keras-vit`, with its objective.
 
     def __post_init__(self):
         for name in ("image_size", "resize"):
@@ -159,41 +342,13 @@ class Settings:
                 object.__setattr__(self, name, size)
         if self.boundaries is not None:
             object.__setattr__(self, "boundaries", tuple(self.boundaries))
-        positive = {
-            "steps": self.steps,
-            "batch_size": self.batch_size,
-            "accumulate": self.accumulate,
-            "evaluate_every": self.evaluate_every,
-            "patience": self.patience,
-            "steps_per_execution": self.steps_per_execution,
-            "image_size": self.image_size and min(self.image_size),
-            "resize": self.resize and min(self.resize),
-            "clip_norm": self.clip_norm,
-            "timescale": self.timescale,
-        }
-        for name, value in positive.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive. Received: {name}={value}")
+        check_fields(self)
+        check_data_service(self.data_service)
         if self.accumulate and self.batch_size % self.accumulate:
             raise ValueError(
                 "accumulate must divide the batch size. "
                 f"Received: accumulate={self.accumulate}, batch_size={self.batch_size}"
             )
-        if not math.isfinite(self.learning_rate) or self.learning_rate <= 0:
-            raise ValueError(
-                "The learning rate must be a positive number. "
-                f"Received: learning_rate={self.learning_rate}"
-            )
-        if self.validation is not None and not 0 <= self.validation < 1:
-            raise ValueError(
-                f"validation must be a share in [0, 1). Received: validation={self.validation}"
-            )
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(
-                f"layer_decay must be in (0, 1]. Received: layer_decay={self.layer_decay}"
-            )
-        if self.mixup is not None and not self.mixup >= 0:
-            raise ValueError(f"mixup must not be negative. Received: mixup={self.mixup}")
         if self.label_smoothing and self.loss != "softmax":
             raise ValueError(
                 'label_smoothing is for loss="softmax". Received: '
@@ -209,78 +364,92 @@ class Settings:
                 "resize must not be less than the image size. "
                 f"Received: resize={self.resize}, image_size={self.image_size}"
             )
-        for name, known in (
-            ("optimizer", OPTIMIZERS),
-            ("loss", LOSSES),
-            ("precision", PRECISIONS),
-            ("strategy", (None, *STRATEGIES)),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {known}. Received: {name}={getattr(self, name)!r}"
-                )
-        if self.data_service is not None and not re.fullmatch(r"grpc://.+:\d+", self.data_service):
-            raise ValueError(
-                "data_service must be an address such as grpc://host:5000. "
-                f"Received: data_service={self.data_service!r}"
-            )
         if self.warmup_steps is not None and self.steps is not None:
             _check_warmup(self.warmup_steps, self.steps)
-
-    @classmethod
-    def of(cls, recipe: recipes.Recipe) -> Self:
-        """Returns the settings of a recipe as it stands."""
-        return cls(**_values(recipe, cls))
 
     @classmethod
     def from_recipe(cls, name: str, scale: float = 1.0, **given: Any) -> Self:
         """Returns the settings of one of the paper's recipes.
 
-        Values that are given win over the recipe's. With other `steps` the warm-up and the
-        boundaries keep their share of the run; with another `decay` the boundaries go.
+        Given values win over the recipe's. With other `steps` the warm-up and the boundaries
+        keep their share of the run; with another `decay` the boundaries are dropped.
 
         Args:
-            name: As `find_recipe` takes it, or "BiT HyperRule", whose values `resolve`
-                fills in from the data.
-            scale: In (0, 1], for a smaller machine; see `Recipe.scaled`.
+            name: A name for `find_recipe`, or "BiT HyperRule", whose values `resolve` fills
+                in from the data.
+            scale: In (0, 1], for a smaller machine; see `scaled`.
             **given: Fields and their values.
 
         Raises:
-            ValueError: If there is no such recipe, it is one of the other job, or a value is
+            ValueError: If there is no such recipe, it is for another command, or a value is
                 out of range.
         """
         by_rule = name.lower() == recipes.HYPER_RULE_NAME.lower()
         recipe = recipes.bit_hyper_rule(1, (1, 1)) if by_rule else recipes.find_recipe(name)
-        if not isinstance(recipe, cls.recipe_type):
+        if recipe.command != cls.command:
             raise ValueError(
-                f"The recipe must be one for keras-vit {cls.recipe_type.command}; this one is for "
+                f"The recipe must be one for keras-vit {cls.command}; this one is for "
                 f"keras-vit {recipe.command}. Received: {recipe.name!r}"
             )
-        values = _values(recipe.scaled(scale), cls)
-        values |= {"recipe": recipe.name, "scale": scale}
+        settings = cls(**recipe.settings, recipe=recipe.name, recipe_source=recipe.source).scaled(
+            scale
+        )
+        changes: dict[str, Any] = {}
         if by_rule:
-            values |= dict.fromkeys(_BY_HYPER_RULE)
+            changes |= dict.fromkeys(recipes.BY_HYPER_RULE)
         elif given.get("steps"):
-            values |= _with_steps(values, given["steps"])
-        if given.get("decay", recipe.decay) != recipe.decay:
-            values["boundaries"] = ()
-        return cls(**(values | given))
+            changes |= settings._with_steps(given["steps"])
+        if given.get("decay", settings.decay) != settings.decay:
+            changes["boundaries"] = ()
+        return dataclasses.replace(settings, **(changes | given))
+
+    def scaled(self, scale: float) -> Self:
+        """Returns the settings for a smaller machine, to see `scale` times as many images.
+
+        Steps and batch shrink alike, each by about sqrt(scale): the batch to a power of two,
+        8 at least, the steps by the rest. The warm-up keeps its share of the steps. The
+        learning rate follows the batch, in proportion for SGD, by its square root for Adam.
+
+        Args:
+            scale: In (0, 1].
+
+        Raises:
+            ValueError: If `scale` is out of range.
+        """
+        if not 0 < scale <= 1:
+            raise ValueError(f"scale must be in (0, 1]. Received: scale={scale}")
+        if scale == 1:
+            return self
+        wanted = self.batch_size * math.sqrt(scale)
+        batch_size = min(self.batch_size, max(8, 2 ** round(math.log2(wanted))))
+        share = batch_size / self.batch_size
+        steps = max(1, round(required(self.steps, "steps") * scale / share))
+        return dataclasses.replace(
+            self,
+            scale=self.scale * scale,
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=self.learning_rate
+            * (share if self.optimizer == "sgd" else math.sqrt(share)),
+            **self._with_steps(steps),
+        )
 
     def resolve(self, num_images: int, data_size: tuple[int, int] | None = None) -> Self:
         """Returns the settings with every value that depends on the data filled in.
 
         Args:
-            num_images: Images to train with, those for validation included.
-            data_size: Pixels (height, width) of the images; for BiT's HyperRule alone.
+            num_images: Images to train with, including the validation images.
+            data_size: Pixels (height, width) of the images; only for BiT's HyperRule.
         """
         settings = self
         if self.recipe == recipes.HYPER_RULE_NAME:
             settings = self._by_hyper_rule(num_images, data_size)
-        steps = _row(num_images).steps if settings.steps is None else settings.steps
-        # 500 in the official recipes, 100 in that of 500 steps.
+        steps = settings.steps
+        if steps is None:
+            steps = recipes.finetuning_of_size(num_images).settings["steps"]
         warmup_steps = settings.warmup_steps
         if warmup_steps is None:
-            warmup_steps = min(_FINETUNING.warmup_steps, steps // 5)
+            warmup_steps = recipes.finetuning_warmup(steps)
         evaluate_every = settings.evaluate_every or settings._whole_executions(steps / 10)
         _check_warmup(warmup_steps, steps)
         settings._check_executions(steps, evaluate_every)
@@ -293,8 +462,10 @@ class Settings:
         )
 
     def validation_share(self, num_images: int) -> float:
-        """Returns the share of so many training images that is kept for validation."""
-        return _row(num_images).development_share if self.validation is None else self.validation
+        """Returns the share of a number of training images that is kept for validation."""
+        if self.validation is not None:
+            return self.validation
+        return recipes.finetuning_of_size(num_images).settings["validation"]
 
     @property
     def micro_batch_size(self) -> int:
@@ -303,7 +474,7 @@ class Settings:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How an image becomes the model's input in evaluation."""
+        """The preprocessing of images in evaluation."""
         return Preprocessing(required(self.image_size, "image_size"), self.evaluation)
 
     def to_json(self) -> dict:
@@ -318,7 +489,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, fields: dict) -> Self:
-        """Returns what `to_json` gave.
+        """Returns the settings that `to_json` wrote.
 
         Raises:
             ValueError: If a field is unknown or its value is wrong.
@@ -338,20 +509,37 @@ class Settings:
             fields = {**fields, "model": getattr(configs, model["config"])(**values)}
         return cls(**fields)
 
+    def in_use(self) -> dict[str, Any]:
+        """Returns the settings that change something, by name, as JSON can hold them."""
+        values = self.to_json()
+        return {
+            field.name: values[field.name]
+            for field in dataclasses.fields(self)
+            if not about(field).is_off(self, getattr(self, field.name))
+        }
+
+    def _with_steps(self, steps):
+        """Returns warm-up and boundaries as the same shares of other steps."""
+        share = steps / self.steps
+        return {
+            "warmup_steps": min(round(self.warmup_steps * share), steps - 1),
+            "boundaries": tuple(round(boundary * share) for boundary in self.boundaries or ()),
+        }
+
     def _by_hyper_rule(self, num_images, data_size):
         size = data_size or self.image_size
         if size is None:
             raise ValueError("BiT's HyperRule needs the size of the images. Received: None")
-        rule = _values(recipes.bit_hyper_rule(num_images, size).scaled(self.scale), type(self))
+        rule = type(self)(**recipes.bit_hyper_rule(num_images, size).settings).scaled(self.scale)
+        values = {name: getattr(rule, name) for name in recipes.BY_HYPER_RULE}
         if self.steps is not None:
-            rule |= _with_steps(rule, self.steps)
+            values |= rule._with_steps(self.steps)
         if self.image_size is not None:
-            # As much larger as the rule's.
-            share = rule["resize"] / rule["image_size"]
-            rule["resize"] = tuple(round(share * side) for side in self.image_size)
+            share = required(rule.resize, "resize")[0] / required(rule.image_size, "image_size")[0]
+            values["resize"] = tuple(round(share * side) for side in self.image_size)
         if self.augmentation != RESIZED_CROP:
-            rule["resize"] = None
-        missing = {name: rule[name] for name in _BY_HYPER_RULE if getattr(self, name) is None}
+            values["resize"] = None
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return dataclasses.replace(self, **missing)
 
     def _whole_executions(self, steps):
@@ -367,6 +555,7 @@ class Settings:
             )
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class FineTuning(Settings):
     """The paper's fine-tuning; Table 4, section 4.1, and the official code for the rest.
@@ -374,30 +563,40 @@ class FineTuning(Settings):
     By default 500 steps with fewer than 20,000 images, 10,000 with fewer than 500,000, else
     20,000: the rows of Table 4. A tenth, a fiftieth or a hundredth of the training images
     is kept for validation, as there.
-
-    Args:
-        weights: What to start from: "imagenet21k" or another name of `weights=`, a file, a
-            classifier's folder, or None for random values.
-        train: "all"; "head", a linear probe; or "lora", the head and small additions to the
-            attention. See `choose_trained`.
-        lora_rank: Columns that LoRA adds for each head.
-        lora_alpha: Strength of what it adds; None for the rank.
-        **kwargs: See `Settings`.
     """
 
-    weights: str | None = "imagenet21k"
-    train: str = "all"
-    lora_rank: int = 8
-    lora_alpha: float | None = None
+    weights: str | None = setting(
+        "imagenet21k",
+        "the weights to start from: imagenet21k, imagenet, a name of the catalogue, a file, a "
+        "classifier's folder, or none for random values",
+        unit="WEIGHTS",
+        none="none",
+    )
+    train: str = setting(
+        "all",
+        "all; the head alone, a linear probe; or lora, the head and small additions to the "
+        "attention",
+        choices=TRAINED,
+    )
+    lora_rank: int = setting(
+        8,
+        "columns that LoRA adds for each head",
+        unit="COLUMNS",
+        limits=POSITIVE,
+        used=lambda settings: settings.train == "lora",
+    )
+    lora_alpha: float | None = setting(
+        None,
+        "strength of LoRA's addition",
+        unit="STRENGTH",
+        absent="the rank",
+        used=lambda settings: settings.train == "lora",
+    )
 
-    recipe_type = recipes.FinetuningRecipe
+    command = "finetune"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.train not in TRAINED:
-            raise ValueError(f"train must be one of {TRAINED}. Received: train={self.train!r}")
-        if self.lora_rank < 1:
-            raise ValueError(f"lora_rank must be positive. Received: lora_rank={self.lora_rank}")
         if self.train == "head" and self.layer_decay != 1:
             raise ValueError(
                 'layer_decay needs more than one layer to train, but train="head" trains the '
@@ -405,22 +604,82 @@ class FineTuning(Settings):
             )
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class PreTraining(Settings):
-    """The paper's supervised pre-training; Table 3, the row "ViT-*, ImageNet".
+    """The paper's supervised pre-training; Table 3, the row "ViT-*, ImageNet"."""
 
-    Args:
-        **kwargs: See `Settings`.
+    image_size: tuple[int, int] | None = changed(
+        Settings, "image_size", (224, 224), source="paper, Table 3"
+    )
+    batch_size: int = changed(Settings, "batch_size", 4096, source="paper, Table 3")
+    decay: str = changed(Settings, "decay", "cosine", source="paper, Table 3")
+    clip_norm: float | None = changed(Settings, "clip_norm", 1.0, source="paper, Table 3")
+    optimizer: str = changed(Settings, "optimizer", "adam", source="paper, Table 3")
+    learning_rate: float = changed(Settings, "learning_rate", 3e-3, source="paper, Table 3")
+    weight_decay: float = changed(Settings, "weight_decay", 0.3, source="paper, Table 3")
+    dropout_rate: float = changed(Settings, "dropout_rate", 0.1, source="paper, Table 3")
+
+    command: ClassVar[str] = "pretrain"
+
+
+@documented
+@dataclasses.dataclass(frozen=True)
+class MaskedPatches(PreTraining):
+    """The paper's masked patch prediction; Appendix B.1.2, which is silent on the rest.
+
+    By default 1,000,000 steps, of which 10,000 are warm-up (a fifth of a run of less than
+    50,000), and all images are trained on: without labels there is nothing to choose the best
+    weights by. With `validation` the best weights are chosen by the accuracy of the colours of
+    the validation images.
     """
 
-    image_size: tuple[int, int] | None = (_PRETRAINING.image_size, _PRETRAINING.image_size)
-    batch_size: int = _PRETRAINING.batch_size
-    optimizer: str = _PRETRAINING.optimizer
-    learning_rate: float = _PRETRAINING.base_lr
-    weight_decay: float = _PRETRAINING.weight_decay
-    dropout_rate: float = _PRETRAINING.dropout_rate
+    learning_rate: float = changed(Settings, "learning_rate", 2e-4, source="paper, B.1.2")
+    weight_decay: float = changed(Settings, "weight_decay", 0.1, source="paper, section 4.1")
+    steps: int | None = changed(Settings, "steps", None, absent="1,000,000", source="paper, B.1.2")
+    warmup_steps: int | None = changed(
+        Settings,
+        "warmup_steps",
+        None,
+        absent="10,000, or a fifth of a short run",
+        source="paper, B.1.2",
+    )
+    clip_norm: float | None = changed(
+        Settings, "clip_norm", None, absent="no clipping", source=None
+    )
+    dropout_rate: float = changed(Settings, "dropout_rate", 0.0, source="paper, Table 3, JFT-300M")
+    validation: float | None = changed(Settings, "validation", 0.0, source=None)
+    target: str = setting(
+        "mean-colour",
+        "what is predicted of a corrupted patch: its mean colour, the colours of its 4x4 version, "
+        "or all its pixels",
+        choices=TARGETS,
+        source="paper, B.1.2",
+    )
+    corruption: float = setting(
+        0.5,
+        "share of the patches that is corrupted; the paper also tried 0.15",
+        unit="SHARE",
+        source="paper, B.1.2",
+        limits=("in (0, 1)", lambda value: 0 < value < 1),
+    )
 
-    recipe_type: ClassVar[type[recipes.Recipe]] = recipes.PretrainingRecipe
+    command = f"pretrain --objective {OBJECTIVE}"
+
+    def resolve(self, num_images: int, data_size: tuple[int, int] | None = None) -> Self:
+        """Returns the settings with every value that depends on others filled in.
+
+        Args:
+            num_images: Images to train with, including the validation images.
+            data_size: Not used.
+        """
+        recipe = recipes.MASKED_PATCHES["ViT-B/16 JFT-300M masked patches"].settings
+        steps = recipe["steps"] if self.steps is None else self.steps
+        warmup_steps = self.warmup_steps
+        if warmup_steps is None:
+            warmup_steps = min(recipe["warmup_steps"], steps // 5)
+        filled = dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
+        return super(MaskedPatches, filled).resolve(num_images, data_size)
 
 
 def _check_warmup(warmup_steps, steps):
@@ -429,25 +688,3 @@ def _check_warmup(warmup_steps, steps):
             "The warm-up must be shorter than the run. "
             f"Received: warmup_steps={warmup_steps}, steps={steps}"
         )
-
-
-def _row(num_images):
-    """The recipe of Table 4 for data of this size."""
-    name = next(name for least, name in reversed(BY_DATA_SIZE) if num_images >= least)
-    return recipes.FINETUNING[name]
-
-
-def _values(recipe, settings_type):
-    """A recipe's fields under the settings' names."""
-    known = {field.name for field in dataclasses.fields(settings_type)}
-    fields = {_RENAMED.get(name, name): value for name, value in vars(recipe).items()}
-    return {name: value for name, value in fields.items() if name in known}
-
-
-def _with_steps(values, steps):
-    """Warm-up and boundaries as the same shares of other steps."""
-    share = steps / values["steps"]
-    return {
-        "warmup_steps": min(round(values["warmup_steps"] * share), steps - 1),
-        "boundaries": tuple(round(boundary * share) for boundary in values["boundaries"]),
-    }

@@ -1,7 +1,9 @@
 """`keras-vit recipes`: the paper's recipes by name."""
 
+import dataclasses
 import math
 
+from keras_vit.training.fields import about
 from keras_vit.training.recipes import (
     FINETUNING,
     HYPER_RULE,
@@ -10,6 +12,10 @@ from keras_vit.training.recipes import (
     PRETRAINING,
     find_recipe,
 )
+from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
+
+# The settings by the command that takes them.
+SETTINGS = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}
 
 
 def add_arguments(parser):
@@ -41,30 +47,24 @@ def run(arguments):
 
 
 def recipe_table(recipes, scale=1.0):
-    """Returns a line for each recipe."""
-    rows = [("recipe", "steps", "batch", "learning rate", "warm-up", "decay", "optimizer",
-             "weight decay", "pixels")]  # fmt: skip
+    """Returns a line for each recipe; the columns are settings with a `column`."""
+    columns = {
+        field.name: about(field).column
+        for field in dataclasses.fields(Settings)
+        if about(field).column
+    }
+    rows = [("recipe", *columns.values())]
     for recipe in recipes:
-        name, recipe = recipe.name, recipe.scaled(scale)
-        rates = getattr(recipe, "learning_rates", ())
-        rows.append(
-            (
-                name,
-                f"{recipe.steps:,}",
-                str(recipe.batch_size),
-                ", ".join(f"{rate:g}" for rate in (rates if scale == 1 and rates else ()))
-                or f"{recipe.base_lr:.3g}",
-                f"{recipe.warmup_steps:,}",
-                recipe.decay,
-                recipe.optimizer,
-                f"{recipe.weight_decay:g}",
-                str(recipe.image_size),
-            )
-        )
+        values = {name: getattr(_settings(recipe, scale), name) for name in columns}
+        if scale == 1 and recipe.learning_rates:
+            values["learning_rate"] = recipe.learning_rates
+        rows.append((recipe.name, *(_text(value) for value in values.values())))
+    is_text = [isinstance(value, str | tuple) for value in values.values()]
+    left = {0, *(column for column, text in enumerate(is_text, start=1) if text)}
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
-            text.ljust(width) if column in (0, 3, 5, 6) else text.rjust(width)
+            text.ljust(width) if column in left else text.rjust(width)
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -75,9 +75,27 @@ def recipe_details(name, scale=1.0):
     """Returns every value of a recipe."""
     if name.lower() == HYPER_RULE_NAME.lower():
         return f"{HYPER_RULE_NAME}\n  {_rule()}"
-    recipe = find_recipe(name).scaled(scale)
-    fields = (f"  {field} = {value}" for field, value in vars(recipe).items() if field != "name")
-    return "\n".join([f"{recipe.name}, for keras-vit {recipe.command}", *fields])
+    recipe = find_recipe(name)
+    facts = {name: getattr(recipe, name) for name in ("source", "data", "epochs", "learning_rates")}
+    values = {name: value for name, value in facts.items() if value}
+    values |= _settings(recipe, scale).in_use()
+    for name in ("recipe", "recipe_source"):
+        del values[name]
+    lines = (f"  {name} = {value}" for name, value in values.items())
+    return "\n".join([f"{recipe.name}, for keras-vit {recipe.command}", *lines])
+
+
+def _settings(recipe, scale):
+    return SETTINGS[recipe.command].from_recipe(recipe.name, scale)
+
+
+def _text(value):
+    """Returns a cell of the table."""
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, dict.fromkeys(value)))  # Of a square image one side.
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _rule():

@@ -1,32 +1,15 @@
 """`keras-vit records`: labelled images as sharded TFRecord files."""
 
+import dataclasses
+
+from keras_vit.commands import training_arguments
+from keras_vit.training.data.spec import DataSpec
+
 
 def add_arguments(parser):
     """Declares the command's arguments."""
-    parser.add_argument(
-        "--data",
-        required=True,
-        metavar="DATA",
-        help="a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
-        "tfrecords:FOLDER or tfds:NAME",
-    )
+    training_arguments.add_fields(parser, DataSpec, without=("split_seed",))
     parser.add_argument("--output", required=True, metavar="DIR", help="a new folder to write")
-    parser.add_argument(
-        "--data-dir", metavar="DIR", help="of tfds, or that paths in a CSV file start from"
-    )
-    parser.add_argument(
-        "--holdout",
-        type=float,
-        default=0.2,
-        metavar="SHARE",
-        help="share kept for testing where the data have no test part; 0 for none "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--exclude",
-        metavar="LIST",
-        help="a file with the images to leave out, one a line, as keras-vit deduplicate writes",
-    )
     parser.add_argument(
         "--shard-size",
         type=float,
@@ -37,24 +20,14 @@ def add_arguments(parser):
     parser.add_argument(
         "--seed", type=int, default=0, help="of the order, and of what is held out (default: 0)"
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="stop at an image that cannot be read"
-    )
 
 
 def run(arguments):
     """Writes the files, reads them back, and prints how many there are."""
-    from keras_vit.commands.training_arguments import read_list
-    from keras_vit.training.data import open_source, write_records
+    from keras_vit.training.data import write_records
 
-    source = open_source(
-        arguments.data,
-        data_dir=arguments.data_dir,
-        seed=arguments.seed,
-        holdout=arguments.holdout,
-        strict=arguments.strict,
-        exclude=read_list(arguments.exclude),
-    )
+    spec = training_arguments.data(arguments)
+    source = dataclasses.replace(spec, split_seed=arguments.seed).open()
     for path, reason in source.skipped:
         print(f"skipped {path}: {reason}")
     written = write_records(

@@ -12,7 +12,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier import load_classifier
 from keras_vit.progress import ProgressBar
-from keras_vit.training.masked_patch_settings import MaskedPatches
+from keras_vit.training.settings import MaskedPatches
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
 

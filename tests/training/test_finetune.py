@@ -11,9 +11,8 @@ from keras_vit import configs
 from keras_vit.classifier import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import open_source
-from keras_vit.training.run.finetuning import finetune
+from keras_vit.training.run.job import finetune, pretrain
 from keras_vit.training.run.memory import choose_accumulation, step_memory
-from keras_vit.training.run.pretraining import pretrain
 from keras_vit.training.run.transfer import build_model, find_body
 from keras_vit.training.settings import FineTuning, PreTraining
 

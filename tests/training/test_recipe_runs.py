@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.training.run.finetuning import FINETUNE, finetune
-from keras_vit.training.run.job import dry_run
-from keras_vit.training.run.pretraining import pretrain
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.job import FineTune, finetune, pretrain
 from keras_vit.training.settings import FineTuning, PreTraining
 
 COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
@@ -70,7 +69,7 @@ def test_the_hyper_rule_on_a_bit_is_resolved_by_the_images(data, tmp_path):
         steps=2,
         accumulate=1,
     )
-    plan = dry_run(FINETUNE, data, tmp_path / "out", settings)
+    plan = FineTune(DataSpec(data), tmp_path / "out", settings).dry_run()
     assert "128x128" in plan
     assert "[160, 160]" in plan
     assert not list(tmp_path.iterdir())

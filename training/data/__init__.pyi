@@ -12,6 +12,9 @@ from .sources import (
     Source as Source,
     open_source as open_source,
 )
+from .spec import (
+    DataSpec as DataSpec,
+)
 from .write_records import (
     write_records as write_records,
 )

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from keras_vit.models.build import build
 from keras_vit.training.data.examples import untuned
-from keras_vit.training.run.from_settings import make_trainer
 from keras_vit.training.run.machine import peak_memory
+from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
 

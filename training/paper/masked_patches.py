@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -18,23 +19,32 @@ from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECI
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
+from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.evaluation.classification import NonFiniteScores
-from keras_vit.training.masked_patch_settings import OBJECTIVE, MaskedPatches
-from keras_vit.training.run import from_settings
-from keras_vit.training.run.job import Job, run_job
-from keras_vit.training.run.transfer import find_body
+from keras_vit.training.fields import required
+from keras_vit.training.run import trainer_setup
+from keras_vit.training.run.job import Data, Job, TrainingPlan, data_spec
+from keras_vit.training.run.transfer import Body, find_body
+from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 
 from .patch_targets import CELLS, TARGETS, cut_patches
 
 
 def pretrain_masked_patches(
-    data: str | os.PathLike | None,
+    data: Data,
     output: str | os.PathLike,
     settings: MaskedPatches | None = None,
-    **options: Any,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    strict: bool = False,
+    exclude: Iterable[str] = (),
+    split_seed: int | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    command: str = "",
+    log: Callable[[str], object] = print,
 ) -> Pretrained:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 
@@ -48,7 +58,14 @@ def pretrain_masked_patches(
         output: The folder to write: `model.keras`, without a head, and what tells how it was
             made. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; that of the paper by default.
-        **options: As for `finetune`, without `holdout`.
+        data_dir: As for `finetune`, and so are all other arguments.
+        strict: As for `finetune`.
+        exclude: As for `finetune`.
+        split_seed: As for `finetune`.
+        overwrite: As for `finetune`.
+        resume: As for `finetune`.
+        command: As for `finetune`.
+        log: As for `finetune`.
 
     Returns:
         A `Pretrained`.
@@ -63,12 +80,15 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    return run_job(MASKED_PATCHES, data, output, settings or MaskedPatches(), **options)
+    spec = data_spec(data, data_dir, strict=strict, exclude=exclude, split_seed=split_seed)
+    return PretrainMaskedPatches(
+        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+    ).run()
 
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A pre-training without classes that is done.
+    """A finished pre-training without classes.
 
     Args:
         model: The model without a head, as it is in the folder.
@@ -179,7 +199,7 @@ def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrai
         settings: Resolved settings.
     """
     objective = TARGETS[settings.target]
-    return from_settings.make_trainer(
+    return trainer_setup.make_trainer(
         model,
         settings,
         MaskedPatchTrainer,
@@ -204,97 +224,83 @@ def _check_fit(config, target):
         )
 
 
-def _find_body(settings):
-    if mixup_parameter(settings.augmentation, settings.mixup):
-        raise ValueError(
-            "Masked patches take images without mixup: mixup=0, or an augmentation other than "
-            f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
-            f"mixup={settings.mixup}"
+class PretrainMaskedPatches(Job):
+    """The job of `keras-vit pretrain --objective masked-patches`; see `Job`."""
+
+    settings_type = MaskedPatches
+
+    def find_body(self, settings: MaskedPatches) -> Body:
+        if mixup_parameter(settings.augmentation, settings.mixup):
+            raise ValueError(
+                "Masked patches take images without mixup: mixup=0, or an augmentation other than "
+                f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
+                f"mixup={settings.mixup}"
+            )
+        body = find_body(settings.model, None)
+        _check_fit(body.config, settings.target)
+        return body
+
+    def open(self) -> Source:
+        return self.data.open(self.settings.validation_share, labelled=False)
+
+    def build(self, body, settings, num_classes):
+        config = configs.resolve(
+            body.config,
+            dropout_rate=settings.dropout_rate,
+            stochastic_depth_rate=settings.stochastic_depth_rate,
+            remat=settings.remat,
         )
-    body = find_body(settings.model, None)
-    _check_fit(body.config, settings.target)
-    return body
+        model = masked_patch_model(
+            config,
+            image_size=settings.image_size,
+            target=settings.target,
+            corruption=settings.corruption,
+        )
+        return model, "random"
 
+    def make_trainer(self, model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
+        return make_trainer(model, settings)
 
-def _build(body, settings, classes):
-    config = configs.resolve(
-        body.config,
-        dropout_rate=settings.dropout_rate,
-        stochastic_depth_rate=settings.stochastic_depth_rate,
-        remat=settings.remat,
-    )
-    model = masked_patch_model(
-        config,
-        image_size=settings.image_size,
-        target=settings.target,
-        corruption=settings.corruption,
-    )
-    return model, "random"
+    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
+        batches = evaluation_batches(
+            required(plan.validation, "validation"),
+            preprocessing=plan.settings.preprocessing,
+            batch_size=min(plan.settings.micro_batch_size, 64),
+        )
 
+        def validate():
+            scores = trainer.evaluate(batches, verbose=0, return_dict=True)
+            if not math.isfinite(scores["loss"]):
+                raise NonFiniteScores("The loss of the validation images must be finite.")
+            return _Score(scores["loss"], scores["accuracy"])
 
-def _open(where, settings) -> tuple[Source, Examples, Examples | None]:
-    source = open_source(
-        where["data"],
-        data_dir=where["data_dir"],
-        strict=where["strict"],
-        exclude=tuple(where["exclude"]),
-        labelled=False,
-    )
-    examples = source.splits["train"]
-    share = settings.resolve(len(examples)).validation
-    if not share:
-        return source, examples, None
-    train_part, validation_part = examples.split(share, settings.seed)
-    return source, train_part, validation_part if len(validation_part) else None
+        return validate
+
+    def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Pretrained:
+        """Writes the folder of a model without classes; see `Job.finish`."""
+        folder, settings = self.folder, plan.settings
+        recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best()}
+        name = configs.layer_name(plan.body.name)
+        plain = inference_model(model, include_top=False, name=name)
+        plain.save(folder.path / MODEL)
+        (folder.path / PREPROCESSING).write_text(settings.preprocessing.to_json(), encoding="utf-8")
+        (folder.path / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+        write_history(folder.path / HISTORY, history)
+        (folder.path / MODEL_CARD).write_text(_card(recipe, history), encoding="utf-8")
+        self.publish(plan.source)
+        self.log(
+            f"written {folder.output}; give it classes with keras-vit finetune --weights "
+            f"{folder.output}"
+        )
+        return Pretrained(plain, folder.output, history)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Score:
-    """What the loop reads of a validation."""
+    """The scores of a validation."""
 
     loss: float
     top_1: float
-
-
-def _validation(trainer, examples, source, settings):
-    if examples is None:
-        return None
-    batches = evaluation_batches(
-        examples,
-        preprocessing=settings.preprocessing,
-        batch_size=min(settings.micro_batch_size, 64),
-    )
-
-    def validate():
-        scores = trainer.evaluate(batches, verbose=0, return_dict=True)
-        if not math.isfinite(scores["loss"]):
-            raise NonFiniteScores("The loss of the validation images must be finite.")
-        return _Score(scores["loss"], scores["accuracy"])
-
-    return validate
-
-
-def _finish(run, model, source, settings, recipe, history, overwrite, log) -> Pretrained:
-    """Writes the folder of a model without classes and gives it its name."""
-    best = run.best_score()
-    recipe = {
-        **recipe,
-        "objective": OBJECTIVE,
-        "best": best and {"step": best[0], "accuracy": best[1], "loss": best[2]},
-    }
-    name = configs.layer_name(find_body(settings.model, None).name)
-    plain = inference_model(model, include_top=False, name=name)
-    plain.save(run.path / MODEL)
-    (run.path / PREPROCESSING).write_text(settings.preprocessing.to_json(), encoding="utf-8")
-    (run.path / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
-    write_history(run.path / HISTORY, history)
-    (run.path / MODEL_CARD).write_text(_card(recipe, history), encoding="utf-8")
-    run.remove_states()
-    run.publish(overwrite)
-    for path, reason in source.skipped:
-        log(f"skipped {path}: {reason}")
-    log(f"written {run.output}; give it classes with keras-vit finetune --weights {run.output}")
-    return Pretrained(plain, run.output, history)
 
 
 def _card(recipe, history):
@@ -326,15 +332,3 @@ def _card(recipe, history):
             "",
         ]
     )
-
-
-MASKED_PATCHES = Job(
-    name=f"pretrain --objective {OBJECTIVE}",
-    settings_type=MaskedPatches,
-    find_body=_find_body,
-    build=_build,
-    make_trainer=make_trainer,
-    open_data=_open,
-    validation=_validation,
-    finish=_finish,
-)

@@ -18,7 +18,7 @@ from keras_vit import configs
 from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_write
 from keras_vit.training.evaluation.results import Result
-from keras_vit.training.run.required import required
+from keras_vit.training.fields import required
 
 from .compute import JFT_CLASSES, JFT_IMAGES, pretraining_flops
 from .tables import paper_table

@@ -20,8 +20,8 @@ from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
-from keras_vit.training.run.finetuning import finetune
-from keras_vit.training.run.required import required
+from keras_vit.training.fields import required
+from keras_vit.training.run.job import finetune
 from keras_vit.training.settings import FineTuning
 
 from . import tables
@@ -31,12 +31,12 @@ SEEDS = (0, 1, 2)
 
 # Paper, Table 4 and section 4.1: 384 pixels for all tasks. No augmentation, as in the
 # benchmark's own code; 1000 images leave none over for validation: the last weights count.
-_RECIPE = recipes.FINETUNING["VTAB"]
+_ROW = recipes.FINETUNING["VTAB"].settings
 SETTINGS = FineTuning(
-    image_size=(_RECIPE.image_size, _RECIPE.image_size),
-    steps=_RECIPE.steps,
-    batch_size=_RECIPE.batch_size,
-    learning_rate=_RECIPE.base_lr,
+    image_size=_ROW["image_size"],
+    steps=_ROW["steps"],
+    batch_size=_ROW["batch_size"],
+    learning_rate=_ROW["learning_rate"],
     augmentation="none",
     validation=0.0,
 )

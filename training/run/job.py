@@ -1,4 +1,4 @@
-"""A training run from data to a classifier's folder: what fine-tuning and pre-training share."""
+"""Training runs from data to a classifier's folder: fine-tuning and pre-training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -14,83 +14,193 @@ import tensorflow as tf
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import Examples, Source, open_source
+from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import typical_size
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import classification
-from keras_vit.training.settings import Settings
+from keras_vit.training.fields import about, required
+from keras_vit.training.settings import FineTuning, PreTraining, Settings
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
 from .folder import RunFolder, command_of_unfinished
-from .from_settings import make_schedule, make_trainer, not_decayed
 from .loop import train
 from .memory import choose_accumulation, step_memory
 from .model_card import model_card, write_samples
-from .required import required
-from .transfer import Body, dtype_policy
+from .trainer_setup import make_schedule, make_trainer, not_decayed
+from .transfer import (
+    Body,
+    build_model,
+    choose_trained,
+    dtype_policy,
+    find_body,
+)
+
+Data: TypeAlias = str | os.PathLike | DataSpec | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What differs between the jobs.
+def finetune(
+    data: Data,
+    output: str | os.PathLike,
+    settings: FineTuning | None = None,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    strict: bool = False,
+    exclude: Iterable[str] = (),
+    split_seed: int | None = None,
+    test: bool = True,
+    overwrite: bool = False,
+    resume: bool = False,
+    command: str = "",
+    log: Callable[[str], object] = print,
+) -> Finished:
+    """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
+
+    The pre-training head is removed and a linear layer of zeros put in its place, position
+    embeddings are interpolated to the new resolution, and everything is trained: by default
+    with SGD with momentum, cosine decay after a linear warm-up, gradients clipped at global
+    norm 1. The weights, or their averages, with the best validation accuracy are kept, and
+    evaluated on the test images, which are used for nothing else.
 
     Args:
-        name: The command's name.
-        settings_type: The class of the settings.
-        find_body: From the settings to the architecture and its weights.
-        build: From body, settings and the number of classes to a model that gives logits,
-            and what to say of its weights.
-        make_trainer: From model and resolved settings to a compiled trainer; by default
-            that of the classifiers.
-        open_data: From the data's place and settings to the source, its part to train on,
-            and that for validation or None; None: images with labels.
-        validation: From trainer, examples, source and settings to what scores the weights;
-            None: by accuracy.
-        finish: Writes the output's folder; None: a classifier's.
+        data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
+            labels, or "tfds:NAME". None with `resume`. Or a `DataSpec`, which replaces the
+            options up to `test`.
+        output: The folder to write. Until the end everything is in `OUTPUT.partial`.
+        settings: The recipe; the paper's by default.
+        data_dir: The folder of TFDS, or of the relative paths in a CSV file.
+        holdout: Share of the images for testing where the data have no test part.
+        strict: Whether an image that cannot be read is an error.
+        exclude: Images to leave out.
+        split_seed: Seed of the choice of images that are held out; the settings' by default.
+        test: Whether to evaluate on the test images.
+        overwrite: Whether to replace an existing classifier.
+        resume: Whether to continue a stopped run, with its data and settings.
+        command: The command to record in `recipe.json`.
+        log: Receives the resolved recipe and the result.
+
+    Returns:
+        A `Finished`: the classifier, the report on the test images and the history.
+
+    Raises:
+        ValueError: If something does not fit, or the loss is not finite.
+        OSError: If there is no space, or no right to write.
+        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+
+    Example:
+    >>> done = finetune("photos", "runs/photos", FineTuning(model="ViT-S/16", steps=500))
+    >>> done.report.top_1
+    0.9731
     """
+    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test)
+    return FineTune(
+        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+    ).run()
 
-    name: str
-    settings_type: type[Settings]
-    find_body: Callable[[Any], Body]
-    build: Callable[[Body, Any, int], tuple[keras.Model, str]]
-    make_trainer: Callable[[keras.Model, Any], Trainer] = make_trainer
-    open_data: Callable[..., tuple[Source, Examples, Examples | None]] | None = None
-    validation: Callable[..., Any] | None = None
-    finish: Callable[..., Any] | None = None
+
+def pretrain(
+    data: Data,
+    output: str | os.PathLike,
+    settings: PreTraining | None = None,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    strict: bool = False,
+    exclude: Iterable[str] = (),
+    split_seed: int | None = None,
+    test: bool = True,
+    overwrite: bool = False,
+    resume: bool = False,
+    command: str = "",
+    log: Callable[[str], object] = print,
+) -> Finished:
+    """Trains a model from random weights and writes a classifier's folder; paper, Table 3.
+
+    By default with Adam and decoupled weight decay, clipping at global norm 1. `finetune`
+    takes the folder as its `weights`.
+
+    Args:
+        data: As for `finetune`.
+        output: The folder to write.
+        settings: The recipe; Table 3's for ImageNet by default.
+        data_dir: As for `finetune`, and so are all other arguments.
+        holdout: As for `finetune`.
+        strict: As for `finetune`.
+        exclude: As for `finetune`.
+        split_seed: As for `finetune`.
+        test: As for `finetune`.
+        overwrite: As for `finetune`.
+        resume: As for `finetune`.
+        command: As for `finetune`.
+        log: As for `finetune`.
+
+    Returns:
+        A `Finished`: the classifier, the report on the test images and the history.
+
+    Raises:
+        ValueError: If something does not fit, or the loss is not finite.
+        OSError: If there is no space, or no right to write.
+        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+    """
+    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test)
+    return Pretrain(
+        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+    ).run()
+
+
+def data_spec(
+    data: Data,
+    data_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    strict: bool = False,
+    exclude: Iterable[str] = (),
+    split_seed: int | None = None,
+    test: bool = True,
+) -> DataSpec:
+    """Returns the data of a job from the arguments of `finetune`.
+
+    Raises:
+        ValueError: If a `DataSpec` and other options are given.
+    """
+    options = DataSpec(None, data_dir, holdout, strict, tuple(exclude), split_seed, test)
+    if not isinstance(data, DataSpec):
+        return dataclasses.replace(options, data=data)
+    if options != DataSpec():
+        raise ValueError(f"With a DataSpec, the data options must be in it. Received: {options}")
+    return data
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """A run of which everything is known but the model's weights; nothing is written yet.
+class TrainingPlan:
+    """A run of which everything is known but the model's weights.
 
     Args:
-        job: The job.
-        run: The folder.
         body: The architecture and where its weights are.
-        source: The data.
-        train: The images to train on.
-        validation: Those to choose the best weights by, or None.
+        source: The images in splits: "train", and if there are any, "validation", by which
+            the best weights are chosen, and "test".
         settings: Resolved settings.
-        recipe: What `recipe.json` will hold.
+        recipe: The content of `recipe.json`.
     """
 
-    job: Job
-    run: RunFolder
     body: Body
     source: Source
-    train: Examples
-    validation: Examples | None
     settings: Any
     recipe: dict[str, Any]
+
+    @property
+    def validation(self) -> Examples | None:
+        """The images to choose the best weights by."""
+        return self.source.splits.get("validation")
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """A run that is done.
+    """A finished run.
 
     Args:
         classifier: The best weights, as read back from the folder.
-        report: Of the test images; None if the data have none.
+        report: The evaluation on the test images; None if the data have none.
         history: The rows of `history.csv`.
     """
 
@@ -99,237 +209,306 @@ class Finished:
     history: list[dict[str, str]]
 
 
-def run_job(
-    job: Job,
-    data: str | os.PathLike | None,
-    output: str | os.PathLike,
-    settings: Settings,
-    *,
-    log: Callable[[str], object] = print,
-    **options: Any,
-) -> Any:
-    """Trains a model and writes its folder; see `finetune` for the arguments.
+class Job:
+    """A training run from data to a folder.
 
-    Returns:
-        What `job.finish` returns; a `Finished` where the job has none.
-    """
-    run, settings, where, command = _asked(job, data, output, settings, **options)
-    place = Place(settings.strategy)  # Before TensorFlow does anything else: workers meet here.
-    plan = _plan(job, run, settings, where, command, place.replicas)
-    settings, source = plan.settings, plan.source
-
-    keras.utils.set_random_seed(settings.seed)
-    with dtype_policy(settings.precision), place.scope():
-        model, said = job.build(plan.body, settings, len(source.class_names))
-        trainer = job.make_trainer(model, settings)
-    start_step = run.checkpoints.restore(trainer) if run.resume else 0
-    batches = place.batches(
-        plan.train,
-        image_size=settings.image_size,
-        batch_size=settings.micro_batch_size,
-        seed=settings.seed,
-        augmentation=settings.augmentation,
-        mixup=settings.mixup,
-        resize=settings.resize,
-        start_step=start_step * required(settings.accumulate, "accumulate"),
-        num_classes=len(source.class_names),
-        data_service=settings.data_service,
-    )
-    if not run.resume:
-        run.start(plan.recipe)  # The first thing written: what is wrong has been told by now.
-    more = {"weights": said}
-    if settings.weight_decay:
-        more["not decayed"] = ", ".join(not_decayed(trainer))
-    if start_step:
-        more["resumed"] = f"after step {start_step}"
-    log(describe_plan(plan, more))
-    validation = job.validation or _validation
-    history = train(
-        trainer,
-        batches,
-        run,
-        settings,
-        start_step=start_step,
-        validate=validation(trainer, plan.validation, source, settings),
-    )
-    finish = job.finish or _finish
-    recipe = {
-        **plan.recipe,
-        "skipped_steps": int(keras.ops.convert_to_numpy(trainer.skipped_steps)),
-    }
-    finished = finish(run, model, source, settings, recipe, history, run.overwrite, log)
-    place.leave()
-    return finished
-
-
-def dry_run(
-    job: Job,
-    data: str | os.PathLike | None,
-    output: str | os.PathLike,
-    settings: Settings,
-    **options: Any,
-) -> str:
-    """Returns what `run_job` would do, for people; trains nothing and writes nothing.
+    A subclass has the class of its settings, `find_body` and `build`. By default it trains
+    and writes a classifier.
 
     Args:
-        job: The job.
-        data: As for `finetune`.
-        output: As for `finetune`.
-        settings: As for `finetune`.
-        **options: As for `finetune`.
+        data: The data; those of the unfinished run with `resume`.
+        output: The folder to write.
+        settings: The recipe, the paper's by default; that of the unfinished run with
+            `resume`.
+        overwrite: Whether to replace an existing output.
+        resume: Whether to continue a stopped run.
+        command: The command to record. Called again with the same one, an unfinished run
+            continues even without `resume`.
+        log: Receives messages.
 
     Raises:
-        ValueError: If something does not fit; weights are not looked into.
+        ValueError: If the output cannot be written, or there is no run to resume.
     """
-    return describe_plan(plan_run(job, data, output, settings, **options))
 
+    settings_type: ClassVar[type[Settings]]
 
-def plan_run(
-    job: Job,
-    data: str | os.PathLike | None,
-    output: str | os.PathLike,
-    settings: Settings,
-    **options: Any,
-) -> Plan:
-    """Returns everything that is known of a run before it starts, as for one device.
+    def __init__(
+        self,
+        data: DataSpec,
+        output: str | os.PathLike,
+        settings: Settings | None = None,
+        *,
+        overwrite: bool = False,
+        resume: bool = False,
+        command: str = "",
+        log: Callable[[str], object] = print,
+    ):
+        self.settings: Any = settings or self.settings_type()
+        self.data = data
+        self.command = command
+        self.log = log
+        # The same command again, as a restarted machine gives it, continues the run.
+        resume = resume or (not overwrite and command_of_unfinished(output) == command != "")
+        self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
+        if resume:
+            recipe = self.folder.recipe(self.settings_type.command)
+            self.settings = self.settings_type.from_json(recipe["settings"])
+            self.data = DataSpec.from_recipe_json(recipe)
+            self.command = recipe["command"]
+            self.folder.overwrite = overwrite or recipe.get("overwrite", False)
+        if self.data.split_seed is None:
+            self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
-    Arguments and errors are those of `dry_run`.
-    """
-    options.pop("log", None)
-    run, settings, where, command = _asked(job, data, output, settings, **options)
-    return _plan(job, run, settings, where, command)
+    def run(self) -> Any:
+        """Trains the model and writes the folder.
 
+        Returns:
+            The result of `finish`.
 
-def _asked(
-    job,
-    data,
-    output,
-    settings,
-    *,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    overwrite: bool = False,
-    resume: bool = False,
-    command: str = "",
-    split_seed: int | None = None,
-    test: bool = True,
-):
-    """Returns folder, settings, place of the data and command: of this run or the resumed."""
-    # The same command again, as a machine that was taken away gives it, goes on.
-    resume = resume or (not overwrite and command_of_unfinished(output) == command != "")
-    run = RunFolder(output, resume=resume, overwrite=overwrite)
-    where = {
-        "data": None if data is None else os.fspath(data),
-        "data_dir": None if data_dir is None else os.fspath(data_dir),
-        "holdout": holdout,
-        "strict": strict,
-        "exclude": list(exclude),
-        "split_seed": settings.seed if split_seed is None else split_seed,
-        "test": test,
-    }
-    if resume:
-        recipe = run.recipe(job.name)
-        where, command = recipe["data"], recipe["command"]
-        settings = job.settings_type.from_json(recipe["settings"])
-        run.overwrite = overwrite or recipe.get("overwrite", False)
-    if where["data"] is None:
-        raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
-    return run, settings, where, command
+        Raises:
+            ValueError: If something does not fit, or the loss is not finite.
+            OSError: If there is no space, or no right to write.
+            Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+        """
+        place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
+        plan = self.plan(place.replicas)
+        settings, num_classes = plan.settings, len(plan.source.class_names)
 
-
-def _plan(job, run, settings, where, command, replicas=1) -> Plan:
-    body = job.find_body(settings)  # Before the data are read: a wrong name is told at once.
-    source, train_part, validation_part = (job.open_data or _open)(where, settings)
-    num_images = len(train_part) + len(validation_part or ())
-    if settings.image_size is None:
-        settings = settings.resolve(num_images, typical_size(train_part))
-    else:
-        settings = settings.resolve(num_images)
-    if settings.patience and validation_part is None:
-        raise ValueError(
-            "patience needs validation images, to tell when there is nothing more to gain. "
-            f"Received: patience={settings.patience}, none of them"
+        keras.utils.set_random_seed(settings.seed)
+        with dtype_policy(settings.precision), place.scope():
+            model, weights = self.build(plan.body, settings, num_classes)
+            trainer = self.make_trainer(model, settings)
+        start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
+        batches = place.batches(
+            plan.source.splits["train"],
+            image_size=settings.image_size,
+            batch_size=settings.micro_batch_size,
+            seed=settings.seed,
+            augmentation=settings.augmentation,
+            mixup=settings.mixup,
+            resize=settings.resize,
+            start_step=start_step * settings.accumulate,
+            num_classes=num_classes,
+            data_service=settings.data_service,
         )
-    make_schedule(settings)
-    settings = choose_accumulation(settings, body.config, replicas=replicas)
-    recipe = {
-        "job": job.name,
-        "command": command,
-        "model": body.name,
-        "config": dataclasses.asdict(body.config),
-        "settings": settings.to_json(),
-        "data": where,
-        "overwrite": run.overwrite,
-        "classes": len(source.class_names),
-        "images": {
-            "train": len(train_part),
-            "validation": len(validation_part or ()),
-            "test": len(source.splits.get("test", ())),
-            "skipped": len(source.skipped),
-        },
-        "versions": {
-            "keras_vit": __version__,
-            "keras": keras.__version__,
-            "tensorflow": tf.__version__,
-            "python": platform.python_version(),
-        },
-    }
-    return Plan(job, run, body, source, train_part, validation_part, settings, recipe)
+        if not self.folder.resume:
+            self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
+        lines = {"weights": weights}
+        if settings.weight_decay:
+            lines["not decayed"] = ", ".join(not_decayed(trainer))
+        if start_step:
+            lines["resumed"] = f"after step {start_step}"
+        self.log(describe_plan(plan, lines))
+        history = train(
+            trainer,
+            batches,
+            self.folder,
+            settings,
+            start_step=start_step,
+            validate=None if plan.validation is None else self.validation(trainer, plan),
+        )
+        skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
+        plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
+        finished = self.finish(plan, model, history)
+        place.leave()
+        return finished
+
+    def dry_run(self) -> str:
+        """Returns a description of the run for people; trains nothing and writes nothing.
+
+        Raises:
+            ValueError: If something does not fit; weights are not read.
+        """
+        return describe_plan(self.plan())
+
+    def plan(self, replicas: int = 1) -> TrainingPlan:
+        """Returns everything that is known before the model is built; writes nothing.
+
+        Args:
+            replicas: Devices that share a batch.
+
+        Raises:
+            ValueError: If something does not fit; weights are not read.
+        """
+        settings = self.settings
+        body = self.find_body(settings)  # Before the data are read: a wrong name fails at once.
+        source = self.open()
+        counts = {
+            name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
+        }
+        num_images = counts["train"] + counts["validation"]
+        by_data = settings.image_size is None
+        size = typical_size(source.splits["train"]) if by_data else None
+        settings = settings.resolve(num_images, size)
+        if settings.patience and not counts["validation"]:
+            raise ValueError(
+                "patience needs validation images, to tell when there is nothing more to gain. "
+                f"Received: patience={settings.patience}, none of them"
+            )
+        make_schedule(settings)
+        settings = choose_accumulation(settings, body.config, replicas=replicas)
+        recipe = {
+            "job": self.settings_type.command,
+            "command": self.command,
+            "model": body.name,
+            "config": dataclasses.asdict(body.config),
+            "settings": settings.to_json(),
+            "data": self.data.to_json(),
+            "overwrite": self.folder.overwrite,
+            "classes": len(source.class_names),
+            "images": {**counts, "skipped": len(source.skipped)},
+            "versions": {
+                "keras_vit": __version__,
+                "keras": keras.__version__,
+                "tensorflow": tf.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        return TrainingPlan(body, source, settings, recipe)
+
+    def find_body(self, settings: Any) -> Body:
+        """Returns the architecture and where its weights are."""
+        raise NotImplementedError
+
+    def open(self) -> Source:
+        """Returns the images in splits."""
+        return self.data.open(self.settings.validation_share)
+
+    def build(self, body: Body, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
+        """Returns the model to train, giving logits, and the origin of its weights in words."""
+        raise NotImplementedError
+
+    def make_trainer(self, model: keras.Model, settings: Any) -> Trainer:
+        """Returns a compiled trainer."""
+        return make_trainer(model, settings)
+
+    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
+        """Returns a function that evaluates the weights on the validation images.
+
+        Its result has a `loss` and a `top_1`, by which the best weights are chosen.
+        """
+        predictor = predictor_of(trainer)
+
+        def validate():
+            return classification.evaluate(
+                predictor,
+                plan.validation,
+                plan.source.class_names,
+                preprocessing=plan.settings.preprocessing,
+                batch_size=min(plan.settings.micro_batch_size, 64),
+                from_logits=True,
+            )
+
+        return validate
+
+    def best(self) -> dict[str, float] | None:
+        """Returns step, accuracy and loss of the best validation; None without one."""
+        best = self.folder.best_score()
+        return best and {"step": best[0], "accuracy": best[1], "loss": best[2]}
+
+    def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
+        """Evaluates the model on the test images and writes the classifier's folder.
+
+        Args:
+            plan: The plan, with the number of skipped steps in its recipe.
+            model: The model with its best weights.
+            history: The rows of `history.csv`.
+        """
+        folder, source, settings = self.folder, plan.source, plan.settings
+        kept = inference_model(model)
+        test = source.splits.get("test")
+        report = None
+        if test is not None and len(test):
+            report = classification.evaluate(
+                kept,
+                test,
+                source.class_names,
+                preprocessing=settings.preprocessing,
+                batch_size=min(settings.micro_batch_size, 64),
+                skipped=source.skipped,
+                progress=True,
+            )
+            self.log(
+                f"test    top-1 {report.top_1:.4f}, top-5 {report.top_5:.4f} of {report.count} "
+                "images"
+            )
+        recipe = {**plan.recipe, "best": self.best(), "test": report and report.to_json()}
+        classifier = Classifier(
+            kept, source.class_names, settings.preprocessing, recipe, folder.path
+        )
+        write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
+        write_samples(folder.path, test if report else source.splits["train"])
+        self.publish(source)
+        if folder.writes:
+            self.log(f"written {folder.output}")
+            classifier = load_classifier(folder.output)
+        return Finished(classifier, report, history)
+
+    def publish(self, source: Source) -> None:
+        """Gives the finished folder its name, and reports the images that were skipped."""
+        self.folder.remove_states()
+        self.folder.publish(self.folder.overwrite)
+        for path, reason in source.skipped:
+            self.log(f"skipped {path}: {reason}")
 
 
-def _open(where, settings) -> tuple[Source, Examples, Examples | None]:
-    """Returns the source, its part to train on, and that for validation."""
-    seed = where.get("split_seed", settings.seed)
-    source = open_source(
-        where["data"],
-        data_dir=where["data_dir"],
-        seed=seed,
-        holdout=where["holdout"],
-        strict=where["strict"],
-        exclude=tuple(where["exclude"]),
+class FineTune(Job):
+    """The job of `keras-vit finetune`; see `Job`."""
+
+    settings_type = FineTuning
+
+    def find_body(self, settings: FineTuning) -> Body:
+        return find_body(settings.model, settings.weights, settings.image_size or (None, None))
+
+    def build(self, body, settings, num_classes):
+        model, report = _build_classifier(body, settings, num_classes)
+        choose_trained(
+            model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
+        )
+        if report is None:
+            return model, "random"
+        origin = f"{settings.weights}, a new head of zeros"
+        if report.resized:
+            grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
+            origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
+        return model, origin
+
+
+class Pretrain(Job):
+    """The job of `keras-vit pretrain`; see `Job`."""
+
+    settings_type = PreTraining
+
+    def find_body(self, settings: PreTraining) -> Body:
+        return find_body(settings.model, None)
+
+    def build(self, body, settings, num_classes):
+        model, _ = _build_classifier(body, settings, num_classes)
+        return model, "random"
+
+
+def _build_classifier(body, settings, num_classes):
+    return build_model(
+        body,
+        classes=num_classes,
+        image_size=settings.image_size,
+        dropout_rate=settings.dropout_rate,
+        stochastic_depth_rate=settings.stochastic_depth_rate,
+        remat=settings.remat,
+        head_bias=settings.head_bias,
     )
-    if not where.get("test", True):
-        kept = {name: part for name, part in source.splits.items() if name != "test"}
-        source = dataclasses.replace(source, splits=kept)
-    examples = source.splits["train"]
-    if settings.validation == 0:
-        return source, examples, None
-    if "validation" in source.splits:
-        return source, examples, source.splits["validation"]
-    train_part, validation_part = examples.split(settings.validation_share(len(examples)), seed)
-    return source, train_part, validation_part if len(validation_part) else None
 
 
-def _validation(trainer, examples, source, settings):
-    if examples is None:
-        return None
-    predictor = predictor_of(trainer)
-
-    def validate():
-        return classification.evaluate(
-            predictor,
-            examples,
-            source.class_names,
-            preprocessing=settings.preprocessing,
-            batch_size=min(settings.micro_batch_size, 64),
-            from_logits=True,
-        )
-
-    return validate
-
-
-def describe_plan(plan: Plan, more: Mapping[str, Any] | None = None) -> str:
-    """Returns the resolved recipe for people, before the run starts.
+def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) -> str:
+    """Returns the resolved recipe for people.
 
     Args:
-        plan: The run.
-        more: What is known besides, by name; a name of a setting stands in its place.
+        plan: The plan.
+        lines: More lines, by name; a name of a setting replaces its line.
     """
     recipe, settings, images = plan.recipe, plan.settings, plan.recipe["images"]
     seen = settings.steps * settings.batch_size
-    height, width = settings.image_size
+    height, width = required(settings.image_size, "image_size")
     micro_batches = f" ({settings.accumulate} micro-batches)" if settings.accumulate > 1 else ""
     memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
     table = {
@@ -343,33 +522,13 @@ def describe_plan(plan: Plan, more: Mapping[str, Any] | None = None) -> str:
         f"{seen:,} images seen, {seen / max(images['train'], 1):.1f} epochs",
         "memory": f"about {memory / 2**30:.2g} GiB for {settings.micro_batch_size} images at once",
     }
-    for name, value in settings.to_json().items():
-        if name not in (*table, *_TOLD) and name not in _without_meaning(settings):
+    shown = {field.name: about(field).line for field in dataclasses.fields(settings)}
+    for name, value in settings.in_use().items():
+        if name not in table and shown[name] is None:
             table[name] = value
-    table |= more or {}
-    width = max(map(len, table))
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in table.items())
-
-
-# Settings that the lines above them tell.
-_TOLD = ("recipe_source", "scale", "image_size", "batch_size", "accumulate")
-# Settings that are not told while they are off.
-_OPTIONAL = (
-    "averaging",
-    "stochastic_depth_rate",
-    "skip_nonfinite_steps",
-    "head_bias",
-    "label_smoothing",
-    "mixup",
-    "resize",
-    "patience",
-    "remat",
-    "strategy",
-    "jit_compile",
-    "data_service",
-    "cooldown_steps",
-    "boundaries",
-)
+    table |= lines or {}
+    widest = max(map(len, table))
+    return "\n".join(f"{name:<{widest}}  {value}" for name, value in table.items())
 
 
 def _recipe_line(settings):
@@ -377,56 +536,3 @@ def _recipe_line(settings):
         return "the defaults"
     scaled = f", scaled by {settings.scale:g}" if settings.scale != 1 else ""
     return f"{settings.recipe} ({settings.recipe_source}){scaled}"
-
-
-def _without_meaning(settings):
-    """Names of settings that this run does not read."""
-    names = [name for name in _OPTIONAL if not getattr(settings, name)]
-    names += ["beta_1", "beta_2"] if settings.optimizer == "sgd" else ["momentum"]
-    if not settings.weight_decay:
-        names.append("weight_decay_times")
-    if settings.decay != "rsqrt":
-        names.append("timescale")
-    if settings.layer_decay == 1:
-        names.append("layer_decay")
-    if getattr(settings, "train", "") != "lora":
-        names += ["lora_rank", "lora_alpha"]
-    if settings.steps_per_execution == 1:
-        names.append("steps_per_execution")
-    return names
-
-
-def _finish(run, model, source, settings, recipe, history, overwrite, log):
-    """Evaluates the best weights, writes the classifier's folder and gives it its name."""
-    kept = inference_model(model)
-    test = source.splits.get("test")
-    report = None
-    if test is not None and len(test):
-        report = classification.evaluate(
-            kept,
-            test,
-            source.class_names,
-            preprocessing=settings.preprocessing,
-            batch_size=min(settings.micro_batch_size, 64),
-            skipped=source.skipped,
-            progress=True,
-        )
-        log(f"test    top-1 {report.top_1:.4f}, top-5 {report.top_5:.4f} of {report.count} images")
-    best = run.best_score()
-    recipe = {
-        **recipe,
-        "best": best and {"step": best[0], "accuracy": best[1], "loss": best[2]},
-        "test": report and report.to_json(),
-    }
-    classifier = Classifier(kept, source.class_names, settings.preprocessing, recipe, run.path)
-    write_files(run.path, classifier, history, model_card(recipe, source.class_names))
-    held_out = test if test is not None and len(test) else source.splits["train"]
-    write_samples(run.path, held_out)
-    run.remove_states()
-    run.publish(overwrite)
-    for path, reason in source.skipped:
-        log(f"skipped {path}: {reason}")
-    if not run.writes:
-        return Finished(classifier, report, history)
-    log(f"written {run.output}")
-    return Finished(load_classifier(run.output), report, history)

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from keras_vit.progress import progress_bar
 from keras_vit.training.evaluation.classification import ClassificationReport, NonFiniteScores
+from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
-from .from_settings import make_schedule
-from .required import required
+from .trainer_setup import make_schedule
 
 HISTORY_COLUMNS = (
     "step",

@@ -8,10 +8,9 @@ import os
 import tensorflow as tf
 
 from keras_vit.models.counting import describe
+from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import split_batch
-
-from .required import required
 
 # Bytes kept for the backward pass for each element that a convolution or product gives:
 # itself, what norm, GELU, softmax and residual keep beside it, and the gradients in flight.

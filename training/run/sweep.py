@@ -8,8 +8,7 @@ import json
 import os
 import pathlib
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.files import atomic_write
@@ -17,8 +16,7 @@ from keras_vit.training import recipes
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 
-from .finetuning import FINETUNE
-from .job import plan_run, run_job
+from .job import Data, FineTune, data_spec, finetune
 
 SEEDS = (0, 1, 2)
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)  # Where the recipe does not say; CIFAR, Pets, Flowers.
@@ -26,8 +24,8 @@ PROTOCOL = "sweep"
 
 SWEEP = "sweep.json"  # What is swept, in the output's folder.
 TABLE = "sweep.md"
-# Options that say what the data are.
-_OF_DATA = ("data_dir", "holdout", "exclude", "split_seed")
+# Fields of the data that a sweep must have in common with an earlier one to continue it.
+_SAME_DATA = ("data", "data_dir", "holdout", "exclude", "split_seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,15 +75,18 @@ class Swept:
 
 
 def sweep(
-    data: str | os.PathLike,
+    data: Data,
     output: str | os.PathLike,
     settings: FineTuning | None = None,
     *,
     learning_rates: Sequence[float] | None = None,
     seeds: Sequence[int] = SEEDS,
+    data_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    strict: bool = False,
+    exclude: Iterable[str] = (),
     command: str = "",
     log: Callable[[str], object] = print,
-    **options: Any,
 ) -> Swept:
     """Finds the learning rate on a development split, then trains on all with several seeds.
 
@@ -108,9 +109,12 @@ def sweep(
             alone is not tried.
         seeds: Of the final runs. The first is also that of the development split, of the
             sweep, and of what is held out of data without a test part.
-        command: What to write down as the command.
-        log: Where messages go.
-        **options: `data_dir`, `holdout`, `strict` and `exclude` as for `finetune`.
+        data_dir: As for `finetune`.
+        holdout: As for `finetune`.
+        strict: As for `finetune`.
+        exclude: As for `finetune`.
+        command: The command to record.
+        log: Receives messages.
 
     Returns:
         A `Swept`.
@@ -135,7 +139,8 @@ def sweep(
             "A sweep is scored on images kept out of training: validation must not be 0. "
             f"Received: validation={settings.validation}"
         )
-    runs = _Runs(data, output, settings, seeds[0], {**options, "command": command, "log": log})
+    spec = data_spec(data, data_dir, holdout, strict, exclude)
+    runs = _Runs(spec, output, settings, seeds[0], command, log)
     development = {}
     for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
@@ -156,19 +161,21 @@ def _rates_of(settings):
     if settings.recipe == recipes.HYPER_RULE_NAME:
         return (settings.learning_rate,)
     recipe = recipes.find_recipe(settings.recipe)
-    share = recipe.scaled(settings.scale).base_lr / recipe.base_lr
+    scaled = FineTuning.from_recipe(settings.recipe, settings.scale)
+    share = scaled.learning_rate / recipe.settings["learning_rate"]
     return tuple(rate * share for rate in recipe.learning_rates)
 
 
 class _Runs:
     """The runs of a sweep, of which each is done once."""
 
-    def __init__(self, data, output, settings, first_seed, options):
-        self.data = data
+    def __init__(self, data, output, settings, first_seed, command, log):
+        self.data = dataclasses.replace(data, split_seed=first_seed)
         self.folder = pathlib.Path(output).absolute()
         self.settings = settings
-        self.options = {**options, "split_seed": first_seed}
         self.first_seed = first_seed
+        self.command = command
+        self.log = log
         self._check_same()
 
     def try_rate(self, rate):
@@ -196,26 +203,28 @@ class _Runs:
             )
         return recipe["test"]["top_1"]
 
-    def _run(self, folder, changes, **options):
+    def _run(self, folder, changes, test=True):
         if not (folder / RECIPE).exists():
             settings = dataclasses.replace(self.settings, **changes)
             folder.parent.mkdir(parents=True, exist_ok=True)
             is_begun = (folder.with_name(folder.name + ".partial") / RECIPE).exists()
-            run_job(
-                FINETUNE, self.data, folder, settings, resume=is_begun, **self.options, **options
+            finetune(
+                dataclasses.replace(self.data, test=test),
+                folder,
+                settings,
+                resume=is_begun,
+                command=self.command,
+                log=self.log,
             )
         return json.loads((folder / RECIPE).read_text(encoding="utf-8"))
 
     def _check_same(self):
         """Writes down what is swept, or compares it with what is there."""
-        fields = {
-            **self.settings.to_json(),
-            "data": self.data,
-            **{name: value for name, value in self.options.items() if name in _OF_DATA},
-        }
+        data = self.data.to_json()
+        fields = {**self.settings.to_json(), **{name: data[name] for name in _SAME_DATA}}
         for name in ("learning_rate", "seed"):
             fields.pop(name)
-        fields = json.loads(json.dumps(fields, default=os.fspath))
+        fields = json.loads(json.dumps(fields))
         path = self.folder / SWEEP
         if path.exists():
             check_same_settings(path, json.loads(path.read_text(encoding="utf-8")), fields)
@@ -225,9 +234,9 @@ class _Runs:
                 "The output folder must be new or empty, or that of the same sweep. "
                 f"Received: {self.folder}"
             )
-        plan = plan_run(FINETUNE, self.data, self.folder / "plan", self.settings, **self.options)
+        plan = FineTune(self.data, self.folder / "plan", self.settings).plan()
         if not plan.recipe["images"]["test"]:
-            raise ValueError(f"There must be test images to report on. Received: {self.data}")
+            raise ValueError(f"There must be test images to report on. Received: {self.data.data}")
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as partial:
             partial.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")

@@ -79,10 +79,6 @@ class SigmoidCrossentropy(LogitsLoss):
         return ops.sum(ops.softplus(y_pred) - labels * y_pred, axis=-1)
 
 
-# Name in a recipe: the loss.
-LOSSES = {"softmax": SoftmaxCrossentropy, "sigmoid": SigmoidCrossentropy}
-
-
 def initialise_head_bias(model, value):
     """Sets the bias of a model's head, or of both with a distillation token, to one value.
 

@@ -14,17 +14,16 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import load_classifier
 from keras_vit.training import Adam
-from keras_vit.training.masked_patch_settings import MaskedPatches
 from keras_vit.training.paper.masked_patches import (
     MaskedPatchTrainer,
     make_trainer,
     masked_patch_model,
     pretrain_masked_patches,
 )
-from keras_vit.training.run.finetuning import finetune
+from keras_vit.training.run.job import finetune
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.transfer import find_body
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, MaskedPatches
 
 CONFIG = keras_vit.ViTConfig(4, 16, 1, 16, 2, dropout_rate=0.1)
 SETTINGS = MaskedPatches(
@@ -291,7 +290,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, mo
     ("fields", "said"),
     [
         ({"target": "shape"}, "target must be one of"),
-        ({"corruption": 1.0}, "corruption must be a share"),
+        ({"corruption": 1.0}, r"corruption must be in \(0, 1\)"),
         ({"model": "R50+ViT-B/16"}, "cuts the image itself"),
         ({"model": "BiT-R50x1"}, "cuts the image itself"),
         ({"model": dataclasses.replace(CONFIG, classifier="map")}, "stay untrained"),

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.masked_patch_settings import TARGETS as NAMES
 from keras_vit.training.paper.patch_targets import (
     COLOURS,
     TARGETS,
@@ -14,6 +13,7 @@ from keras_vit.training.paper.patch_targets import (
     mean_colour,
     whole_patch,
 )
+from keras_vit.training.settings import TARGETS as NAMES
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training.evaluation.classification import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.from_settings import make_trainer
 from keras_vit.training.run.loop import History, Interrupted, train
+from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.settings import FineTuning
 
 

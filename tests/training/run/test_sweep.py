@@ -140,11 +140,11 @@ class Pretend:
 
     def __init__(self, monkeypatch, scores):
         self.scores, self.calls = scores, []
-        monkeypatch.setattr(module, "run_job", self)
+        monkeypatch.setattr(module, "finetune", self)
         monkeypatch.setattr(module, "_write", lambda runs, *outcome: outcome)
 
-    def __call__(self, job, data, output, settings, *, test=True, **options):
-        self.calls.append((settings.learning_rate, settings.seed, settings.validation, test))
+    def __call__(self, data, output, settings, **options):
+        self.calls.append((settings.learning_rate, settings.seed, settings.validation, data.test))
         output.mkdir(parents=True)
         accuracy, loss = self.scores.get(settings.learning_rate, (0.5, 1.0))
         with open(output / "history.csv", "w", newline="") as file:
@@ -153,7 +153,7 @@ class Pretend:
             writer.writerows([(0.99, 0.0), (accuracy, loss)])  # The last row counts.
         recipe = {
             "settings": {"learning_rate": settings.learning_rate},
-            "test": {"top_1": 0.7} if test else None,
+            "test": {"top_1": 0.7} if data.test else None,
         }
         (output / "recipe.json").write_text(json.dumps(recipe))
 

@@ -1,4 +1,4 @@
-"""What settings stand for in training: schedule, optimizer, loss and trainer."""
+"""Schedule, optimizer, loss and trainer from settings."""
 
 from __future__ import annotations
 
@@ -7,27 +7,14 @@ from typing import Any, TypeVar
 
 import keras
 
+from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.losses import LOSSES
+from keras_vit.training.trainer.losses import SigmoidCrossentropy, SoftmaxCrossentropy
 from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
 from keras_vit.training.trainer.schedule import WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
 
-from .required import required
-
 T = TypeVar("T", bound=Trainer)
-
-
-def _sgd(schedule, settings, **options):
-    return SGD(schedule, settings.momentum, **options)
-
-
-def _adam(schedule, settings, **options):
-    return Adam(schedule, settings.beta_1, settings.beta_2, **options)
-
-
-# Name: the optimizer, from its schedule, the settings and what all have in common.
-OPTIMIZERS = {"sgd": _sgd, "adam": _adam}
 
 
 def make_schedule(settings: Settings) -> WarmupSchedule:
@@ -59,20 +46,23 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     Raises:
         ValueError: If a value is out of range.
     """
-    return OPTIMIZERS[settings.optimizer](
-        make_schedule(settings),
-        settings,
-        weight_decay=settings.weight_decay,
-        weight_decay_times=settings.weight_decay_times,
-        global_clipnorm=settings.clip_norm,
-        layer_decay=settings.layer_decay,
-    )
+    schedule = make_schedule(settings)
+    options: dict[str, Any] = {
+        "weight_decay": settings.weight_decay,
+        "weight_decay_times": settings.weight_decay_times,
+        "global_clipnorm": settings.clip_norm,
+        "layer_decay": settings.layer_decay,
+    }
+    if settings.optimizer == "sgd":
+        return SGD(schedule, settings.momentum, **options)
+    return Adam(schedule, settings.beta_1, settings.beta_2, **options)
 
 
 def make_loss(settings: Settings) -> keras.losses.Loss:
-    """Returns the loss of logits, of class numbers or of mixup's shares."""
-    options = {"label_smoothing": settings.label_smoothing} if settings.label_smoothing else {}
-    return LOSSES[settings.loss](**options)
+    """Returns the loss of logits, for class numbers or mixup's shares of classes."""
+    if settings.loss == "sigmoid":
+        return SigmoidCrossentropy()
+    return SoftmaxCrossentropy(label_smoothing=settings.label_smoothing)
 
 
 def make_trainer(
@@ -89,9 +79,9 @@ def make_trainer(
     Args:
         model: A model that gives logits.
         settings: Resolved settings.
-        trainer_type: `Trainer`, or one with an objective of its own.
-        loss: The settings' loss of classes by default.
-        metric: What is told beside the loss.
+        trainer_type: `Trainer`, or a subclass with another objective.
+        loss: By default the settings' loss of classes.
+        metric: The metric that is shown beside the loss.
         **options: Passed to `trainer_type`.
 
     Raises:
@@ -116,16 +106,16 @@ def make_trainer(
 
 
 def _with_loss_scale(optimizer, settings):
-    """Returns an optimizer for the precision: float16 underflows without a loss scale."""
+    """Returns the optimizer for the precision: float16 underflows without a loss scale."""
     if settings.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
 
 
 def not_decayed(trainer: Trainer) -> list[str]:
-    """Returns the names of the trained weights that weight decay leaves out.
+    """Returns the names of the trained weights without weight decay.
 
-    Of the blocks one name stands for all: "encoder_block_*/norm_1/gamma".
+    One name stands for all blocks: "encoder_block_*/norm_1/gamma".
 
     Args:
         trainer: A compiled trainer.

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.training.run.from_settings import (
+from keras_vit.training.run.trainer_setup import (
     make_loss,
     make_optimizer,
     make_schedule,
@@ -22,6 +22,12 @@ def test_table_7_is_trained_with_sgd():
     assert config["weight_decay"] == pytest.approx(3e-5 * 16)
     assert config["weight_decay_times"] == "schedule"
     assert config["global_clipnorm"] is None
+    assert make_optimizer(settings).learning_rate == 0.0  # The warm-up starts at 0.
+
+
+def test_a_given_learning_rate_is_the_highest_of_the_schedule():
+    config = make_optimizer(FineTuning.from_recipe("CIFAR-10", learning_rate=0.03)).get_config()
+    assert float(config["learning_rate"]["config"]["base_lr"]) == 0.03
 
 
 def test_the_reciprocal_square_root_cools_down():

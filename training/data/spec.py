@@ -1,0 +1,129 @@
+"""The data of a run: where labelled images are and how they are split."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from keras_vit.training.fields import SHARE, check_fields, documented, setting
+
+if TYPE_CHECKING:
+    from .sources import Source
+
+
+@documented
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """Where labelled images are, and what of them is held out.
+
+    The flags of the commands, the data of a job and `recipe.json` are this one object.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+    >>> source = DataSpec("photos", holdout=0.1).open(validation=0.05)
+    >>> len(source.splits["train"]), len(source.splits["validation"])
+    (1710, 90)
+    """
+
+    data: str | None = setting(
+        None,
+        "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
+        "tfrecords:FOLDER or tfds:NAME",
+        unit="DATA",
+    )
+    data_dir: str | None = setting(
+        None, "the folder of tfds, or of the relative paths in a CSV file", unit="DIR"
+    )
+    holdout: float = setting(
+        0.2,
+        "share of the images for testing where the data have no test part; 0 for none",
+        unit="SHARE",
+        limits=SHARE,
+    )
+    strict: bool = setting(False, "stop at an image that cannot be read")
+    exclude: tuple[str, ...] = setting(
+        (),
+        "images to leave out; the flag takes a file that lists them, one a line, as keras-vit "
+        "deduplicate writes",
+        unit="LIST",
+        from_file=True,
+    )
+    split_seed: int | None = setting(
+        None, "seed of the choice of images that are held out", unit="N", absent="the run's seed"
+    )
+    test: bool = setting(True, "keep the test part", flag="")
+
+    def __post_init__(self):
+        for name in ("data", "data_dir"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
+        object.__setattr__(self, "exclude", tuple(self.exclude))
+        check_fields(self)
+
+    def open(
+        self,
+        validation: float | Callable[[int], float] | None = None,
+        *,
+        labelled: bool = True,
+        verify: bool = True,
+    ) -> Source:
+        """Opens the images and splits them.
+
+        Args:
+            validation: Share of the training images for "validation" where the data have no
+                such part, or a function from the number of training images to it. 0: there
+                is no "validation", even if the data have one. None: as the data have it.
+            labelled: Whether labels are needed; see `open_source`.
+            verify: Whether every file is decoded once; see `open_source`.
+
+        Returns:
+            A `Source` with the splits "train", and if there are any, "validation" and
+            "test".
+
+        Raises:
+            ValueError: If no data are given, or as `open_source` raises it.
+        """
+        from .sources import open_source  # Imports TensorFlow, which `--help` does without.
+
+        if self.data is None:
+            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        source = open_source(
+            self.data,
+            data_dir=self.data_dir,
+            seed=self.split_seed or 0,
+            holdout=self.holdout,
+            strict=self.strict,
+            verify=verify,
+            exclude=self.exclude,
+            labelled=labelled,
+        )
+        splits = dict(source.splits)
+        if not self.test:
+            splits.pop("test", None)
+        share = validation(len(splits["train"])) if callable(validation) else validation
+        if share == 0:
+            splits.pop("validation", None)
+        elif share is not None and "validation" not in splits:
+            train, kept = splits["train"].split(share, self.split_seed or 0)
+            splits["train"] = train
+            if len(kept):
+                splits["validation"] = kept
+        return dataclasses.replace(source, splits=splits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON can hold them."""
+        return {**dataclasses.asdict(self), "exclude": list(self.exclude)}
+
+    @classmethod
+    def from_recipe_json(cls, recipe: dict[str, Any]) -> Self:
+        """Returns the data of a run.
+
+        Args:
+            recipe: The content of its `recipe.json`; in old ones "split_seed" and "test" are
+                missing.
+        """
+        return cls(**{"split_seed": recipe["settings"]["seed"], **recipe["data"]})
