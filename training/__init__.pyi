@@ -6,6 +6,9 @@ from . import (
 from .data.spec import (
     DataSpec as DataSpec,
 )
+from .paper.masked_patches import (
+    pretrain_masked_patches as pretrain_masked_patches,
+)
 from .run.folder import (
     Checkpoints as Checkpoints,
 )

@@ -1,5 +1,9 @@
 """`keras-vit deduplicate`: copies of test images in a training set."""
 
+import os
+import pathlib
+import time
+
 
 def add_arguments(parser):
     """Declares the command's arguments."""
@@ -22,50 +26,49 @@ def add_arguments(parser):
         help="the training images to leave out, for --exclude; beside it LIST_pairs.csv and "
         "the picture LIST_pairs.png",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="of TensorFlow Datasets")
+    parser.add_argument("--data-dir", metavar="DIR", help="the folder of TensorFlow Datasets")
     parser.add_argument(
         "--distance",
         type=int,
         default=10,
         metavar="BITS",
-        help="in which perceptual hashes of 64 may differ, 0 to 15 (default: %(default)s)",
+        help="bits of 64 in which perceptual hashes may differ, 0 to 15 (default: %(default)s)",
     )
     parser.add_argument(
         "--similarity",
         type=float,
         default=0.95,
         metavar="SHARE",
-        help="least correlation of the thumbnails (default: %(default)s)",
+        help="smallest correlation of the thumbnails (default: %(default)s)",
     )
     parser.add_argument(
-        "--num-pictures", type=int, default=48, metavar="N", help="pairs drawn, least alike first"
+        "--num-pictures",
+        type=int,
+        default=48,
+        metavar="N",
+        help="pairs to draw, the least similar first (default: %(default)s)",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: the cores)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
     parser.add_argument("--strict", action="store_true", help="stop at an unreadable image")
     parser.add_argument(
-        "--runner", metavar="NAME", help="run as an Apache Beam pipeline, such as DirectRunner"
+        "--runner", metavar="NAME", help="run as an Apache Beam pipeline, such as on DirectRunner"
     )
     parser.add_argument(
         "--runner-option",
         action="append",
         default=[],
         metavar="OPTION",
-        help="of the runner, such as --runner-option=--project=NAME; may be repeated",
+        help="an option of the runner, such as --runner-option=--project=NAME; may be repeated",
     )
     parser.add_argument(
-        "--runner-dir", metavar="DIR", help="a folder or URL that all Beam workers see"
+        "--runner-dir", metavar="DIR", help="a folder or URL that all Beam workers can access"
     )
 
 
 def run(arguments):
     """Finds the pairs and writes the list, the table and the picture."""
-    import os
-    import pathlib
-    import time
-
     from keras_vit.progress import progress_bar
     from keras_vit.training.paper import duplicates
-    from keras_vit.training.paper.duplicates import ImageList
 
     if arguments.workers is not None and arguments.workers < 1:
         raise ValueError(f"--workers must be at least 1. Received: --workers {arguments.workers}")
@@ -73,9 +76,9 @@ def run(arguments):
     if not folder.is_dir():
         raise ValueError(f"The list must be in a folder that exists. Received: {folder}")
     workers = arguments.workers or os.cpu_count()
-    train = ImageList(arguments.train, "train", arguments.data_dir)
-    test = ImageList(arguments.test, "test", arguments.data_dir)
-    skipped: list[duplicates.Skipped] | None = None if arguments.strict else []
+    train = duplicates.ImageList(arguments.train, "train", arguments.data_dir)
+    test = duplicates.ImageList(arguments.test, "test", arguments.data_dir)
+    skipped: list[duplicates.SkippedImage] | None = None if arguments.strict else []
     began = time.monotonic()
     index = duplicates.index_test_images(
         test,
@@ -90,17 +93,13 @@ def run(arguments):
         with progress_bar(len(train), "deduplicate") as bar:
             pairs = list(
                 duplicates.find_duplicates(
-                    train,
-                    index,
-                    workers=workers,
-                    skipped=skipped,
-                    progress=lambda done: bar.update(done - bar.n),
+                    train, index, workers=workers, skipped=skipped, progress=bar.update
                 )
             )
     seconds = time.monotonic() - began
     table, picture = duplicates.report_paths(arguments.output)
     duplicates.write_pairs(table, pairs)
-    shown = duplicates.least_alike(pairs, arguments.num_pictures)
+    shown = duplicates.least_similar(pairs, arguments.num_pictures)
     duplicates.write_picture(
         picture,
         shown,
@@ -121,11 +120,11 @@ def run(arguments):
 
 def _with_beam(arguments, train, index, skipped):
     from keras_vit.training.paper import duplicates_beam
-    from keras_vit.training.paper.duplicates import Skipped
+    from keras_vit.training.paper.duplicates import SkippedImage
 
     if train.paths is None:
         raise ValueError(
-            "A Beam pipeline takes image files: a folder. For tfds:NAME leave --runner out. "
+            "A Beam pipeline needs a folder of image files; use tfds:NAME without --runner. "
             f"Received: --train {arguments.train}"
         )
     pairs, unread = duplicates_beam.run_pipeline(
@@ -138,5 +137,5 @@ def _with_beam(arguments, train, index, skipped):
     if unread and skipped is None:
         raise ValueError(f"{unread[0][0]}: {unread[0][1]}")
     if skipped is not None:
-        skipped += [Skipped(name, reason) for name, reason in unread]
+        skipped += [SkippedImage(name, reason) for name, reason in unread]
     return pairs

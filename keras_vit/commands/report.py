@@ -1,4 +1,4 @@
-"""`keras-vit report`: results of runs as the paper's tables."""
+"""`keras-vit report`: the paper's tables with the results of runs."""
 
 
 def add_arguments(parser):
@@ -17,16 +17,16 @@ def add_arguments(parser):
         action="append",
         default=[],
         metavar="DATA=TASK",
-        help="what the paper calls a data set, where its name does not tell, such as "
+        help="the paper's name of a data set whose own name is not known, such as "
         "photos=CIFAR-10; may be repeated",
     )
     parser.add_argument(
-        "--no-pictures", action="store_true", help="write no pictures, which need matplotlib"
+        "--no-pictures", action="store_true", help="draw no pictures, which need matplotlib"
     )
 
 
 def run(arguments):
-    """Prints the tables, and writes them where wanted."""
+    """Prints the tables, and writes them if --output is given."""
     from keras_vit.training.evaluation.results import read_results
     from keras_vit.training.paper import tables
 

@@ -1,10 +1,10 @@
 """`keras-vit scaling`: accuracy by pre-training data and compute, Figures 3, 4 and 5."""
 
 EPILOG = (
-    "Writes scaling.csv, and each figure that the results allow as PNG and SVG. A result file "
-    "says how its model was pre-trained (model.pretraining, pretraining_images, "
-    "pretraining_epochs, pretraining_image_size, pretraining_classes); runs of this package "
-    "write so themselves, and of others it can be added. What is missing is told."
+    "Writes scaling.csv, and each figure that has results as PNG and SVG. The x axes need the "
+    "pre-training in the result files (model.pretraining, pretraining_images, "
+    "pretraining_epochs, pretraining_image_size, pretraining_classes). Runs of this package "
+    "write these fields; they can be added to other files. Missing fields are listed."
 )
 
 
@@ -23,30 +23,30 @@ def add_arguments(parser):
         action="append",
         default=[],
         metavar="DATA=TASK",
-        help="what the paper calls a data set, where its name does not tell; may be repeated",
+        help="the paper's name of a data set whose own name is not known; may be repeated",
     )
     parser.add_argument(
         "--no-paper", action="store_true", help="leave out the paper's own points (Tables 5, 6)"
     )
     parser.add_argument(
-        "--no-pictures", action="store_true", help="draw nothing, which needs matplotlib"
+        "--no-pictures", action="store_true", help="draw no figures, which need matplotlib"
     )
 
 
 def run(arguments):
-    """Writes the figures and tells which results are not in them."""
+    """Writes the figures and lists the results that are not in them."""
     from keras_vit.training.evaluation.results import read_results
     from keras_vit.training.paper import scaling
 
     results = read_results(arguments.results, arguments.task)
-    points, told = scaling.result_points(results)
+    points, left_out = scaling.result_points(results)
     if not points:
-        raise ValueError(f"No result has what a figure needs. {'; '.join(told)}")
+        raise ValueError(f"No result has what a figure needs. {'; '.join(left_out)}")
     background = [] if arguments.no_paper else scaling.paper_points()
     written = scaling.write_figures(
         arguments.output, points, background, pictures=not arguments.no_pictures
     )
-    for line in told:
+    for line in left_out:
         print(f"left out  {line}")
     for point in points:
         x = f"{point.x:.4g}"

@@ -13,14 +13,14 @@ def add_arguments(parser):
         "--output",
         required=True,
         metavar="DIR",
-        help="results; called again with the same, a stopped run goes on",
+        help="folder of the results; the same command continues a stopped run",
     )
     parser.add_argument(
         "--tasks",
         nargs="+",
         default=[],
         metavar="TASK",
-        help="names such as dtd or clevr_count, or natural, specialized, structured "
+        help="names such as dtd or clevr_count, or groups: natural, specialized, structured "
         "(default: all 19)",
     )
     parser.add_argument(
@@ -29,32 +29,32 @@ def add_arguments(parser):
         nargs="+",
         default=[0, 1, 2],
         metavar="SEED",
-        help="runs of each task, whose median counts (default: 0 1 2)",
+        help="one run of each task per seed; the median counts (default: 0 1 2)",
     )
     parser.add_argument(
         "--scale",
         type=float,
         default=1.0,
         metavar="SHARE",
-        help="of steps and batch, for a small try (default: %(default)s)",
+        help="factor on steps and batch size, for a small trial (default: %(default)s)",
     )
     parser.add_argument(
         "--linear-probe",
         dest="linear",
         action="store_true",
-        help="a linear map from the frozen model's features",
+        help="fit a linear map from features of the frozen model",
     )
     parser.add_argument(
         "--tune",
         action="store_true",
         help="train on 800 images and evaluate on 200 of the training data, to choose settings",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="of TensorFlow Datasets")
+    parser.add_argument("--data-dir", metavar="DIR", help="the folder of TensorFlow Datasets")
     parser.add_argument(
-        "--skip-missing", action="store_true", help="leave out tasks whose data are not there"
+        "--skip-missing", action="store_true", help="leave out tasks whose data are missing"
     )
     parser.add_argument(
-        "--keep-models", action="store_true", help="keep the fine-tuned classifiers' folders"
+        "--keep-models", action="store_true", help="keep the folders of the fine-tuned classifiers"
     )
     recipe = parser.add_argument_group("recipe, the paper's by default")
     recipe.add_argument("--steps", type=int, default=2500, metavar="N",
@@ -76,7 +76,6 @@ def run(arguments):
     from keras_vit.training.paper import vtab
     from keras_vit.training.run.loop import Interrupted
 
-    # 384 pixels are the paper's; 224 is the default elsewhere.
     size = arguments.image_size or 384
     settings = dataclasses.replace(
         vtab.SETTINGS,

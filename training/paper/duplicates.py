@@ -1,12 +1,11 @@
 """Near-duplicates of test images in a training set.
 
-The paper removes them from its pre-training data (section 4.1). Found are copies that were
+The paper removes them from its pre-training data (section 4.1). Copies are found that were
 re-encoded, resized, mirrored, cropped by up to 5% or changed in colour.
 
-An image is reduced to a fingerprint. Those of the test images form an index in memory;
-the training images pass by it once, so that time grows with their number and memory does
-not. Two images are duplicates if their pixels are equal, or if a perceptual hash says that
-they may be and the comparison of their thumbnails agrees.
+The fingerprints of the test images form an index in memory. The training images are read
+once, so time grows with their number and memory does not. Two images are duplicates if
+their pixels are equal, or if their perceptual hashes and their thumbnails are similar.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from keras_vit.classifier import image_files
 from keras_vit.files import atomic_write
-from keras_vit.training.data import open_source
+from keras_vit.training.data import Examples, open_source
 
 from .fingerprints import (
     NUM_VIEWS,
@@ -42,11 +41,11 @@ SIMILARITY = 0.95
 
 _FOLDERS = {"train": ("train", "training"), "test": ("test", "testing", "val", "validation")}
 
-_BATCH = 256  # Training images that are looked up at once.
+_BATCH = 256  # Training images looked up at once.
 
 
 class Duplicate(NamedTuple):
-    """A training image and the test image that it is a copy of.
+    """A training image and the test image that it copies.
 
     Args:
         train: The training image's name.
@@ -54,7 +53,7 @@ class Duplicate(NamedTuple):
         kind: "exact" if all pixels are equal, else "near".
         distance: Bits of 64 in which the nearest perceptual hashes differ.
         similarity: Correlation of the thumbnails, at most 1.
-        mirrored: Whether one is the mirror image of the other.
+        mirrored: Whether the images mirror each other.
     """
 
     train: str
@@ -65,20 +64,18 @@ class Duplicate(NamedTuple):
     mirrored: bool
 
 
-class TestIndex:
-    """The fingerprints of a test set, to find copies of its images.
+class DuplicateIndex:
+    """Fingerprints of test images, searched for copies.
 
     Args:
         names: Names of the images.
         fingerprints: Their fingerprints, with the mirrored views.
-        distance: Greatest distance of perceptual hashes, bits of 64.
-        similarity: Least correlation of thumbnails, in [-1, 1].
+        distance: Largest distance of perceptual hashes, bits of 64.
+        similarity: Smallest correlation of thumbnails, in [-1, 1].
 
     Raises:
         ValueError: If a threshold is out of range.
     """
-
-    __test__ = False  # The name makes pytest think otherwise.
 
     def __init__(
         self,
@@ -103,19 +100,21 @@ class TestIndex:
         self._views = HammingIndex(hashes.ravel(), distance)
 
     def find(self, names: Sequence[str], images: Sequence[Fingerprint]) -> list[Duplicate]:
-        """Returns the duplicates among some training images, in their order."""
+        """Returns the duplicates among training images, in their order."""
         if not images or not self.names:
             return []
         hashes = np.concatenate([image.hashes[:NUM_VIEWS] for image in images])
         query, entry, bits = self._views.search(hashes)
         train, test, view = query // NUM_VIEWS, *np.divmod(entry, 2 * NUM_VIEWS)
-        # The nearest views of a pair, and the unmirrored where they are as near.
+        # The nearest views of a pair; ties go to the unmirrored one.
         order = np.lexsort((view, bits, test, train))
         candidates: dict[tuple[int, int], tuple[int, bool]] = {}
         for k in order:
             nearest = (int(bits[k]), bool(view[k] >= NUM_VIEWS))
             candidates.setdefault((int(train[k]), int(test[k])), nearest)
-        exact = {(k, j) for k, image in enumerate(images) for j in self._exact(image)}
+        exact = {
+            (k, j) for k, image in enumerate(images) for j in self._digests.get(image.digest, ())
+        }
         duplicates = []
         for i, j in sorted(exact | candidates.keys()):
             if (i, j) in exact:
@@ -123,46 +122,48 @@ class TestIndex:
                 continue
             distance, mirrored = candidates[i, j]
             thumbnail = self._thumbnails[j]
-            alike = similarity(images[i].thumbnail, thumbnail[:, ::-1] if mirrored else thumbnail)
-            if alike >= self._similarity:
-                near = Duplicate(names[i], self.names[j], "near", distance, alike, mirrored)
+            correlation = similarity(
+                images[i].thumbnail, thumbnail[:, ::-1] if mirrored else thumbnail
+            )
+            if correlation >= self._similarity:
+                near = Duplicate(names[i], self.names[j], "near", distance, correlation, mirrored)
                 duplicates.append(near)
         return duplicates
 
-    def _exact(self, image):
-        return self._digests.get(image.digest, ())
 
-
-class Skipped(NamedTuple):
-    """An image that could not be read, and why."""
+class SkippedImage(NamedTuple):
+    """An unreadable image and the reason."""
 
     name: str
     reason: str
 
 
 class ImageList:
-    """The images of a folder, a CSV file or a TFDS name.
+    """Names and contents of the images of a folder, a CSV file or a TFDS data set.
+
+    Labels are not needed.
 
     Args:
-        data: A folder: its `train` or `test` folder if it has one, else all images in it,
-            subfolders included. Or what `keras_vit.training.data.open_source` takes.
+        data: A folder: its `train` or `test` subfolder if it has one, else all images in it
+            and its subfolders. Or other data for `keras_vit.training.data.open_source`.
         part: "train" or "test".
-        data_dir: Of TFDS, or that paths in a CSV file start from.
+        data_dir: The folder of TFDS, or the start of relative paths in a CSV file.
 
     Raises:
-        ValueError: If there is nothing there, or no image.
+        ValueError: If the data do not exist or have no images.
     """
 
-    def __init__(self, data: str | os.PathLike, part: str, data_dir=None):
-        self.data = os.fspath(data)
-        self._examples = None
+    def __init__(
+        self, data: str | os.PathLike, part: str, data_dir: str | os.PathLike | None = None
+    ):
+        self._examples: Examples | None = None
         self._paths: dict[str, str] = {}
         if pathlib.Path(data).is_dir():
             folder = pathlib.Path(data)
             inside = next((folder / n for n in _FOLDERS[part] if (folder / n).is_dir()), None)
             root = folder if inside else folder.absolute().parent
             for path in image_files(inside or folder):
-                # With the folder's name in front: an exclusion takes the ends of paths.
+                # Starts with the folder's name, as exclusion lists match the ends of paths.
                 self._paths[os.path.relpath(path, root)] = path
             return
         splits = open_source(data, data_dir=data_dir, holdout=0, verify=False).splits
@@ -181,15 +182,15 @@ class ImageList:
 
     @property
     def paths(self) -> dict[str, str] | None:
-        """The files by name; None if the images are in no files of their own."""
+        """The image files by name; None if the images are not in separate files."""
         return None if self._examples is not None else self._paths
 
-    def read(self, names) -> Callable[[str], bytes]:
-        """Returns a function that gives the content of some images by name.
+    def read(self, names: Iterable[str]) -> Callable[[str], bytes]:
+        """Returns a function from a name to the content of that image.
 
         Args:
-            names: The names that will be asked for; where images are in no files of their
-                own these are kept in memory, after one pass.
+            names: The names that will be read. Images that are not in separate files are
+                found in one pass over the data and kept in memory.
         """
         if self._examples is None:
             return lambda name: pathlib.Path(self._paths[name]).read_bytes()
@@ -203,16 +204,16 @@ def index_test_images(
     distance: int = DISTANCE,
     similarity: float = SIMILARITY,
     workers: int = 1,
-    skipped: list[Skipped] | None = None,
-) -> TestIndex:
+    skipped: list[SkippedImage] | None = None,
+) -> DuplicateIndex:
     """Returns the index of a test set.
 
     Args:
         images: Names and contents of image files.
-        distance: See `TestIndex`.
-        similarity: See `TestIndex`.
+        distance: See `DuplicateIndex`.
+        similarity: See `DuplicateIndex`.
         workers: Processes that compute fingerprints.
-        skipped: Receives the images that cannot be read; without it they are errors.
+        skipped: Receives unreadable images; if None they are errors.
 
     Raises:
         ValueError: If an image cannot be read, or a threshold is out of range.
@@ -221,16 +222,16 @@ def index_test_images(
     for name, image in _fingerprints(images, mirrored=True, workers=workers, skipped=skipped):
         names.append(name)
         fingerprints.append(image)
-    return TestIndex(names, fingerprints, distance, similarity)
+    return DuplicateIndex(names, fingerprints, distance, similarity)
 
 
 def find_duplicates(
     images: Iterable[tuple[str, bytes]],
-    index: TestIndex,
+    index: DuplicateIndex,
     *,
     workers: int = 1,
-    skipped: list[Skipped] | None = None,
-    progress: Callable[[int], None] | None = None,
+    skipped: list[SkippedImage] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> Iterator[Duplicate]:
     """Yields the duplicates of test images among training images, in their order.
 
@@ -238,27 +239,25 @@ def find_duplicates(
         images: Names and contents of the training images, read once.
         index: The test images.
         workers: Processes that compute fingerprints.
-        skipped: Receives the images that cannot be read; without it they are errors.
-        progress: Called with the count of images that are done.
+        skipped: Receives unreadable images; if None they are errors.
+        progress: Called with the number of images finished since the last call.
 
     Raises:
         ValueError: If an image cannot be read.
     """
     fingerprints = _fingerprints(images, mirrored=False, workers=workers, skipped=skipped)
-    done = 0
     while batch := list(itertools.islice(fingerprints, _BATCH)):
         names, prints = zip(*batch, strict=True)
         yield from index.find(names, prints)
-        done += len(batch)
         if progress:
-            progress(done)
+            progress(len(batch))
 
 
 def write_list(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> int:
-    """Writes the names of the training images to leave out, one a line.
+    """Writes the names of the training images to leave out, one per line.
 
     Returns:
-        How many there are; one that equals several test images counts once.
+        The number of names; a copy of several test images counts once.
     """
     names = dict.fromkeys(duplicate.train for duplicate in duplicates)
     with atomic_write(path) as partial:
@@ -275,8 +274,8 @@ def write_pairs(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> Non
             writer.writerow(pair._replace(similarity=round(pair.similarity, 4)))
 
 
-def least_alike(duplicates: Iterable[Duplicate], count: int) -> list[Duplicate]:
-    """Returns some pairs, the least alike first: they show whether the thresholds are right."""
+def least_similar(duplicates: Iterable[Duplicate], count: int) -> list[Duplicate]:
+    """Returns the least similar pairs, which show whether the thresholds are right."""
     ordered = sorted(duplicates, key=lambda pair: (pair.similarity, -pair.distance))
     return ordered[:count]
 
@@ -287,13 +286,13 @@ def write_picture(
     read_train: Callable[[str], bytes],
     read_test: Callable[[str], bytes],
 ) -> None:
-    """Draws pairs on a page: the training image above the test image.
+    """Draws pairs, the training image above the test image.
 
     Args:
         path: A PNG file.
-        duplicates: The pairs, all of which are drawn.
-        read_train: From a name to the image file's content.
-        read_test: The same for test images.
+        duplicates: The pairs.
+        read_train: Gives the content of a training image by name.
+        read_test: Gives the content of a test image by name.
     """
     side, gap, text, columns = 96, 8, 28, 12
     rows = max(1, -(-len(duplicates) // columns))
@@ -314,14 +313,20 @@ def write_picture(
 
 
 def report_paths(output: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns where the pairs (CSV) and their picture (PNG) belong beside a list."""
+    """Returns the paths of the pairs (CSV) and their picture (PNG) beside a list."""
     output = pathlib.Path(output)
     return output.with_name(f"{output.stem}_pairs.csv"), output.with_name(
         f"{output.stem}_pairs.png"
     )
 
 
-def _fingerprints(images, *, mirrored, workers, skipped):
+def _fingerprints(
+    images: Iterable[tuple[str, bytes]],
+    *,
+    mirrored: bool,
+    workers: int,
+    skipped: list[SkippedImage] | None,
+) -> Iterator[tuple[str, Fingerprint]]:
     tasks = ((name, encoded, mirrored) for name, encoded in images)
     with _mapping(workers) as mapping:
         for name, result in mapping(fingerprint_or_reason, tasks):
@@ -330,7 +335,7 @@ def _fingerprints(images, *, mirrored, workers, skipped):
             elif skipped is None:
                 raise ValueError(f"{name}: {result}")
             else:
-                skipped.append(Skipped(name, result))
+                skipped.append(SkippedImage(name, result))
 
 
 @contextlib.contextmanager
@@ -344,7 +349,7 @@ def _mapping(workers):
 
 
 def _bounded(pool, function, tasks, limit):
-    """Maps in order with a bounded number of chunks ahead, unlike `Pool.imap`."""
+    """Maps in order with a bounded number of pending chunks, unlike `Pool.imap`."""
     ahead: list = []
     tasks = iter(tasks)
     while True:

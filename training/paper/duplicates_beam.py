@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 from collections.abc import Iterable, Sequence
 
-from .duplicates import Duplicate, TestIndex
+from .duplicates import Duplicate, DuplicateIndex
 from .fingerprints import fingerprint_or_reason
 
 try:
@@ -25,26 +25,26 @@ _SKIPPED = "skipped"
 
 def run_pipeline(
     files: Iterable[tuple[str, str]],
-    index: TestIndex,
+    index: DuplicateIndex,
     *,
     runner: str = "DirectRunner",
     options: Sequence[str] = (),
     work_dir: str | os.PathLike | None = None,
 ) -> tuple[list[Duplicate], list[tuple[str, str]]]:
-    """Finds duplicates with Beam; the same pairs as `duplicates.find_duplicates`.
+    """Finds the same duplicates as `duplicates.find_duplicates`, with Beam.
 
-    The index goes to every worker; training images are read where they are fingerprinted.
+    Every worker has the index. The workers read the training images.
 
     Args:
-        files: Names and paths, or URLs that Beam can open, of the training images.
+        files: Names of the training images, and their paths or URLs that Beam can open.
         index: The test images.
-        runner: Of Beam, such as "DirectRunner" or "DataflowRunner".
-        options: Of the runner, as on a command line.
-        work_dir: Where the workers write what they find, a folder or URL that all of them
-            and this process see; a temporary folder by default.
+        runner: A Beam runner, such as "DirectRunner" or "DataflowRunner".
+        options: Options of the runner, as on a command line.
+        work_dir: A folder or URL for the results of the workers, which all of them and this
+            process can access; a temporary folder by default.
 
     Returns:
-        The duplicates ordered by name, and the images that could not be read, with reasons.
+        The duplicates ordered by name, and the unreadable images with reasons.
     """
     with tempfile.TemporaryDirectory() as temporary:
         prefix = os.path.join(os.fspath(work_dir or temporary), "duplicates")
@@ -100,5 +100,5 @@ def _lines(path):
 
 
 def beam_files(paths: dict[str, str]) -> Iterable[tuple[str, str]]:
-    """Returns names and absolute paths, which mean the same to every process."""
+    """Returns names and absolute paths, which are valid in every process."""
     return ((name, str(pathlib.Path(path).absolute())) for name, path in paths.items())

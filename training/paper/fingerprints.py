@@ -19,8 +19,8 @@ except ImportError as error:
         "De-duplication needs the package ImageHash: pip install keras-vit[deduplicate]"
     ) from error
 
-CROP = 0.05  # Share of the side that a cropped copy may miss.
-NUM_VIEWS = 5  # The whole image, and without CROP of it at two sides, from each corner.
+CROP = 0.05  # Share of each side that a cropped copy may lack.
+NUM_VIEWS = 5  # The whole image, and four crops with one corner each.
 THUMBNAIL = 32  # Pixels per side.
 
 _VIEW_SIZE = 64  # Pixels per side that views are cut from.
@@ -30,16 +30,16 @@ _BANDS = 4  # Of 16 bits.
 _NUM_KEYS = 2**16
 _ONES = np.array([key.bit_count() for key in range(_NUM_KEYS)], np.uint8)
 
-MAX_RADIUS = 15  # Beyond, a band would be searched with over 2500 patterns.
+MAX_RADIUS = 15  # A larger one would need over 2500 look-ups per band.
 
 
 class Fingerprint(NamedTuple):
-    """What is kept of an image.
+    """Hashes and a thumbnail of an image.
 
     Args:
-        digest: A hash of the pixels, equal for equal images only.
-        hashes: uint64, a perceptual hash of each view; with mirroring, of the mirrored
-            views behind them. Few bits differ between similar images.
+        digest: A hash of the pixels; equal only for equal images.
+        hashes: uint64, a perceptual hash of each view, then of each mirrored view if
+            wanted. Similar images differ in few bits.
         thumbnail: uint8 `(32, 32)`, grey.
     """
 
@@ -66,7 +66,7 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
     except Exception as error:  # Pillow raises nearly anything on damaged data.
         raise ValueError(f"The image cannot be read: {error}") from error
     digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
-    # Once from the whole image: the views are cut from a small one.
+    # Views are cut from a small copy, so the whole image is resized only once.
     grey = image.convert("L").resize((_VIEW_SIZE, _VIEW_SIZE), Image.Resampling.LANCZOS)
     views = [_cut(grey, box) for box in _corner_boxes(_VIEW_SIZE)]
     if mirrored:
@@ -89,11 +89,11 @@ def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerpri
 
 
 def similarity(first: np.ndarray, second: np.ndarray) -> float:
-    """Returns how alike two thumbnails are, allowing for a crop of either.
+    """Returns the similarity of two thumbnails, one of which may be a crop of the other.
 
-    The correlation of their grey values, at most 1, of the best of 19 alignments: as they
-    are, or one of them cut by `CROP` at one of nine places. Brightness and contrast do not
-    count. Without contrast there is nothing to compare: 0.
+    It is the correlation of their grey values, at most 1, in the best of 19 alignments:
+    uncropped, or one of them cropped by `CROP` at one of nine places. Brightness and contrast
+    do not matter. Images without contrast have a similarity of 0.
 
     Args:
         first: uint8 `(32, 32)`.
@@ -135,12 +135,12 @@ def _alignments(thumbnail):
 
 
 class HammingIndex:
-    """All entries within a Hamming distance of a query; exact (Norouzi et al., 2012).
+    """Exact search of all entries within a Hamming distance (Norouzi et al., 2012).
 
     Hashes that differ in at most r of 64 bits differ in at most r // 4 bits of at least
-    one of their four 16-bit bands. So each band has a table from its value to the entries,
-    which is looked up under every value that near, and the distance of what is found is
-    computed. For a fixed index the time of a query does not depend on how many there are.
+    one of their four 16-bit bands. Each band has a table from its value to entries. A query
+    looks up all values within r // 4 bits, and the distance to each entry found is computed.
+    For a fixed index the time of a query does not depend on the number of queries.
 
     Args:
         hashes: uint64 `(M,)`, the entries.
@@ -150,7 +150,7 @@ class HammingIndex:
         ValueError: If the radius is not in [0, 15].
     """
 
-    def __init__(self, hashes, radius):
+    def __init__(self, hashes: np.ndarray, radius: int):
         if not 0 <= radius <= MAX_RADIUS:
             raise ValueError(
                 f"The distance must be in [0, {MAX_RADIUS}] bits. Received: distance={radius}"
@@ -164,8 +164,8 @@ class HammingIndex:
             starts = np.searchsorted(band[order], np.arange(_NUM_KEYS + 1))
             self._tables.append((order, starts))
 
-    def search(self, queries):
-        """Returns pairs of a query and an entry that are near, and their distances.
+    def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the pairs of a query and an entry within the radius, and their distances.
 
         Args:
             queries: uint64 `(Q,)`.
@@ -190,8 +190,8 @@ class HammingIndex:
         return query, entry, distances(queries[query], self._hashes[entry])
 
 
-def distances(first, second):
-    """Returns how many bits differ between uint64 arrays `(P,)`, pair by pair."""
+def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns the number of different bits of uint64 arrays `(P,)`, pair by pair."""
     return _ONES[_bands(first ^ second)].sum(axis=1)
 
 

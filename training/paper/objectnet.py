@@ -1,7 +1,7 @@
-"""ObjectNet's images and what its classes are in ImageNet, from its own files.
+"""ObjectNet: images, and the ImageNet classes of its classes.
 
-Of the 313 classes those that have ImageNet classes are used. An image is right if the
-classifier says one of them, out of all 1000.
+Of the 313 classes, only those with ImageNet classes are used. A prediction is correct if it
+is one of them; the classifier chooses among all 1000.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.training.data.examples import untuned
 
 NUM_CLASSES = 1000
-BORDER = 2  # Pixels of red around every image, against training on them; cut off.
+BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.
 
 FOLDERS = "folder_to_objectnet_label.json"
 CLASSES = "objectnet_to_imagenet_1k.json"
@@ -33,8 +33,8 @@ class ObjectNet:
 
     Args:
         paths: The image files.
-        classes: For each the ImageNet classes that are right.
-        left_out: Images whose class is none of ImageNet's.
+        classes: The correct ImageNet classes of each image.
+        left_out: Number of images whose class is not in ImageNet.
     """
 
     paths: tuple[str, ...]
@@ -42,7 +42,7 @@ class ObjectNet:
     left_out: int
 
     def targets(self) -> np.ndarray:
-        """Returns the classes that are right, bool `(N, 1000)`."""
+        """Returns the correct classes, bool `(N, 1000)`."""
         targets = np.zeros((len(self.paths), NUM_CLASSES), bool)
         for row, classes in enumerate(self.classes):
             targets[row, list(classes)] = True
@@ -65,7 +65,7 @@ def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
     """Returns the ImageNet class indices of each of ObjectNet's image folders.
 
     Args:
-        folder: "mappings" of the unpacked data set.
+        folder: The folder "mappings" of the unpacked data set.
 
     Raises:
         ValueError: If a file is missing or damaged.
@@ -74,7 +74,7 @@ def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
     missing = [name for name in (FOLDERS, CLASSES, LINES, LABELS) if not (folder / name).is_file()]
     if missing:
         raise ValueError(
-            "ObjectNet's own files say which ImageNet classes its classes are: "
+            "The ImageNet classes of ObjectNet are in its own files: "
             f"objectnet-1.0/mappings of objectnet-1.0.zip from https://objectnet.dev. "
             f"Missing in {folder}: {', '.join(missing)}"
         )
@@ -104,7 +104,7 @@ def open_objectnet(folder: str | os.PathLike) -> ObjectNet:
         folder: objectnet-1.0, with the folders images and mappings.
 
     Raises:
-        ValueError: If the folder, or something in it, is missing.
+        ValueError: If the folder or a file in it is missing or damaged.
     """
     folder = pathlib.Path(folder)
     mapping = read_mapping(folder / "mappings")

@@ -48,7 +48,7 @@ def test_validation_images_are_numbered_from_one(name, index):
 
 @pytest.mark.parametrize("name", ["cat.jpg", "ILSVRC2012_val_00000000.JPEG", "x_val_00050001"])
 def test_other_names_have_no_real_label(name):
-    with pytest.raises(ValueError, match="found by the file's name"):
+    with pytest.raises(ValueError, match="found by the file name"):
         imagenet.validation_index(name)
 
 
@@ -58,11 +58,11 @@ def test_real_takes_any_of_the_labels_and_leaves_out_images_without(tmp_path, mo
         write(tmp_path / "n01440764" / f"ILSVRC2012_val_{number:08}.png", red)
     write(tmp_path / "n01443537" / "ILSVRC2012_val_00000007.png", 227)  # Class 334.
     write(tmp_path / "n01443537" / "ILSVRC2012_val_00000011.png", 106)  # Class 109.
-    hits = imagenet.evaluate(
+    accuracy = imagenet.evaluate(
         model, "imagenet-real", tmp_path, preprocessing=PREPROCESSING, batch_size=2
     )
-    assert (hits.count, hits.left_out, hits.in_top_1, hits.in_top_5) == (5, 1, 1, 2)
-    assert "5 (each once), 1 without a label left out" in str(hits)
+    assert (accuracy.count, accuracy.left_out, accuracy.in_top_1, accuracy.in_top_5) == (5, 1, 1, 2)
+    assert "5 (each once), 1 without a label left out" in str(accuracy)
 
 
 def test_real_goes_by_file_names_in_tfds_too(tmp_path, model):
@@ -83,9 +83,11 @@ def test_real_goes_by_file_names_in_tfds_too(tmp_path, model):
         split_datasets={"validation": enumerate(examples), "train": enumerate(examples)},
         data_dir=tmp_path,
     )
-    hits = imagenet.evaluate(model, "imagenet-real", data_dir=tmp_path, preprocessing=PREPROCESSING)
+    accuracy = imagenet.evaluate(
+        model, "imagenet-real", data_dir=tmp_path, preprocessing=PREPROCESSING
+    )
     # JPEG may move the red of 230 by one: 231 is right as well.
-    assert (hits.count, hits.left_out, hits.in_top_1) == (2, 1, 1)
+    assert (accuracy.count, accuracy.left_out, accuracy.in_top_1) == (2, 1, 1)
 
 
 def test_original_labels_go_by_wordnet_id(tmp_path, model):
@@ -93,21 +95,21 @@ def test_original_labels_go_by_wordnet_id(tmp_path, model):
     write(tmp_path / "n01440764" / "b.png", 1)
     write(tmp_path / "n01514859" / "c.png", 8)  # Hen, class 8.
     write(tmp_path / "n01514859" / "d.png", 5)  # 5, 6, 7, 8 are among five.
-    hits = imagenet.evaluate(model, "imagenet", tmp_path, preprocessing=PREPROCESSING)
-    assert (hits.count, hits.in_top_1, hits.in_top_5) == (4, 2, 3)
+    accuracy = imagenet.evaluate(model, "imagenet", tmp_path, preprocessing=PREPROCESSING)
+    assert (accuracy.count, accuracy.in_top_1, accuracy.in_top_5) == (4, 2, 3)
 
 
 def test_imagenet_a_chooses_among_its_own_classes(tmp_path, model):
     write(tmp_path / "n01440764" / "a.png", 0)
     write(tmp_path / "n01514859" / "b.png", 2)  # Of 0 and 8, 8 comes next.
     for protocol, right in (("imagenet-v2", 1), ("imagenet-a", 2), ("imagenet-r", 2)):
-        hits = imagenet.evaluate(model, protocol, tmp_path, preprocessing=PREPROCESSING)
-        assert hits.in_top_1 == right
+        accuracy = imagenet.evaluate(model, protocol, tmp_path, preprocessing=PREPROCESSING)
+        assert accuracy.in_top_1 == right
 
 
-def test_hits_count_equal_scores_in_the_order_of_classes():
+def test_equal_scores_are_ordered_by_class():
     targets = np.eye(10, dtype=bool)[[0, 4, 5]]
-    assert imagenet.count_hits(np.zeros((3, 10)), targets) == (1, 2)
+    assert imagenet.count_correct(np.zeros((3, 10)), targets) == (1, 2)
 
 
 @pytest.fixture
@@ -142,8 +144,8 @@ def objectnet_folder(tmp_path):
 def test_objectnet_maps_several_classes_and_cuts_the_border(objectnet_folder, model):
     mapping = objectnet.read_mapping(objectnet_folder / "mappings")
     assert mapping == {"alarm_clock": (100, 101), "bench": (7,)}
-    hits = imagenet.evaluate(model, "objectnet", objectnet_folder, preprocessing=PREPROCESSING)
-    assert (hits.count, hits.left_out, hits.in_top_1, hits.in_top_5) == (3, 1, 1, 2)
+    accuracy = imagenet.evaluate(model, "objectnet", objectnet_folder, preprocessing=PREPROCESSING)
+    assert (accuracy.count, accuracy.left_out, accuracy.in_top_1, accuracy.in_top_5) == (3, 1, 1, 2)
 
 
 def test_objectnet_without_its_files_says_where_they_are(tmp_path, model):
