@@ -9,7 +9,7 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.models.counting import describe
-from keras_vit.training.paper import compute
+from keras_vit.training.paper.pretraining_compute import table_6
 
 
 def add_arguments(parser):
@@ -95,7 +95,7 @@ def compute_table():
     rows = [("model", "epochs", "exaFLOPs", "paper", "ratio")]
     rows += [
         (row.name, str(row.epochs), f"{row.counted:.1f}", str(row.published), f"{row.ratio:.3f}")
-        for row in compute.table_6()
+        for row in table_6()
     ]
     return _aligned(rows, left=(0,))
 

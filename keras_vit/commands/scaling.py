@@ -36,7 +36,7 @@ def add_arguments(parser):
 def run(arguments):
     """Writes the figures and lists the results that are not in them."""
     from keras_vit.training.evaluation.results import read_results
-    from keras_vit.training.paper import scaling
+    from keras_vit.training.paper import scaling_figures as scaling
 
     results = read_results(arguments.results, arguments.task)
     points, left_out = scaling.result_points(results)

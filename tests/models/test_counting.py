@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit import configs, describe
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.models.recognition import config_of
-from keras_vit.training.paper.compute import pretraining_flops, table_6
+from keras_vit.training.paper.pretraining_compute import pretraining_flops, table_6
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VIT = {"patch_size": 16, "width": 64, "depth": 2, "mlp_dim": 256, "num_heads": 4}

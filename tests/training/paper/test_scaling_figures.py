@@ -8,9 +8,12 @@ import pytest
 
 import keras_vit
 from keras_vit.training.evaluation.results import Result, pretraining_fields
-from keras_vit.training.paper import scaling
-from keras_vit.training.paper.compute import table_6
-from keras_vit.training.paper.scaling import config_of, pretraining_of
+from keras_vit.training.paper import scaling_figures as scaling
+from keras_vit.training.paper.pretraining_compute import (
+    config_of_result,
+    pretraining_of,
+    table_6,
+)
 
 FILE = pathlib.Path("runs/one/result.json")
 KNOWN = {
@@ -102,9 +105,9 @@ def test_configs_are_read_back_from_result_files(name):
     config = keras_vit.configs.MODELS[name]
     fields = {"type": type(config).__name__, **dataclasses.asdict(config)}
     written = json.loads(json.dumps({"name": "anything", "config": fields}))
-    assert config_of(written) == config
+    assert config_of_result(written) == config
     del written["config"]["type"]  # A recipe has the name instead.
-    assert config_of({**written, "name": name}) == config
+    assert config_of_result({**written, "name": name}) == config
 
 
 def test_the_compute_of_a_run_of_ones_own_is_counted_from_its_recipe():

@@ -18,9 +18,14 @@ from keras_vit import configs
 from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_write
 from keras_vit.training.evaluation.results import Result
-from keras_vit.training.fields import required
 
-from .compute import JFT_CLASSES, JFT_IMAGES, pretraining_flops
+from .pretraining_compute import (
+    COMPUTE_FIELDS,
+    DATA_SETS,
+    PreTrainingRun,
+    config_of_result,
+    pretraining_of,
+)
 from .tables import paper_table
 
 PAPER, OURS = "paper", "ours"
@@ -74,26 +79,6 @@ FIGURES = {
     ),
 }
 
-# Images and classes by name; paper, section 4.1.
-DATA_SETS = {
-    "ImageNet": (1_281_167, 1000),
-    "ImageNet-21k": (14e6, 21_843),
-    "JFT-300M": (JFT_IMAGES, JFT_CLASSES),
-}
-
-# The fields that the count of compute needs beside the config.
-COUNTED = ("images", "epochs", "image_size", "classes")
-
-_CONFIGS = {
-    kind.__name__: kind
-    for kind in (
-        configs.ViTConfig,
-        configs.BiTConfig,
-        configs.AxialConfig,
-        configs.AxialResNetConfig,
-    )
-}
-
 _FINE_TUNED = ("classification", "imagenet", "imagenet-real")
 
 
@@ -126,85 +111,6 @@ class ScalingPoint:
     deviation: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class PreTrainingRun:
-    """The pre-training of a model; unknown fields are None.
-
-    Args:
-        data: The data set's name in tables.
-        images: Images in the data set.
-        epochs: Passes over the data set.
-        image_size: Pixels (height, width).
-        classes: Classes of the head.
-        exaflops: Compute, 10^18 operations.
-    """
-
-    data: str | None = None
-    images: float | None = None
-    epochs: float | None = None
-    image_size: tuple[int, int] | None = None
-    classes: int | None = None
-    exaflops: float | None = None
-
-    def missing(self, *names: str) -> list[str]:
-        """Returns the names of unknown fields among the given ones."""
-        return [name for name in names if getattr(self, name) is None]
-
-
-def pretraining_of(result: Result) -> PreTrainingRun:
-    """Returns the pre-training of a result's model.
-
-    Reads the fields `pretraining`, `pretraining_images`, `pretraining_epochs`,
-    `pretraining_image_size`, `pretraining_classes` and `pretraining_exaflops` of
-    `result.model`, as `results.pretraining_fields` writes them. Images and classes of the
-    paper's data sets are known by name. Compute that is not stated is counted if the config
-    and all fields of `COUNTED` are known. Nothing else is assumed.
-    """
-    model = result.model
-    stated: dict[str, Any] = {
-        name: model.get(f"pretraining_{name}")
-        for name in ("images", "epochs", "image_size", "classes", "exaflops")
-    }
-    images, classes = DATA_SETS.get(str(model.get("pretraining")), (None, None))
-    stated["images"] = stated["images"] or images
-    stated["classes"] = stated["classes"] or classes
-    if stated["image_size"] is not None:
-        size = stated["image_size"]
-        stated["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    run = PreTrainingRun(data=model.get("pretraining"), **stated)
-    config = config_of(model)
-    if run.exaflops is not None or config is None or run.missing(*COUNTED):
-        return run
-    flops = pretraining_flops(
-        config,
-        images=required(run.images, "images"),
-        epochs=required(run.epochs, "epochs"),
-        input_shape=(*required(run.image_size, "image_size"), 3),
-        classes=run.classes,
-    )
-    return dataclasses.replace(run, exaflops=flops / 1e18)
-
-
-def config_of(model: dict[str, Any]) -> Any:
-    """Returns the config in a result file's `model`, or None."""
-    fields, name = model.get("config"), model.get("name")
-    named = configs.MODELS.get(name) if isinstance(name, str) else None
-    if not fields:
-        return named
-    fields = dict(fields)
-    kind = _CONFIGS.get(fields.pop("type", None), type(named) if named is not None else None)
-    if kind is None:
-        return None
-    if fields.get("resnet"):
-        fields["resnet"] = configs.ResNetStem(**fields["resnet"])
-    if isinstance(fields.get("patch_size"), list):
-        fields["patch_size"] = tuple(fields["patch_size"])
-    try:
-        return kind(**fields)
-    except (TypeError, ValueError):
-        return None  # Of another version.
-
-
 def result_points(
     results: Iterable[tuple[pathlib.Path, Result]],
 ) -> tuple[list[ScalingPoint], list[str]]:
@@ -230,7 +136,7 @@ def result_points(
         if not figures or "top_1" not in result.metrics:
             left_out.append(f"{path}: no figure shows {result.protocol} results")
             continue
-        run, config = pretraining_of(result), config_of(result.model)
+        run, config = pretraining_of(result), config_of_result(result.model)
         for number in figures:
             missing = _missing(run, FIGURES[number].x)
             if config is None:
@@ -461,5 +367,5 @@ def _kind(config: Any) -> str:
 def _missing(run: PreTrainingRun, x: str) -> list[str]:
     """The fields of a result file that are missing for its place on the x axis."""
     is_counted = x == "exaflops" and run.exaflops is None
-    names = run.missing("data", *(COUNTED if is_counted else (x,)))
+    names = run.missing("data", *(COMPUTE_FIELDS if is_counted else (x,)))
     return ["model.pretraining" if n == "data" else f"model.pretraining_{n}" for n in names]
