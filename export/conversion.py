@@ -6,21 +6,21 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
 import keras_vit
 from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.infer import infer
-from keras_vit.checkpoints.load import load_source
-from keras_vit.checkpoints.match import weights_by_path
+from keras_vit.checkpoints.load import load_opened
+from keras_vit.checkpoints.match import LoadOptions
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
-from keras_vit.checkpoints.source import open_source
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, load_classifier, save_classifier
+from keras_vit.configs import ViTConfig
 from keras_vit.files import atomic_folder, atomic_write, check_folder
+from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
 
 from . import foreign, hugging_face
@@ -118,18 +118,16 @@ def read(source, num_heads: int | None = None, normalization: str | None = None)
     if (source / MODEL).is_file():
         classifier = load_classifier(source)
         return Converted(classifier.model, classifier.class_names, classifier.preprocessing)
-    checkpoint = open_source(source, ())
-    inferred = infer(checkpoint, num_heads)
+    checkpoint = open_checkpoint(source)
+    inferred = build_arguments(checkpoint, num_heads)
     model = _build(inferred)
-    if checkpoint.layout.rules == ():  # A .weights.h5 is read by the model's variables.
-        checkpoint = open_source(source, weights_by_path(model))
     notes = [*inferred.notes]
     skip: tuple[str, ...] = ()
-    if inferred.classes is None and "pre_logits/kernel" in checkpoint.shapes:
+    if inferred.classes is None and "pre_logits" in checkpoint.shapes:
         notes.append("the pooler was left out, as there is no head behind it")
         skip = ("pre_logits/*",)
-    report = load_source(checkpoint, model, skip)
-    others = foreign.carried(checkpoint.layout, source, inferred)
+    report = load_opened(checkpoint, model, LoadOptions(skip))
+    others = foreign.carried(checkpoint, inferred)
     preprocessing, names = others.preprocessing, others.class_names
     notes += [*report.notes, *others.notes]
     if normalization is not None:
@@ -205,28 +203,28 @@ def _write_official(converted, destination, overwrite):
 
 
 def _write_timm(converted, destination, overwrite):
-    config = _config_of(converted.model)
-    if config["representation_size"]:
+    config = _plain_config(converted.model)
+    if config.representation_size:
         raise ValueError(
             "timm has no representation layer; remove it by fine-tuning. "
-            f"Received: a model with {config['representation_size']} units of it"
+            f"Received: a model with {config.representation_size} units of it"
         )
     write_safetensors(destination, stored_arrays(converted.model, TIMM), facts_of(converted.model))
     notes = [_WITHOUT_NAMES]
-    if config["classifier"] == "gap":
+    if config.classifier == "gap":
         notes.append(
             'create the timm model with global_pool="avg", class_token=False, fc_norm=False'
         )
-    if config["gelu"] == "tanh":
+    if config.gelu == "tanh":
         notes.append('create the timm model with act_layer="gelu_tanh"')
-    if config["norm_epsilon"] != 1e-6:
-        notes.append(f"create the timm model with LayerNorm's epsilon {config['norm_epsilon']}")
+    if config.norm_epsilon != 1e-6:
+        notes.append(f"create the timm model with LayerNorm's epsilon {config.norm_epsilon}")
     return notes
 
 
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
-    config = keras_vit.ViTConfig(**_config_of(model))
+    config = _plain_config(model)
     if config.classifier not in _HUGGING_FACE_PREFIXES or config.representation_size:
         raise ValueError(
             "Hugging Face's ViTForImageClassification reads the class token with one linear "
@@ -255,39 +253,19 @@ def _write_hugging_face(converted, destination, overwrite):
     return []
 
 
-def _config_of(model) -> dict[str, Any]:
-    """Fields of `ViTConfig` of a plain Vision Transformer, from its layers.
+def _plain_config(model) -> ViTConfig:
+    """The config of a plain Vision Transformer.
 
     Raises:
         ValueError: If it is another model.
     """
-    weights = weights_by_path(model)
-    layers = {path.partition("/")[0] for path in weights}
-    blocks = [name for name in layers if name.startswith("encoder_block_")]
-    if not blocks or "root_conv" in layers or "map_head" in layers:
+    config = config_of(model)
+    if type(config) is not ViTConfig or config.resnet or config.classifier == "map":
         raise ValueError(
             "Only a plain Vision Transformer has a counterpart there. "
-            f"Received: a model with the layers {', '.join(sorted(layers)[:5])}, ..."
+            f"Received: a model of {config}"
         )
-    block = model.get_layer("encoder_block_0")
-    patch = weights["patch_embedding/kernel"].shape
-    classifier = "token" if "class_token" in layers else "gap"
-    if "distillation_token" in layers:
-        classifier = "token+distillation"
-    representation = weights.get("pre_logits/kernel")
-    return {
-        "patch_size": (int(patch[0]), int(patch[1])),
-        "width": int(patch[3]),
-        "depth": len(blocks),
-        "mlp_dim": block.mlp_dim,
-        "num_heads": block.num_heads,
-        "classifier": classifier,
-        "representation_size": None if representation is None else int(representation.shape[1]),
-        "dropout_rate": block.dropout_rate,
-        "attention_dropout_rate": block.attention_dropout_rate,
-        "gelu": block.gelu,
-        "norm_epsilon": block.norm_epsilon,
-    }
+    return config
 
 
 _HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}

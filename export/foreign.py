@@ -5,15 +5,13 @@ What the files leave open is assumed and said in a note.
 
 from __future__ import annotations
 
-import pathlib
-import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from keras_vit.checkpoints.checkpoint import BuildArguments, Checkpoint
 from keras_vit.checkpoints.description import read_json
-from keras_vit.checkpoints.hdf5 import read_archived_json
+from keras_vit.checkpoints.hdf5 import HUB_CLASSIFIER
 from keras_vit.checkpoints.keras_names import KERAS_HUB
-from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.preprocessing import Preprocessing
 
@@ -37,19 +35,18 @@ class Carried(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def carried(layout: Layout, path: pathlib.Path, inferred) -> Carried:
+def carried(checkpoint: Checkpoint, inferred: BuildArguments) -> Carried:
     """Returns what lies beside the weights at a path.
 
     Args:
-        layout: Whose weights they are.
-        path: The file, or the folder.
-        inferred: The model, an `Inferred`.
+        checkpoint: The weights.
+        inferred: Their model.
 
     Raises:
         ValueError: If images are prepared in a way that no `Preprocessing` says.
     """
-    read = _READERS.get(layout.name)
-    return read(path, inferred) if read else Carried(Preprocessing(inferred.image_size))
+    read = _READERS.get(checkpoint.layout.name)
+    return read(checkpoint, inferred) if read else Carried(Preprocessing(inferred.image_size))
 
 
 def value_range(mean: Sequence[float], std: Sequence[float], scale: float = 1 / 255):
@@ -69,10 +66,9 @@ def value_range(mean: Sequence[float], std: Sequence[float], scale: float = 1 / 
     return (least[0], most[0]) if len(set(pairs)) == 1 else (least, most)
 
 
-def _hugging_face(path, inferred):
-    folder = path if path.is_dir() else path.parent
-    preprocessing, preprocessing_notes = _of_processor(folder, inferred.image_size)
-    class_names = hugging_face.class_names_of(folder, inferred.classes)
+def _hugging_face(checkpoint, inferred):
+    preprocessing, preprocessing_notes = _of_processor(checkpoint.folder, inferred.image_size)
+    class_names = hugging_face.class_names_of(checkpoint.config, inferred.classes)
     return Carried(preprocessing, class_names, preprocessing_notes)
 
 
@@ -98,8 +94,8 @@ def _of_processor(folder, image_size):
     return Preprocessing(image_size, evaluation, values), tuple(notes)
 
 
-def _timm(path, inferred):
-    config = read_json((path if path.is_dir() else path.parent) / hugging_face.CONFIG)
+def _timm(checkpoint, inferred):
+    config = checkpoint.config
     wanted = config.get("pretrained_cfg")
     if not isinstance(wanted, dict):
         note = (
@@ -127,7 +123,7 @@ def _timm(path, inferred):
     )  # fmt: skip
 
 
-def _torchvision(path, inferred):
+def _torchvision(checkpoint, inferred):
     preprocessing = Preprocessing(
         inferred.image_size,
         "resize_small_central_crop",
@@ -140,13 +136,11 @@ def _torchvision(path, inferred):
     return Carried(preprocessing, None, (note,))
 
 
-def _keras_hub(path, inferred):
-    if path.is_dir():
-        preprocessor = read_json(path / "preprocessor.json")
-    elif zipfile.is_zipfile(path):
-        preprocessor = read_archived_json(path).get("config", {}).get("preprocessor")
+def _keras_hub(checkpoint, inferred):
+    if checkpoint.config.get("class_name") == HUB_CLASSIFIER:  # A `.keras` holds all of it.
+        preprocessor = checkpoint.config["config"].get("preprocessor")
     else:
-        preprocessor = read_json(path.parent / "preprocessor.json")
+        preprocessor = read_json(checkpoint.folder / "preprocessor.json")
     converter: dict[str, Any] = {}
     if isinstance(preprocessor, dict):
         converter = (preprocessor.get("config", {}).get("image_converter") or {}).get("config", {})
@@ -159,7 +153,7 @@ def _keras_hub(path, inferred):
     if converter.get("pad_to_aspect_ratio"):
         raise ValueError(
             "Images must be resized or cropped, not padded. "
-            f"Received: pad_to_aspect_ratio=True in {path}"
+            f"Received: pad_to_aspect_ratio=True in {checkpoint.path}"
         )
     crops = converter.get("crop_to_aspect_ratio", True)
     if crops:

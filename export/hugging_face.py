@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
-
 import numpy as np
 
 from keras_vit.configs import ViTConfig
@@ -84,11 +81,11 @@ def preprocessor_json(preprocessing: Preprocessing, channels: int) -> dict:
     }
 
 
-def class_names_of(folder: pathlib.Path, count: int | None) -> tuple[str, ...] | None:
-    """Returns the class names in a folder's `config.json`; None without as many of them."""
+def class_names_of(config: dict, count: int | None) -> tuple[str, ...] | None:
+    """Returns the class names in `config.json`; None if it has another number of them."""
     try:
-        labels = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["id2label"]
+        labels = config["id2label"]
         names = tuple(str(labels[str(index)]) for index in range(count or 0))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
     return names if count and len(set(names)) == len(labels) == count else None

@@ -1,4 +1,4 @@
-"""The official weights: what exists, and which of them a name means."""
+"""The catalogue of official weights and of classifiers that come with the package."""
 
 from __future__ import annotations
 

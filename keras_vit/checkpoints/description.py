@@ -1,13 +1,17 @@
-"""What the JSON files beside foreign weights say of the model."""
+"""Facts in the JSON configs of Hugging Face, timm and KerasHub."""
 
 from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
-# As `transformers` and timm name them.
+from keras_vit.checkpoints.hdf5 import HUB_BACKBONE, HUB_CLASSIFIER
+from keras_vit.checkpoints.keras_names import KERAS_HUB
+from keras_vit.checkpoints.layouts import Layout
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
+
+# Names in `transformers` and timm.
 _GELUS = {
     "gelu": "exact",
     "gelu_python": "exact",
@@ -18,32 +22,8 @@ _GELUS = {
 }
 
 
-def describe(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what the files in a folder say of the weights there.
-
-    Args:
-        path: A folder, or a file in it.
-
-    Returns:
-        Facts, and under `layout` the name of the layout that they are about; nothing if there
-        is no description that is understood.
-
-    Raises:
-        ValueError: If the description is of a model that no model here equals.
-    """
-    folder = path if path.is_dir() else path.parent
-    config = read_json(folder / "config.json")
-    if config.get("model_type") in ("vit", "deit"):
-        return _hugging_face(config, folder)
-    if "pretrained_cfg" in config:
-        return _timm(config, folder)
-    if config.get("class_name") == "ViTBackbone":
-        return describe_keras_hub(config, read_json(folder / "task.json"), folder)
-    return {}
-
-
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the object in a JSON file; nothing if there is none."""
+    """Returns the object in a JSON file; {} without a readable one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -51,47 +31,37 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def describe_keras_hub(backbone: Mapping, task: Mapping, path) -> dict[str, Any]:
-    """Returns the facts in KerasHub's configs of a backbone and of the task around it.
+def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
+    """Returns facts about the weights of a layout from the `config.json` beside them.
 
     Args:
-        backbone: The serialised `ViTBackbone`.
-        task: The serialised `ViTImageClassifier`, or nothing.
-        path: Where they are from, for messages.
+        layout: The layout of the weights.
+        config: The content of `config.json`.
+        path: The file or folder of the weights.
+
+    Returns:
+        `gelu`, `norm_epsilon`, `num_heads` and `position_grid`, where the config tells them;
+        {} if the config is not of the layout's code base.
 
     Raises:
-        ValueError: If no model here computes the same.
+        ValueError: If the config is of a model that no model here equals.
     """
-    config, head = backbone.get("config", {}), task.get("config", {})
-    try:
-        height, width, _ = config["image_shape"]
-        down, across = config["patch_size"]
-        facts = {
-            "layout": "KerasHub",
-            "norm_epsilon": float(config["layer_norm_epsilon"]),
-            "num_heads": int(config["num_heads"]),
-            "position_grid": [height // down, width // across],
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"KerasHub's config must describe a ViTBackbone. Received: {path} ({error!r})"
-        ) from error
-    pooling, has_token = head.get("pooling"), config.get("use_class_token", True)
-    if pooling not in (None, "token" if has_token else "gap"):
-        raise ValueError(
-            "A head must read the class token, or the mean of the patches where there is none. "
-            f"Received: pooling={pooling!r}, use_class_token={has_token} in {path}"
-        )
-    return facts
+    if layout is HUGGING_FACE and config.get("model_type") in ("vit", "deit"):
+        return _hugging_face(config, path)
+    if layout is TIMM and "pretrained_cfg" in config:
+        return _timm(config, path)
+    if layout is KERAS_HUB and config.get("class_name") in (HUB_CLASSIFIER, HUB_BACKBONE):
+        return _keras_hub(config, path)
+    return {}
 
 
-def _hugging_face(config, folder):
+def _hugging_face(config, path):
     # Defaults of `transformers`, for configs that leave them out.
     activation = config.get("hidden_act", "gelu")
     if activation not in _GELUS:
         raise ValueError(
             f"hidden_act must be one of {tuple(_GELUS)}. "
-            f"Received: hidden_act={activation!r} in {folder}"
+            f"Received: hidden_act={activation!r} beside {path}"
         )
     try:
         sides = [
@@ -99,7 +69,6 @@ def _hugging_face(config, folder):
             for size in (config.get("image_size", 224), config.get("patch_size", 16))
         ]
         return {
-            "layout": "Hugging Face",
             "gelu": _GELUS[activation],
             "norm_epsilon": float(config.get("layer_norm_eps", 1e-12)),
             "num_heads": int(config.get("num_attention_heads", 12)),
@@ -107,19 +76,47 @@ def _hugging_face(config, folder):
         }
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise ValueError(
-            f"config.json must hold numbers of a model. Received: {folder} ({error})"
+            f"config.json must hold numbers of a model. Received: {path} ({error})"
         ) from error
 
 
-def _timm(config, folder):
+def _timm(config, path):
     arguments = config.get("model_args") or {}
     activation = arguments.get("act_layer", "gelu")
     if activation not in _GELUS:
         raise ValueError(
             f"act_layer must be one of {tuple(_GELUS)}. "
-            f"Received: act_layer={activation!r} in {folder}"
+            f"Received: act_layer={activation!r} beside {path}"
         )
-    facts: dict[str, Any] = {"layout": "timm", "gelu": _GELUS[activation]}
+    facts: dict[str, Any] = {"gelu": _GELUS[activation]}
     if isinstance(arguments.get("num_heads"), int):
         facts["num_heads"] = arguments["num_heads"]
+    return facts
+
+
+def _keras_hub(serialized, path):
+    """Facts in a serialised classifier, or in a backbone with the classifier beside it."""
+    try:
+        if serialized["class_name"] == HUB_CLASSIFIER:
+            head, config = serialized["config"], serialized["config"]["backbone"]["config"]
+        else:
+            task = read_json((path if path.is_dir() else path.parent) / "task.json")
+            head, config = task.get("config", {}), serialized["config"]
+        height, width, _ = config["image_shape"]
+        down, across = config["patch_size"]
+        facts = {
+            "norm_epsilon": float(config["layer_norm_epsilon"]),
+            "num_heads": int(config["num_heads"]),
+            "position_grid": [height // down, width // across],
+        }
+        pooling, has_token = head.get("pooling"), config.get("use_class_token", True)
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"KerasHub's config must describe a ViTBackbone. Received: {path} ({error!r})"
+        ) from error
+    if pooling not in (None, "token" if has_token else "gap"):
+        raise ValueError(
+            "A head must read the class token, or the mean of the patches where there is none. "
+            f"Received: pooling={pooling!r}, use_class_token={has_token} in {path}"
+        )
     return facts

@@ -10,42 +10,80 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from keras_vit.files import atomic_write
 
+# The value of an array in an open file, by the array's key.
+ReadValue = Callable[[Any], np.ndarray]
+
 
 @dataclasses.dataclass(frozen=True)
 class StoredArray:
-    """Name, shape and dtype of an array in a file, and how to read it.
+    """An array in a file that has been announced but not read.
 
-    Files are compared with the model by these; memory is taken by `read` alone.
+    A checkpoint is compared with a model by these; only reading takes memory.
 
     Args:
         name: Name in the file.
         shape: Shape in the file.
         dtype: Dtype of the values.
-        read: Returns the array.
+        open: Opens the file; the same function for all arrays of a file.
+        key: What the open file knows the array by.
+        block: Index along the first axis, where the arrays of all blocks are stacked.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    read: Callable[[], np.ndarray]
+    open: Callable[[], contextlib.AbstractContextManager[ReadValue]]
+    key: Any
+    block: int | None = None
+
+    def read(self) -> np.ndarray:
+        """Returns the value.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        [value] = read_values([self])
+        return value
 
 
-# Bytes that arrays may declare beyond a fixed multiple of the file: a head of zeros packs to
-# a thousandth, the weights beside it do not.
+def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
+    """Yields the value of each array. A file is opened once, a stack of blocks read once.
+
+    Raises:
+        ValueError: If a file is damaged.
+    """
+    stacks: dict[Any, np.ndarray] = {}
+    with contextlib.ExitStack() as files:
+        opened: dict[Any, ReadValue] = {}
+        for array in arrays:
+            if array.open not in opened:
+                opened[array.open] = files.enter_context(array.open())
+            read = opened[array.open]
+            if array.block is None:
+                yield read(array.key)
+                continue
+            stack = (array.open, array.key)
+            if stack not in stacks:
+                stacks[stack] = read(array.key)
+            yield stacks[stack][array.block]
+
+
+# Bytes that arrays may declare beyond a fixed multiple of the file: a head of zeros is
+# compressed to a thousandth, the weights beside it are not.
 _FREE_BYTES = 256 * 2**20
 _MAX_EXPANSION = 64
 
 
-def check_declared_size(path, arrays, file_bytes: int) -> None:
-    """Raises ValueError if the arrays declare far more bytes than the file can hold."""
-    declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
+def check_declared_size(path, declared: int, file_bytes: int) -> None:
+    """Raises ValueError if arrays declare far more bytes than their file can hold."""
     if declared > _FREE_BYTES + _MAX_EXPANSION * file_bytes:
         raise ValueError(
             "A checkpoint must hold the bytes that its arrays declare. "
@@ -53,16 +91,21 @@ def check_declared_size(path, arrays, file_bytes: int) -> None:
         )
 
 
+def _check_arrays(path, arrays):
+    declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays.values())
+    check_declared_size(path, declared, os.path.getsize(path))
+
+
 def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
-    """Returns the dtype of an array's values: bfloat16 where NumPy could only say "2 bytes".
+    """Returns the dtype of an array's values; bfloat16 if NumPy only knows "2 bytes".
 
     Args:
         path: The file, for the message.
         name: The array, for the message.
-        dtype: What the file says: a dtype of NumPy, or the word for another one.
+        dtype: The dtype in the file: one of NumPy, or the file's word for another one.
 
     Raises:
-        ValueError: If the array holds no real numbers of 16 bits or more.
+        ValueError: If the array does not hold real numbers of 16 bits or more.
     """
     if isinstance(dtype, np.dtype):
         if (dtype.kind == "V" and dtype.itemsize == 2 and not dtype.names) or dtype == "uint16":
@@ -75,13 +118,8 @@ def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
     )
 
 
-def noted_facts(text: str | bytes, key: str | None = None) -> dict:
-    """Returns the facts that we noted in a file, as JSON; of others' notes nothing.
-
-    Args:
-        text: The note.
-        key: Where in the note they are, or None for all of it.
-    """
+def _noted_facts(text: str | bytes, key: str | None = None) -> dict:
+    """Facts in a note that this package wrote into a file, JSON; {} for any other note."""
     try:
         facts = json.loads(text)
         facts = facts if key is None else facts[key]
@@ -98,11 +136,13 @@ def noted_facts(text: str | bytes, key: str | None = None) -> dict:
         return {}
 
 
+# .npz
+
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What zipfile raises for damaged, encrypted or unknown entries.
+# zipfile raises these for damaged, encrypted or unknown entries.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -115,56 +155,91 @@ _DAMAGE = (
 )
 
 
-def read_npz(path) -> tuple[dict[str, StoredArray], dict]:
-    """Returns what an archive holds, by name, without reading the values.
+@dataclasses.dataclass(frozen=True)
+class _NpzEntry:
+    """An entry of an `.npz` whose header has been read: the key of its `StoredArray`."""
+
+    name: str
+    header_bytes: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran_order: bool
+
+
+def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, StoredArray], dict]:
+    """Returns the arrays of an archive by name, and facts about them, without reading values.
 
     Every header is read and compared with the archive's directory.
 
     Args:
         path: A file that `numpy.savez` or `write_npz` wrote.
+        archive: The open file, or None.
 
     Returns:
-        The arrays, and what `write_npz` noted about them (empty for other writers).
+        The arrays, and the notes of `write_npz` (empty for other writers).
 
     Raises:
         ValueError: If the file is no such archive, truncated or otherwise damaged, holds
             pickled objects, or declares more than it can hold.
     """
-    with _open(path) as archive:
-        names = [info.filename for info in archive.infolist() if not info.is_dir()]
-        if len(set(names)) < len(names):
-            raise _damaged(path, "two arrays have the same name")
-        arrays = [
-            _stored_array(path, archive, info)
-            for info in archive.infolist()
-            if info.filename.endswith(".npy")
-        ]
-        comment = archive.comment
+    if archive is None:
+        with open_zip(path) as archive:
+            return read_npz(path, archive)
+    entries = [info for info in archive.infolist() if not info.is_dir()]
+    if len({info.filename for info in entries}) < len(entries):
+        raise _damaged_npz(path, "two arrays have the same name")
+
+    @contextlib.contextmanager
+    def reader():
+        with open_zip(path) as archive:
+            yield lambda entry: _npz_value(path, archive, entry)
+
+    arrays = {}
+    for info in entries:
+        if info.filename.endswith(".npy"):
+            entry = _npz_entry(path, archive, info)
+            name = info.filename.removesuffix(".npy")
+            arrays[name] = StoredArray(name, entry.shape, entry.dtype, reader, entry)
     if not arrays:
-        raise _damaged(path, "there is no array in it")
-    check_declared_size(path, arrays, os.path.getsize(path))
-    return {array.name: array for array in arrays}, noted_facts(comment, "keras_vit")
+        raise _damaged_npz(path, "it holds no array")
+    _check_arrays(path, arrays)
+    return arrays, _noted_facts(archive.comment, "keras_vit")
 
 
 def write_npz(path, arrays: dict[str, np.ndarray], notes: dict) -> None:
-    """Writes an archive whole or not at all, as `numpy.savez` does but for its comment.
+    """Writes an archive atomically, as `numpy.savez` does except for its comment.
 
     Args:
-        path: Where to.
+        path: The file to write.
         arrays: Values by name.
-        notes: Facts that the layout has no array for, JSON; kept in the archive's comment,
-            which other readers of `.npz` pass over.
+        notes: Facts for which the layout has no array, JSON. They are kept in the archive's
+            comment, which other readers of `.npz` ignore.
     """
     with atomic_write(path) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
-            # A ZipInfo of one's own has a fixed date: equal weights give equal files.
+            # A ZipInfo made here has a fixed date: equal weights give equal files.
             entry = zipfile.ZipInfo(f"{name}.npy")
             with archive.open(entry, "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
         archive.comment = json.dumps({"keras_vit": notes}).encode()
 
 
-def _stored_array(path, archive, info):
+@contextlib.contextmanager
+def open_zip(path) -> Iterator[zipfile.ZipFile]:
+    """Opens an archive to read.
+
+    Raises:
+        ValueError: If its directory is damaged.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
+        raise _damaged_npz(path, str(error)) from error
+    with archive:
+        yield archive
+
+
+def _npz_entry(path, archive, info):
     name = info.filename.removesuffix(".npy")
     try:
         with archive.open(info) as stream:
@@ -173,8 +248,8 @@ def _stored_array(path, archive, info):
                 raise ValueError(f"format version {version} is unknown")
             shape, fortran_order, dtype = _HEADERS[version](stream)
             header_bytes = stream.tell()
-    except Exception as error:  # NumPy's parser of headers lets any kind through.
-        raise _damaged(path, f"{name}: {error}") from error
+    except Exception as error:  # NumPy's parser of headers raises any kind.
+        raise _damaged_npz(path, f"{name}: {error}") from error
     if dtype.hasobject:
         raise ValueError(
             "A checkpoint must hold plain arrays; pickled objects are never opened. "
@@ -182,23 +257,21 @@ def _stored_array(path, archive, info):
         )
     declared = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or header_bytes + declared != info.file_size:
-        raise _damaged(
+        raise _damaged_npz(
             path, f"{name} declares shape {shape}, {declared:,} bytes, in an entry of "
             f"{info.file_size:,} bytes"
         )  # fmt: skip
     values = weight_dtype(path, name, dtype)
-    shape = tuple(shape)
-    return StoredArray(
-        name, shape, values, lambda: _read(path, info, header_bytes, shape, values, fortran_order)
-    )
+    return _NpzEntry(info.filename, header_bytes, tuple(shape), values, fortran_order)
 
 
-def _read(path, info, header_bytes, shape, dtype, fortran_order):
-    array = np.empty(shape[::-1] if fortran_order else shape, dtype)
+def _npz_value(path, archive, entry):
+    shape = entry.shape[::-1] if entry.fortran_order else entry.shape
+    array = np.empty(shape, entry.dtype)
     buffer = array.reshape(-1).view(np.uint8).data
     try:
-        with _open(path) as archive, archive.open(info.filename) as stream:
-            stream.read(header_bytes)
+        with archive.open(entry.name) as stream:
+            stream.read(entry.header_bytes)
             filled = 0
             while filled < len(buffer):
                 count = stream.readinto(buffer[filled:])
@@ -207,28 +280,20 @@ def _read(path, info, header_bytes, shape, dtype, fortran_order):
                 filled += count
             stream.read(1)  # Compares the checksum.
     except _DAMAGE as error:
-        raise _damaged(path, f"{info.filename.removesuffix('.npy')}: {error}") from error
-    return array.T if fortran_order else array
+        raise _damaged_npz(path, f"{entry.name.removesuffix('.npy')}: {error}") from error
+    return array.T if entry.fortran_order else array
 
 
-@contextlib.contextmanager
-def _open(path):
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
-        raise _damaged(path, str(error)) from error
-    with archive:
-        yield archive
-
-
-def _damaged(path, what):
+def _damaged_npz(path, reason):
     return ValueError(
         "A checkpoint must be a whole archive of arrays; this one is truncated or damaged: "
-        f"fetch or write it again. Received: {path} ({' '.join(what.split())})"
+        f"fetch or write it again. Received: {path} ({' '.join(reason.split())})"
     )
 
 
-_DTYPES = {
+# .safetensors
+
+_SAFETENSORS_DTYPES = {
     "F16": np.dtype("float16"),
     "F32": np.dtype("float32"),
     "F64": np.dtype("float64"),
@@ -237,7 +302,9 @@ _DTYPES = {
 
 
 def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
-    """Returns what a file holds, by name, without reading the values; and noted facts.
+    """Returns the arrays of a file by name, and noted facts, without reading the values.
+
+    The package safetensors checks the header.
 
     Raises:
         ValueError: If the file is damaged, or holds other than real numbers.
@@ -248,66 +315,64 @@ def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
     except ImportError as error:
         raise ImportError(
             "Reading .safetensors needs the package safetensors: "
-            f"pip install 'keras-vit[convert]'. Received: {path}"
+            f"pip install safetensors. Received: {path}"
         ) from error
+
+    @contextlib.contextmanager
+    def reader():
+        with safetensors.safe_open(path, "np") as file:
+            yield file.get_tensor
 
     arrays = {}
     try:
         with safetensors.safe_open(path, "np") as file:
             for name in sorted(file.keys()):
                 view = file.get_slice(name)
-                arrays[name] = (tuple(view.get_shape()), view.get_dtype())
+                word = view.get_dtype()
+                dtype = weight_dtype(path, name, _SAFETENSORS_DTYPES.get(word, word))
+                arrays[name] = StoredArray(name, tuple(view.get_shape()), dtype, reader, name)
             notes = (file.metadata() or {}).get("keras_vit", "{}")
     except safetensors.SafetensorError as error:
         raise ValueError(
             "A .safetensors file must be whole; this one is truncated or damaged: fetch it "
             f"again. Received: {path} ({error})"
         ) from error
-
-    def reader(name):
-        def read():
-            with safetensors.safe_open(path, "np") as file:
-                return file.get_tensor(name)
-
-        return read
-
-    stored = {
-        name: StoredArray(
-            name, shape, weight_dtype(path, name, _DTYPES.get(dtype, dtype)), reader(name)
-        )
-        for name, (shape, dtype) in arrays.items()
-    }
-    check_declared_size(path, stored.values(), os.path.getsize(path))
-    return stored, noted_facts(notes)
+    _check_arrays(path, arrays)
+    return arrays, _noted_facts(notes)
 
 
 def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
-    """Writes a file whole or not at all; the facts go into its metadata.
+    """Writes a file atomically; the facts go into its metadata.
 
     Raises:
-        ImportError: If the package is not installed.
+        ImportError: If the package safetensors is not installed.
     """
     try:
         from safetensors.numpy import save_file
     except ImportError as error:
         raise ImportError(
             "Writing .safetensors needs the package safetensors: "
-            f"pip install 'keras-vit[convert]'. Received: {path}"
+            f"pip install safetensors. Received: {path}"
         ) from error
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    # "format" is asked for by readers in transformers.
+    # Readers in transformers ask for "format".
     metadata = {"format": "pt", "keras_vit": json.dumps(facts)}
     with atomic_write(path) as partial:
         save_file(arrays, partial, metadata)
 
+
+# PyTorch state dicts
 
 # Training scripts wrap the state dict in one of these.
 _WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema", "model_ema")
 
 
 def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
-    """Returns what a `.bin` or `.pth` file holds, by name; and no facts.
+    """Returns the arrays of a `.bin` or `.pth` file by name, and no facts.
+
+    PyTorch's weights-only loading runs no code of the file and maps the values into memory,
+    so the file stays open as long as the arrays exist.
 
     Raises:
         ValueError: If the file is damaged, is more than weights, or holds other than real
@@ -343,6 +408,16 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
         torch.float64: np.dtype("float64"),
         torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
     }
+
+    def value(name):
+        tensor = state[name].detach().contiguous()
+        if tensor.dtype == torch.bfloat16:  # NumPy does not know it; the bytes are the same.
+            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
+
+    def reader():
+        return contextlib.nullcontext(value)
+
     arrays = {}
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
@@ -351,18 +426,6 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
                 f"Received: {name} of {type(tensor)} in {path}"
             )
         dtype = weight_dtype(path, name, dtypes.get(tensor.dtype, str(tensor.dtype)))
-        arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, _tensor_reader(tensor, dtype))
-    check_declared_size(path, arrays.values(), os.path.getsize(path))
+        arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
+    _check_arrays(path, arrays)
     return arrays, {}
-
-
-def _tensor_reader(tensor, dtype):
-    def read():
-        values = tensor.detach().contiguous()
-        if dtype == ml_dtypes.bfloat16:  # NumPy does not know it; the bytes are the same.
-            import torch
-
-            return values.view(torch.int16).numpy().view(dtype)
-        return values.numpy()
-
-    return read

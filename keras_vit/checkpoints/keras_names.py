@@ -1,12 +1,12 @@
-"""What other code bases on Keras call the weights."""
+"""Names of weights in other code bases on Keras: KerasHub, vit-keras."""
 
 from keras_vit.checkpoints.layouts import (
     BLOCK,
     DENSE,
     FLAT,
     FLAT_FROM_HEADS,
+    POSITION_ROWS,
     PROJECTIONS,
-    TABLE,
     VECTOR,
     Layout,
     Rule,
@@ -29,7 +29,7 @@ KERAS_HUB = Layout(
         Rule(
             f"{_HUB_EMBEDDING}/position_embedding/0",
             "position_embedding/embedding",
-            TABLE,
+            POSITION_ROWS,
         ),
         *rows(f"{_HUB_BLOCK}/ln_1", f"{BLOCK}/norm_1", _NUMBERED_NORM),
         *(

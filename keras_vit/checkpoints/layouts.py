@@ -1,7 +1,12 @@
-"""Layouts: tables that join the names of a code base to our variables."""
+"""Layouts of checkpoints: names and shapes of weights in the files of a code base.
+
+A layout is a table with a row for each variable, used to read and to write files. A transform
+converts between the array in a file and our variables.
+"""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
@@ -14,35 +19,38 @@ Shape = tuple[int, ...]
 
 
 class Transform:
-    """The array of the file is the variable."""
+    """How the array of a file holds one or several of our variables; here the variable itself.
+
+    Shapes are compared before values are read, so every question is answered by shapes.
+    """
 
     def stored_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Returns the shape in a file of variables with these shapes."""
+        """Returns the shape of the array that holds variables with these shapes."""
         return shapes[0]
 
     def accepts(self, stored: Shape, shapes: Sequence[Shape]) -> bool:
-        """Whether an array of this shape is one of those variables."""
+        """Whether an array of this shape holds variables with these shapes."""
         return stored == self.stored_shape(shapes)
 
     def ours(self, array: np.ndarray, shapes: Sequence[Shape]) -> list[np.ndarray]:
-        """Returns the values of the variables."""
+        """Returns the values of the variables from the array."""
         return [array]
 
     def stored(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the array of the file."""
+        """Returns the array that holds the values of the variables."""
         return values[0]
 
     def our_shape(self, stored: Shape) -> Shape | None:
-        """Returns the variable's shape if the file's is enough to know it."""
+        """Returns the shape of the variable, or None if the shape of the array does not tell."""
         return stored
 
 
 @dataclasses.dataclass(frozen=True)
 class LeadingOnes(Transform):
-    """The variable behind axes of length one, which some files have and some have not.
+    """The variable with leading axes of length one, which some files omit.
 
     Args:
-        count: Axes, where we write them.
+        count: Leading axes in the files that we write.
     """
 
     count: int
@@ -65,11 +73,11 @@ class LeadingOnes(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Matrix(Transform):
-    """A matrix `(outputs, inputs)` as PyTorch has it.
+    """A matrix `(outputs, inputs)`, as in PyTorch.
 
     Args:
-        num_inputs: How many axes of our kernel are inputs: 1 but for attention's `out`,
-            `(k, D_h, D)`.
+        num_inputs: Axes of our kernel that are inputs: 2 for attention's `out`,
+            `(k, D_h, D)`, else 1.
     """
 
     num_inputs: int = 1
@@ -90,7 +98,7 @@ class Matrix(Transform):
 
 
 class Vector(Transform):
-    """All axes of the variable in one."""
+    """The variable with all its axes flattened into one."""
 
     def stored_shape(self, shapes):
         return (math.prod(shapes[0]),)
@@ -107,10 +115,10 @@ class Vector(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Flat(Transform):
-    """A kernel of attention as a matrix `(inputs, outputs)`, the heads in one axis.
+    """A kernel of attention as a matrix `(inputs, outputs)`, all heads in one axis.
 
     Args:
-        num_inputs: How many axes of our kernel are inputs: 1, or 2 for attention's `out`.
+        num_inputs: Axes of our kernel that are inputs: 2 for attention's `out`, else 1.
     """
 
     num_inputs: int = 1
@@ -129,8 +137,8 @@ class Flat(Transform):
         return None
 
 
-class Table(Transform):
-    """Positions `(rows, D)`, where ours have an axis of length one in front."""
+class PositionRows(Transform):
+    """Positions `(rows, D)`; our variable is `(1, rows, D)`."""
 
     def stored_shape(self, shapes):
         return shapes[0][1:]
@@ -146,7 +154,7 @@ class Table(Transform):
 
 
 class Convolution(Transform):
-    """A kernel `(outputs, inputs, height, width)` as PyTorch has it."""
+    """A kernel `(outputs, inputs, height, width)`, as in PyTorch."""
 
     def stored_shape(self, shapes):
         height, width, inputs, outputs = shapes[0]
@@ -164,10 +172,10 @@ class Convolution(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Stacked(Transform):
-    """Several variables of equal shape one below the other, each as `part` holds it.
+    """Several variables of equal shape, concatenated along the first axis.
 
     Args:
-        part: The transform of each.
+        part: The transform of each variable.
     """
 
     part: Transform
@@ -196,7 +204,7 @@ MATRIX_FROM_HEADS = Matrix(num_inputs=2)
 VECTOR = Vector()
 FLAT = Flat()
 FLAT_FROM_HEADS = Flat(num_inputs=2)
-TABLE = Table()
+POSITION_ROWS = PositionRows()
 STACKED_MATRICES = Stacked(MATRIX)
 STACKED_VECTORS = Stacked(VECTOR)
 GROUP_NORM = LeadingOnes(3)
@@ -205,12 +213,12 @@ POINTWISE = LeadingOnes(2)  # A dense layer kept as a 1x1 convolution.
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A row of a layout.
+    """A row of a layout: one array of a file and the variables that it holds.
 
     Args:
-        stored: Name in the file.
-        ours: Path of our variable, or of those that the array holds.
-        transform: How they lie in the array.
+        stored: Name of the array.
+        ours: Path of our variable, or of several that lie in one array.
+        transform: How the values of the variables lie in the array.
     """
 
     stored: str
@@ -225,26 +233,35 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The names that a code base gives to the weights, and what it computes with them.
+    """Names and shapes of the weights in the files of a code base.
+
+    Names are patterns: fields in braces, such as `{block}`, are numbers that the name of an
+    array and the path of our variable share.
 
     Args:
-        name: Of the code base, for messages.
+        name: Name of the code base, for messages.
         rules: The table.
-        marks: Patterns; a file of this layout has a name for each.
-        prefixes: What may stand in front of names.
-        whole_prefix: Whether one prefix stands in front of all weights; what lies beside
-            it, such as the state of an optimizer, is none.
-        stacked: What stands for all blocks where their arrays are stacked along a first
-            axis, and for one of them.
-        aliases: Patterns and what replaces them, one after another.
+        numbered: Whether arrays have the number of the variable in its layer instead of a
+            name, as in Keras's `.weights.h5`. There are no rules then; the variables of the
+            model give them.
+        marks: Regular expressions; a file of this layout has an array for each.
+        prefixes: Prefixes that names may have.
+        whole_prefix: Whether all weights have the same prefix, and arrays without it, such as
+            the state of an optimizer, are not weights.
+        stacked: The part of the names that stands for all blocks where their arrays are
+            stacked along a first axis, and the part for one block.
+        aliases: Regular expressions and their replacements, applied one after another, which
+            turn other spellings of the layout into that of the rules.
         gelu: The form of GELU that the weights were trained with, or None.
-        norm_epsilon: LayerNorm's epsilon there, or None.
-        cubic_antialias: Whether its own code antialiases bicubic position embeddings.
-        first_block: What the first block is numbered.
+        norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
+        cubic_antialias: Whether the code base antialiases bicubic position embeddings.
+        class_row_optional: Whether position tables may lack a row for the class token.
+        first_block: Number of the first block.
     """
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = ()
+    numbered: bool = False
     marks: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ("",)
     whole_prefix: bool = False
@@ -253,24 +270,20 @@ class Layout:
     gelu: str | None = None
     norm_epsilon: float | None = None
     cubic_antialias: bool = True
+    class_row_optional: bool = False
     first_block: int = 0
 
-    def canonical(self, name: str) -> str:
-        """Returns a name without prefix as the rows spell it."""
-        for pattern, replacement in self.aliases:
-            name = re.sub(pattern, replacement, name)
-        return name
+    def canonical_names(self, names: Iterable[str]) -> dict[str, str] | None:
+        """Returns each name of a weight in a file with its spelling in the rules.
 
-    def recognised(self, names: Iterable[str]) -> dict[str, str] | None:
-        """Returns the canonical names in a file of this layout by those it has.
-
-        What lies beside the prefix of all weights is left out. None if the file is of
-        another layout.
+        Returns:
+            A dict from names in the file to canonical names, or None if the file has another
+            layout.
         """
         names = list(names)
         for prefix in sorted(self.prefixes, key=len, reverse=True):
             found = {
-                name: self.canonical(name.removeprefix(prefix))
+                name: self.canonical_name(name.removeprefix(prefix))
                 for name in names
                 if name.startswith(prefix) or not self.whole_prefix
             }
@@ -278,34 +291,47 @@ class Layout:
                 return found
         return None
 
-    def entries(self, paths: Iterable[str]) -> dict[str, Rule]:
-        """Returns the row of each path that has one, with its fields filled in."""
+    def rules_of_model(self, paths: Iterable[str]) -> dict[str, Rule]:
+        """Returns the rule of each variable path that has one, its fields filled in."""
+        if self.numbered:
+            return _numbered_rules(paths)
         found = {}
         for path in paths:
             for rule in self.rules:
-                for pattern in rule.paths:
-                    fields = _match(pattern, path)
-                    if fields is not None:
-                        found[path] = _filled(rule, fields, _shifted(fields, self.first_block))
-                        break
-                if path in found:
+                matches = (_fields(ours, path) for ours in rule.paths)
+                fields = next((match for match in matches if match is not None), None)
+                if fields is not None:
+                    found[path] = _filled(rule, fields, _shifted(fields, self.first_block))
                     break
         return found
 
-    def our_paths(self, name: str) -> tuple[str, ...]:
-        """Returns the paths that an array of a file may hold, from its canonical name."""
-        for rule in self.rules:
-            fields = _match(rule.stored, name)
-            if fields is not None:
-                return _filled(rule, _shifted(fields, -self.first_block), fields).paths
-        return ()
+    def rule_of_array(self, name: str) -> Rule | None:
+        """Returns the rule of an array by its canonical name, its fields filled in.
 
-    def our_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Returns our variable's shape for an array of a file, if that can be known."""
+        None if no rule has the name; a numbered layout has no rules without a model.
+        """
         for rule in self.rules:
-            if _match(rule.stored, name) is not None:
-                return rule.transform.our_shape(shape)
+            fields = _fields(rule.stored, name)
+            if fields is not None:
+                return _filled(rule, _shifted(fields, -self.first_block), fields)
         return None
+
+    def canonical_name(self, name: str) -> str:
+        """Returns the spelling of a name without prefix in the rules."""
+        for pattern, replacement in self.aliases:
+            name = re.sub(pattern, replacement, name)
+        return name
+
+
+def _numbered_rules(paths):
+    """Rules for variables that are counted in each layer, in the order of the model."""
+    counts: collections.Counter[str] = collections.Counter()
+    rules = {}
+    for path in paths:
+        layer = path.rpartition("/")[0]
+        rules[path] = Rule(f"{layer}/{counts[layer]}", path)
+        counts[layer] += 1
+    return rules
 
 
 @functools.cache
@@ -318,7 +344,8 @@ def _compiled(pattern):
     return re.compile(expression)
 
 
-def _match(pattern, text):
+def _fields(pattern, text):
+    """Numbers by field if a text matches a pattern, else None."""
     match = _compiled(pattern).fullmatch(text)
     return None if match is None else {field: int(n) for field, n in match.groupdict().items()}
 
@@ -328,13 +355,22 @@ def _shifted(fields, count):
 
 
 def _filled(rule, ours, stored):
-    """A row with the numbers of our paths and those of the name in the file."""
+    """A rule with numbers instead of fields."""
     paths = tuple(path.format(**ours) for path in rule.paths)
     return Rule(rule.stored.format(**stored), paths, rule.transform)
 
 
-def rows(stored, ours, names, transform=SAME):
-    """A row for each variable of a layer: `names` pairs its name in the file with ours."""
+def rows(
+    stored: str, ours: str, names: Iterable[tuple[str, str]], transform: Transform = SAME
+) -> tuple[Rule, ...]:
+    """Returns a rule for each variable of a layer.
+
+    Args:
+        stored: Name of the layer in the file.
+        ours: Path of our layer.
+        names: Pairs of the variable's name in the file and in our layer.
+        transform: The transform of all of them.
+    """
     return tuple(Rule(f"{stored}/{a}", f"{ours}/{b}", transform) for a, b in names)
 
 
@@ -345,16 +381,5 @@ PROJECTIONS = ("query", "key", "value", "out")
 BLOCK = "encoder_block_{block}"
 UNIT = "block_{block}_unit_{unit}"
 
-
-def keras_layout(paths: Iterable[str]) -> Layout:
-    """Returns the layout of a `.weights.h5` for the variables of a model.
-
-    There a variable is a number in its layer, in the order of the layer's variables.
-    """
-    count: dict[str, int] = {}
-    rules = []
-    for path in paths:
-        layer = path.rpartition("/")[0]
-        rules.append(Rule(f"{layer}/{count.get(layer, 0)}", path))
-        count[layer] = count.get(layer, 0) + 1
-    return Layout("Keras", tuple(rules))
+# `save_weights` of our models.
+KERAS = Layout("Keras", numbered=True)

@@ -1,4 +1,4 @@
-"""Loads weights of any known layout into a model, all of them or none."""
+"""Loading weights of any known layout into a model, all of them or none."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_vit.checkpoints.match import Fit, numerics, weights_by_path
-from keras_vit.checkpoints.resize import METHODS
-from keras_vit.checkpoints.source import Source, open_source
+from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.checkpoints.match import (
+    LoadOptions,
+    match_checkpoint,
+    numerics,
+    read_match,
+    weights_by_path,
+)
 
 HEAD = "predictions/kernel"
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What `load_checkpoint` did; `str()` of it is for people.
+    """The result of `load_checkpoint`; `str()` gives a readable summary.
 
     Args:
         path: The file.
-        layout: Whose names it has.
-        loaded: Paths of the variables that have values of the file now.
-        resized: Of these the position embeddings that were resized: by path the grids
-            (down, across) before and after.
-        skipped: Arrays that were left in the file, by name.
-        kept: Paths of the variables that were left as they were.
-        zero_head: Whether the head came from the file and is all zeros: the model says the
-            same of every image until it is fine-tuned.
-        notes: Other things to know, a sentence each.
+        layout: Name of the code base that its names belong to.
+        loaded: Paths of the variables that got values of the file.
+        resized: The grids (down, across) before and after of the position embeddings that
+            were resized, by path.
+        skipped: Names of the arrays that were not loaded.
+        kept: Paths of the variables that were not changed.
+        zero_head: Whether the head was loaded and is all zeros: the model predicts the same
+            for every image until it is fine-tuned.
+        notes: Other remarks, a sentence each.
     """
 
     path: str
@@ -48,9 +53,9 @@ class LoadReport:
             for path, (old, new) in self.resized.items()
         ]
         if self.skipped:
-            lines.append(f"left in the file: {', '.join(self.skipped)}")
+            lines.append(f"not loaded: {', '.join(self.skipped)}")
         if self.kept:
-            lines.append(f"left as they were: {', '.join(self.kept)}")
+            lines.append(f"not changed: {', '.join(self.kept)}")
         if self.zero_head:
             lines.append("the head is all zeros; fine-tune before predicting")
         return "\n  ".join([*lines, *self.notes])
@@ -69,30 +74,31 @@ def load_checkpoint(
     """Loads a checkpoint into a model, strictly.
 
     Reads every layout of the official files (published, linen and big_vision names, with
-    any prefix, blocks stacked or apart, bfloat16), BiT's, those of `save_checkpoint` and of
-    Keras's `.weights.h5`, Hugging Face's and timm's (`.safetensors`, `.bin`, a folder with
-    one of them). The content says which it is. Either every variable gets its value, or the
-    model stays as it was.
+    any prefix, stacked or separate blocks, bfloat16), BiT's, files of `save_checkpoint` and
+    Keras's `.weights.h5`, and files of Hugging Face and timm (`.safetensors`, `.bin`, a folder
+    with one of them). The layout is recognised from the content. Either every variable gets
+    its value, or the model is not changed.
 
-    Position embeddings are resized if their grid is not the model's. The file's grid is what
-    the file says (those of `save_checkpoint` and of Hugging Face do); else it is square, as
-    the official code takes it; else the model's own, if the number of patches is the same.
-    Where that cannot tell, as with 144 patches for a model of 24x6, it must be given. Tables
-    of relative positions are resized as `keras_vit.layers.RelativeSelfAttention` does.
+    Position embeddings are resized if their grid is not the model's. The grid of the file is
+    the one stored in it (by `save_checkpoint` and Hugging Face); else it is square, as in the
+    official code; else it is the model's, if the number of patches is the same. If this is
+    ambiguous, as with 144 patches for a model of 24x6, it must be given. Tables of relative
+    positions are resized as `keras_vit.layers.RelativeSelfAttention` does.
 
     Args:
         model: A model of `keras_vit.build`, or one that was saved and loaded again.
         path: The file.
-        skip: Patterns such as "head/*" of what to leave out, by name in the file or by path
-            in the model; variables that match stay as they are.
+        skip: Patterns such as "head/*" of weights to leave out, by name in the file or by path
+            in the model; variables that match are not changed.
         position_resize: "official" (linear, corners aligned), "bilinear", "bicubic", or None
-            to refuse another grid; see `keras_vit.checkpoints.resize`.
-        position_grid: Patches (down, across) of the file's position embeddings, if the file
-            does not say.
-        patch_resize: "pseudo_inverse" to let a patch embedding of another patch size in, as
-            FlexiViT does (`keras_vit.checkpoints.resize`); None to refuse it.
-        input_channels: "adapt" to let a first kernel for images with other channels in
-            (`keras_vit.checkpoints.resize` has the formula); None to refuse it.
+            to refuse another grid; see `keras_vit.checkpoints.resize.resize_positions`.
+        position_grid: Patches (down, across) of the file's position embeddings, if they are
+            not stored in the file.
+        patch_resize: "pseudo_inverse" to convert a patch embedding of another patch size, as
+            FlexiViT does (`keras_vit.checkpoints.resize.resize_patch_kernel`); None to refuse
+            it.
+        input_channels: "adapt" to convert a first kernel for other channels
+            (`keras_vit.checkpoints.resize.adapt_input_channels`); None to refuse it.
 
     Returns:
         A `LoadReport`.
@@ -107,70 +113,57 @@ def load_checkpoint(
     >>> model = keras_vit.build("ViT-B/16", classes=10, input_shape=(384, 384, 3))
     >>> print(load_checkpoint(model, "ViT-B_16.npz", skip=("head/*", "pre_logits/*")))
     """
-    if position_resize not in (None, *METHODS):
-        raise ValueError(
-            f"position_resize must be one of {METHODS} or None. Received: {position_resize!r}"
-        )
-    for argument, value, known in (
-        ("patch_resize", patch_resize, "pseudo_inverse"),
-        ("input_channels", input_channels, "adapt"),
-    ):
-        if value not in (None, known):
-            raise ValueError(f"{argument} must be {known!r} or None. Received: {value!r}")
-    source = open_source(path, weights_by_path(model))
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
-    return load_source(
-        source, model, skip, position_resize, position_grid, patch_resize, input_channels
-    )
+    options = LoadOptions(skip, position_resize, position_grid, patch_resize, input_channels)
+    return load_opened(open_checkpoint(path), model, options)
 
 
-def load_source(
-    source: Source,
-    model,
-    skip: Sequence[str] = (),
-    position_resize: str | None = "official",
-    position_grid: Sequence[int] | None = None,
-    patch_resize: str | None = None,
-    input_channels: str | None = None,
-) -> LoadReport:
-    """Loads an opened checkpoint; arguments and errors are those of `load_checkpoint`."""
-    fit = Fit(source, model, skip, position_resize, position_grid, patch_resize, input_channels)
-    values = fit.read()
-    for name, value in values.items():
-        variable = fit.variables[name]
-        variable.assign(value.astype(np.dtype(variable.dtype)))
+def load_opened(checkpoint: Checkpoint, model, options: LoadOptions | None = None) -> LoadReport:
+    """Loads an opened checkpoint into a model; errors are those of `load_checkpoint`."""
+    match = match_checkpoint(checkpoint, model, options or LoadOptions())
+    values = read_match(match)
+    variables = weights_by_path(model)
+    for path, value in values.items():
+        variables[path].assign(value.astype(np.dtype(variables[path].dtype)))
     report = LoadReport(
-        source.path,
-        source.layout.name,
-        tuple(values),
-        {name: grids for name, grids in fit.grids.items() if grids[0] != grids[1]},
-        tuple(fit.skipped),
-        tuple(fit.kept),
-        HEAD in values and not values[HEAD].any(),
-        (*source.notes, *fit.notes),
+        path=str(checkpoint.path),
+        layout=checkpoint.layout.name,
+        loaded=tuple(values),
+        resized={
+            assignment.rule.paths[0]: assignment.grids
+            for assignment in match.assignments
+            if assignment.grids and assignment.grids[0] != assignment.grids[1]
+        },
+        skipped=match.skipped,
+        kept=match.kept,
+        zero_head=HEAD in values and not values[HEAD].any(),
+        notes=(
+            *checkpoint.notes,
+            *(f"{a.rule.paths[0]}: {a.note}" for a in match.assignments if a.note),
+        ),
     )
-    _warn(report, source, model)
+    _warn(report, checkpoint, model)
     return report
 
 
-def _warn(report, source, model):
+def _warn(report, checkpoint, model):
     if report.zero_head:
         warnings.warn(
-            f"The head of {source.path} is all zeros, as in the first official ImageNet-21k "
-            "files: the model says the same of every image until it is fine-tuned. The AugReg "
-            "files have trained heads.",
+            f"The head of {checkpoint.path} is all zeros, as in the first official ImageNet-21k "
+            "files: the model predicts the same for every image until it is fine-tuned. The "
+            "AugReg files have trained heads.",
             stacklevel=4,
         )
     ours = numerics(model)
-    theirs = {fact: source.facts.get(fact) for fact in ours}
+    theirs = {fact: checkpoint.facts.get(fact) for fact in ours}
     differ = [fact for fact in ours if theirs[fact] not in (None, ours[fact])]
     if differ:
         warnings.warn(
-            f"{source.path} was made with "
+            f"{checkpoint.path} was trained with "
             + ", ".join(f"{fact}={theirs[fact]!r}" for fact in differ)
-            + ", the model with "
+            + "; the model has "
             + ", ".join(f"{fact}={ours[fact]!r}" for fact in differ)
-            + ": its outputs will differ a little. Give keras_vit.build the former to have "
-            "them equal.",
+            + ". Its outputs will differ slightly; give keras_vit.build the values of the file "
+            "to have them equal.",
             stacklevel=4,
         )

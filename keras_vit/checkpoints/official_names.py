@@ -1,4 +1,4 @@
-"""What the official code calls the weights: Vision Transformers, hybrids, BiT."""
+"""Names of weights in the official code: Vision Transformers, hybrids, BiT."""
 
 from keras_vit.checkpoints.layouts import (
     BLOCK,
@@ -29,7 +29,7 @@ def _official_block(stored, ours):
     )
 
 
-# The paper's variants of which nothing was published. The names are ours, in the same style.
+# Variants of the paper without published weights. The names are ours, in the same style.
 _UNPUBLISHED = (
     *(
         Rule(f"{stored}/{name}", f"{ours}/{name}")
@@ -119,8 +119,8 @@ OFFICIAL = Layout(
     whole_prefix=True,
     stacked=("Transformer/encoderblock/", "Transformer/encoderblock_{block}/"),
     aliases=(
-        # Linen numbers modules by class, and so does big_vision; the published files number
-        # them in one row.
+        # Linen and big_vision number modules by class; the published files number all modules
+        # of a block together.
         (
             r"^(Transformer/encoderblock\w*/)MultiHeadDotProductAttention_0/",
             r"\1MultiHeadDotProductAttention_1/",
@@ -158,7 +158,7 @@ BIT = Layout(
         *rows("resnet/group_norm", "final_norm", _BIT_NORM),
         Rule("resnet/head/conv2d/kernel", "predictions/kernel", POINTWISE),
         Rule("resnet/head/conv2d/bias", "predictions/bias"),
-        # Axial-ResNet, of which nothing was published: names of ours.
+        # Axial-ResNet has no published weights; the names are ours.
         *(
             Rule(f"{_BIT_UNIT}/b/{axis}/{name}", f"{UNIT}/attention/{axis}/{name}")
             for axis in ("row", "column")
@@ -169,6 +169,6 @@ BIT = Layout(
         ),
     ),
     marks=(r"^resnet/root_block/standardized_conv2d/kernel$",),
-    # A counter that some files have behind the module's name.
+    # Some files have a counter behind the module's name.
     aliases=((r"\b(standardized_conv2d|group_norm|conv2d)_\d+\b", r"\1"),),
 )

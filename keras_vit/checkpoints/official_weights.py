@@ -18,10 +18,11 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import MODEL, RELEASED, OfficialWeights
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_npz
-from keras_vit.checkpoints.load import LoadReport, load_source
-from keras_vit.checkpoints.match import weights_by_path
-from keras_vit.checkpoints.source import Source, open_source
+from keras_vit.checkpoints.load import LoadReport, load_opened
+from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.models.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.
@@ -29,18 +30,18 @@ _PARTIAL = ".partial"
 
 
 def download(weights: OfficialWeights) -> pathlib.Path:
-    """Returns the path of an official file, downloaded if the cache has it not whole.
+    """Returns the path of an official file, downloaded if the cache has no whole copy.
 
-    `keras.utils.get_file` downloads to a temporary name, so that a file under its own name
-    is a whole one: every array's header has been read, and the hash compared where one is
-    known. An interrupted download starts again from nothing.
+    `keras.utils.get_file` downloads to a temporary name. The file gets its own name when every
+    array's header has been read and the hash, where one is known, has been compared. An
+    interrupted download starts again from the beginning.
 
     Args:
         weights: A row of the catalogue.
 
     Raises:
-        OSError: If the file cannot be had; the message says which to fetch, and where to
-            put it.
+        OSError: If the file cannot be downloaded; the message names the URL and the path for
+            a file that was fetched by other means.
     """
     final = _place(f"{weights.key}.npz")
     if final.exists():
@@ -81,7 +82,7 @@ def _check(path, weights):
 
 
 def _place(name):
-    """Where `keras.utils.get_file` would keep a file."""
+    """The path of a file in the cache of `keras.utils.get_file`."""
     home = os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
     folders = [
         pathlib.Path(base).expanduser() / FOLDER
@@ -98,7 +99,7 @@ def _place(name):
 
 
 def _remove_leftovers(folder, key):
-    """Removes what processes that were killed have left, a day later."""
+    """Removes partial files of killed processes that are older than a day."""
     for path in folder.glob(f"{glob.escape(key)}.*{_PARTIAL}"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > 24 * 60 * 60:
@@ -107,7 +108,7 @@ def _remove_leftovers(folder, key):
 
 @contextlib.contextmanager
 def _timeout(seconds):
-    """Lets sockets made in the meantime give up; get_file has no argument for that."""
+    """Sets the timeout of new sockets for a block; get_file has no argument for it."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -117,24 +118,24 @@ def _timeout(seconds):
 
 
 _SUFFIXES = (".npz", ".h5", ".safetensors", ".bin", ".pth", ".pt")
-_FIRST = ("root_conv", "patch_embedding")
+_FIRST_LAYERS = ("root_conv", "patch_embedding")
 
 
 def load_pretrained(model, name_or_config, weights, *, include_top: bool = True) -> LoadReport:
     """Loads official weights or a file into a model that was just built.
 
-    Unlike `load_checkpoint` this makes room for what a transfer changes. Where the file's head
-    has other classes, the model's stays as it is: zero. With the head goes the hidden layer of
-    pre-training if the model has none (paper, section 3.2: the whole prediction head is
-    removed). A model without the head takes neither. Position embeddings are resized to the
-    model's grid. All else is strict; what was left out is in the report, which also goes to
-    the log "keras_vit".
+    Unlike `load_checkpoint` this allows the changes of a transfer. If the file's head has other
+    classes, the model's head is not changed: it is zero. The hidden layer of pre-training is
+    left out with the head if the model has none (paper, section 3.2: the whole prediction head
+    is removed). Both are left out for a model without the head. Position embeddings are
+    resized to the model's grid. All else is strict. The report lists what was left out; it is
+    also logged by the logger "keras_vit".
 
     Args:
         model: A model of `keras_vit.build`.
-        name_or_config: What it was built of.
+        name_or_config: The name or config that it was built from.
         weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
-            (of ViT-Mini/4; comes with the package).
+            (for ViT-Mini/4; comes with the package).
         include_top: Whether the model has the head.
 
     Returns:
@@ -146,24 +147,25 @@ def load_pretrained(model, name_or_config, weights, *, include_top: bool = True)
     """
     paths = weights_by_path(model)
     path = _released(name_or_config, weights) or _path(weights)
-    first = next((name for name in _FIRST if f"{name}/kernel" in paths), None)
+    first = next((name for name in _FIRST_LAYERS if f"{name}/kernel" in paths), None)
     if path is None:
         images = model.get_layer(first).input.shape[1:]
         row = catalogue.find(_name(name_or_config, weights), weights, images[:2])
         _check_channels(row.key, 3, images[2])
         path = download(row)
-    source = open_source(path, paths)
-    kernel = source.shapes.get(f"{first}/kernel")
+    checkpoint = open_checkpoint(path)
+    kernel = checkpoint.shapes.get(first or "")
     if kernel and len(kernel) == 4:
         _check_channels(path, kernel[2], paths[f"{first}/kernel"].shape[2])
-    skip = _heads(source, paths, include_top, keep_all=weights == "imagenet")
-    report = load_source(source, model, skip)
+    shapes = layer_shapes({path: tuple(variable.shape) for path, variable in paths.items()})
+    skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
+    report = load_opened(checkpoint, model, LoadOptions(skip))
     logging.getLogger("keras_vit").info("%s", report)
     return report
 
 
 def _released(name_or_config, weights):
-    """The file that comes with the package, or None if `weights` is no name of one."""
+    """The file in the package that `weights` names, or None."""
     released = RELEASED.get(weights) if isinstance(weights, str) else None
     if released is None:
         return None
@@ -173,7 +175,7 @@ def _released(name_or_config, weights):
 
 
 def _path(weights):
-    """The path that `weights` is, or None if it is a name."""
+    """`weights` as a path, or None if it is a name."""
     if not isinstance(weights, (str, os.PathLike)):
         raise ValueError(
             "weights must be None, a path, or a name of keras_vit.list_weights(). "
@@ -192,8 +194,8 @@ def _name(name_or_config, weights):
         if name_or_config in (name, config):
             return name
     raise ValueError(
-        "Official weights are for the models of keras_vit.list_models(); a config of one's own "
-        f"takes a path. Received: weights={weights!r} for {name_or_config}"
+        "Official weights are for the models of keras_vit.list_models(); another config "
+        f"needs a path. Received: weights={weights!r} for {name_or_config}"
     )
 
 
@@ -206,22 +208,18 @@ def _check_channels(weights, channels, images):
         )
 
 
-def _heads(source: Source, paths, include_top, keep_all):
-    """Patterns of the layers behind the encoder that stay in the file."""
-    in_file = {path.partition("/")[0] for path in source.shapes}
-    in_model = {path.partition("/")[0] for path in paths}
+def _skipped_heads(in_file, in_model, include_top, keep_head):
+    """Patterns of the layers behind the encoder that are not loaded.
+
+    Args:
+        in_file: Layer shapes of the file.
+        in_model: Layer shapes of the model.
+        include_top: Whether the model has a head.
+        keep_head: Whether a head of other classes is an error.
+    """
     heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
     if not include_top:
         return (*heads, "pre_logits/*", "map_head/*")
-    if "pre_logits" in in_file - in_model:
+    if "pre_logits" in in_file and "pre_logits" not in in_model:
         return (*heads, "pre_logits/*")
-    if not keep_all and _classes(source.shapes) != _classes(
-        {path: tuple(variable.shape) for path, variable in paths.items()}
-    ):
-        return heads
-    return ()
-
-
-def _classes(shapes):
-    kernel = configs.classifier_layer(shapes, "/kernel")
-    return kernel and kernel[-1]
+    return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads

@@ -1,8 +1,13 @@
-"""Position embeddings and first kernels for another grid, patch or number of channels."""
+"""Weights for another image: position embeddings on another grid, another patch, channels."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
+
+Grid = tuple[int, int]
 
 METHODS = ("official", "bilinear", "bicubic")
 
@@ -11,11 +16,58 @@ _TORCH_CUBIC = -0.75
 _KEYS_CUBIC = -0.5
 
 
+def find_grid(
+    rows: int,
+    prefix_counts: Sequence[int],
+    known: Sequence[int] | None = None,
+    model_grid: Grid | None = None,
+) -> tuple[int, Grid]:
+    """Returns the grid of a position table that does not show it.
+
+    A table of unknown grid is square, as the official code takes it, or has the model's grid.
+
+    Args:
+        rows: Rows of the table.
+        prefix_counts: Numbers of rows that may lie in front of those of the patches, the most
+            likely first.
+        known: Patches (down, across) of the table, or None.
+        model_grid: Patches (down, across) of the model, or None.
+
+    Returns:
+        The number of rows in front, one of `prefix_counts`, and the patches (down, across).
+
+    Raises:
+        ValueError: If the rows are not those of a known, square or equal grid, or the table
+            may be both square and of the model's grid.
+    """
+    if known is not None:
+        down, across = (int(side) for side in known)
+        for count in prefix_counts:
+            if rows == count + down * across and min(down, across) > 0:
+                return count, (down, across)
+        raise ValueError(f"{rows} rows are not those of {down}x{across} patches")
+    for count in prefix_counts:
+        side = math.isqrt(max(rows - count, 0))
+        if side == 0 or side * side != rows - count:
+            continue
+        if model_grid not in (None, (side, side)) and math.prod(model_grid) == side * side:
+            raise ValueError(
+                f"{side * side} patches may be {side}x{side} or the model's "
+                f"{model_grid[0]}x{model_grid[1]}"
+            )
+        return count, (side, side)
+    if model_grid is not None:
+        for count in prefix_counts:
+            if rows - count == math.prod(model_grid):
+                return count, model_grid
+    raise ValueError(f"{rows} rows, {prefix_counts[0]} of them not of patches, are no square grid")
+
+
 def resize_positions(table, old_grid, new_grid, method="official", antialias=True):
     """Returns position embeddings of one grid on another; paper, section 3.2.
 
     "official" is linear with aligned corners, as `scipy.ndimage.zoom(order=1)` in the
-    official loader. The other two take cells by their centres: "bilinear" without
+    official loader. The other two align the centres of cells: "bilinear" without
     antialiasing, as timm reads official files; "bicubic" as timm resizes its own (Keys's
     kernel, a = -0.5, widened when the grid shrinks) or, with `antialias=False`, as Hugging
     Face does (a = -0.75, edges repeated).
@@ -25,7 +77,7 @@ def resize_positions(table, old_grid, new_grid, method="official", antialias=Tru
         old_grid: Patches (down, across) of the table.
         new_grid: Patches (down, across) of the result.
         method: "official", "bilinear" or "bicubic".
-        antialias: Of "bicubic".
+        antialias: Whether "bicubic" antialiases.
 
     Returns:
         A float32 array `(new down * new across, D)`.
@@ -77,7 +129,7 @@ def _bicubic_antialiased(old, new):
 
 
 def _centres(old, new):
-    """Where the new cells' centres lie, counted in old cells."""
+    """Centres of the new cells, in units of old cells."""
     return (np.arange(new) + 0.5) * (old / new) - 0.5
 
 
@@ -90,7 +142,7 @@ def _cubic(x, a):
 
 
 def resize_patch_kernel(kernel, patch_size):
-    """Returns a kernel that sees larger or smaller patches as the old one saw the old ones.
+    """Returns a patch kernel for another patch size, with outputs as close as possible.
 
     Resizing a patch x is a matrix product B x. The new kernel is the one whose products with
     resized patches are nearest to the old kernel's products with the patches (FlexiViT, arXiv
@@ -98,9 +150,9 @@ def resize_patch_kernel(kernel, patch_size):
 
         argmin_w  E (<B x, w> - <x, w_old>)^2 = pinv(B^T) w_old,   x normal
 
-    B is the bilinear resize of the official code: half-pixel centres, no antialiasing. To
-    patches that are at least as large on both sides the products are exactly the same; to
-    smaller ones nothing can be, as B loses pixels.
+    B is the bilinear resize of the official code: half-pixel centres, no antialiasing. For
+    patches that are at least as large on both sides the products are exactly the same; for
+    smaller ones they differ, as B loses pixels.
 
     Args:
         kernel: `(height, width, C, D)`.
@@ -118,7 +170,7 @@ def resize_patch_kernel(kernel, patch_size):
 
 
 def adapt_input_channels(kernel, channels):
-    """Returns a kernel for another number of channels, made of the old channels' kernels.
+    """Returns a first kernel for another number of channels, from the old channels' kernels.
 
     An image whose channels are all equal keeps its outputs, as the sum of the kernels over
     channels stays the same. With old kernels w_0 ... w_{n-1}, of n channels:
@@ -127,8 +179,8 @@ def adapt_input_channels(kernel, channels):
         more channels, c > n:    channel i gets w_{i mod n} / r, where r channels get w_{i mod n}
 
     So one channel gets the sum, and four made of RGB get R / 2, G, B, R / 2. A standardised
-    convolution (of hybrids and BiT) scales its kernel again, so there the outputs of such an
-    image are the same but for a factor for each filter.
+    convolution (in hybrids and BiT) scales its kernel again, so the outputs of such an image
+    are then the same up to a factor for each filter.
 
     Args:
         kernel: `(height, width, n, D)`.

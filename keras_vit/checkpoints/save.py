@@ -9,23 +9,22 @@ import numpy as np
 
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
-from keras_vit.checkpoints.match import numerics, position_layer, weights_by_path
+from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 
 
 def save_checkpoint(model, path) -> None:
-    """Writes the weights to an `.npz` in the official layout, whole or not at all.
+    """Writes the weights to an `.npz` in the official layout, atomically.
 
     Names and shapes are those of the published files, and BiT's for a BiT ResNet, so that
-    the official code, timm and big_vision read it; variants of which nothing was published
-    have names of the same style. Values keep their bits. What the layout
-    has no array for (the grid of the position embeddings, which need not be square, the
-    form of GELU and LayerNorm's epsilon) is in the comment of the archive, which other
-    readers pass over and `load_checkpoint` takes into account.
+    the official code, timm and big_vision read it; variants without published weights have
+    names of the same style. Values keep their bits. The layout has no array for the grid of
+    the position embeddings, the form of GELU and LayerNorm's epsilon: they are in the comment
+    of the archive, which other readers ignore and `load_checkpoint` reads.
 
     Args:
         model: A model of `keras_vit.build`.
-        path: Where to; must end in ".npz".
+        path: The file to write; must end in ".npz".
 
     Raises:
         ValueError: If the layout has no name for a variable, or `path` another suffix.
@@ -39,20 +38,20 @@ def save_checkpoint(model, path) -> None:
 
 
 def stored_arrays(model, layout: Layout) -> dict[str, np.ndarray]:
-    """Returns the weights as files of a layout hold them, by name in order of names.
+    """Returns the weights of a model as the arrays of a layout, sorted by name.
 
     Raises:
         ValueError: If the layout has no name for a variable.
     """
     weights = weights_by_path(model)
-    entries = layout.entries(weights)
-    nameless = sorted(set(weights) - set(entries))
+    rules_of_paths = layout.rules_of_model(weights)
+    nameless = sorted(weights.keys() - rules_of_paths.keys())
     if nameless:
         raise ValueError(
             f"The {layout.name} layout must have a name for every variable; save_weights of "
             f"Keras has. Received: a model with {', '.join(nameless)}"
         )
-    rules = {rule.stored: rule for rule in entries.values()}
+    rules = {rule.stored: rule for rule in rules_of_paths.values()}
     return {
         name: rule.transform.stored(
             [np.asarray(keras.ops.convert_to_numpy(weights[path])) for path in rule.paths]
@@ -62,8 +61,6 @@ def stored_arrays(model, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def facts_of(model) -> dict:
-    """Returns what arrays cannot tell: GELU, epsilon, and the grid of the positions."""
-    weights = weights_by_path(model)
-    layers = (position_layer(model, path) for path in weights)
-    grid = next(({"position_grid": list(layer.grid)} for layer in layers if layer), {})
-    return {**numerics(model), **grid}
+    """Returns `gelu`, `norm_epsilon` and `position_grid`, which arrays do not show."""
+    grid = position_grid(model)
+    return {**numerics(model), **({"position_grid": list(grid)} if grid else {})}

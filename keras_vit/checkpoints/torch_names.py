@@ -1,4 +1,4 @@
-"""What code bases on PyTorch call the weights."""
+"""Names of weights in code bases on PyTorch: Hugging Face, timm, torchvision."""
 
 from keras_vit.checkpoints.layouts import (
     BLOCK,
@@ -109,6 +109,7 @@ TIMM = Layout(
     prefixes=("", "module.", "model."),
     gelu="exact",
     norm_epsilon=1e-6,
+    class_row_optional=True,
 )
 
 _TV_BLOCK = "encoder.layers.encoder_layer_{block}"

@@ -8,7 +8,8 @@ resized_model(model, size)      another image size; shares all layers but the po
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import pathlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,13 +17,13 @@ import keras
 import numpy as np
 
 from keras_vit import configs
+from keras_vit.checkpoints.checkpoint import Checkpoint
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.checkpoints.layouts import Layout, Rule
-from keras_vit.checkpoints.load import LoadReport, load_source
-from keras_vit.checkpoints.match import weights_by_path
+from keras_vit.checkpoints.load import LoadReport, load_opened
+from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
-from keras_vit.checkpoints.source import Source
 from keras_vit.layers import PositionEmbedding, SelfAttention
 from keras_vit.models.build import build
 from keras_vit.models.recognition import config_of
@@ -44,17 +45,21 @@ def copy_weights(
         ValueError: If the weights do not fit; the target is then unchanged.
     """
     weights = weights_by_path(source)
-    layout = Layout("Keras", tuple(Rule(path, path) for path in weights))
-    arrays = {
-        path: StoredArray(
-            path,
-            tuple(weight.shape),
-            np.dtype(weight.dtype),
-            functools.partial(keras.ops.convert_to_numpy, weight),
-        )
-        for path, weight in weights.items()
-    }
-    return load_source(Source(source.name, layout, arrays, facts_of(source)), target, tuple(skip))
+
+    def values():
+        return contextlib.nullcontext(lambda path: keras.ops.convert_to_numpy(weights[path]))
+
+    checkpoint = Checkpoint(
+        path=pathlib.Path(source.name),
+        layout=Layout("Keras", tuple(Rule(path, path) for path in weights)),
+        arrays={
+            path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
+            for path, weight in weights.items()
+        },
+        facts=facts_of(source),
+        config={},
+    )
+    return load_opened(checkpoint, target, LoadOptions(tuple(skip)))
 
 
 def inference_model(

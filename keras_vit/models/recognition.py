@@ -1,53 +1,240 @@
-"""The config of a model that was built or loaded before; imports neither Keras nor TensorFlow.
+"""The config of a model: from its layers, from the shapes of its weights, or from JSON.
 
-A `.keras` file holds layers and no config, so the config is read from the layers, whose
-names are part of the format.
+Imports neither Keras nor TensorFlow. A `.keras` file holds layers and no config, and a
+checkpoint holds arrays; both are recognised by the names of layers, which are part of the
+format.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 
+Shape = tuple[int, ...]
+
 POSITION_LAYERS = {"PositionEmbedding": "learned_1d", "PositionEmbedding2D": "learned_2d"}
+
+# Attention heads by width in the paper. ViT-b has the width of ViT-S and more heads.
+_HEADS = {size["width"]: size["num_heads"] for name, size in configs.SIZES.items() if name != "b"}
+
+_CONFIG_TYPES = {
+    kind.__name__: kind for kind in (ViTConfig, BiTConfig, AxialConfig, AxialResNetConfig)
+}
 
 
 def config_of(model: Any) -> ViTConfig | BiTConfig:
     """Returns the config of a model of `keras_vit.build`, also after saving and loading.
 
-    A model without its head does not tell the head's fields: `representation_size` and
-    `head_bias` are then the defaults, and `classifier` is "gap" if no learned token is there.
+    A model without its head does not show the fields of the head: `representation_size` and
+    `head_bias` are then the defaults, and `classifier` is "gap" without a learned token.
 
     Args:
         model: A functional `keras.Model`.
 
     Raises:
-        ValueError: If the model is none of this package's.
+        ValueError: If the model is not one of this package.
     """
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     for config_type, block in ((ViTConfig, "encoder_block"), (AxialConfig, "row_block")):
         if "patch_embedding" in layers and f"{block}_0" in layers:
-            return _vit(config_type, model, layers, block)
+            return _vit_of_layers(config_type, model, layers, block)
     if "root_conv" in layers and "final_norm" in layers:
-        return _resnet(layers)
+        return _resnet_of_layers(layers)
     raise ValueError(
         "The model must be one of keras_vit.build. Received: a model with layers "
         f"{', '.join(list(layers)[:5]) or 'none'} ..."
     )
 
 
-def _vit(config_type, model, layers, block_name):
+def config_of_shapes(
+    shapes: Mapping[str, Shape | None],
+    *,
+    num_heads: int | None = None,
+    gelu: str | None = None,
+    norm_epsilon: float | None = None,
+) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
+    """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
+
+    Args:
+        shapes: What `layer_shapes` returns.
+        num_heads: Attention heads, for weights that do not show them and have no width of the
+            paper.
+        gelu: The form of GELU, or None if it is unknown.
+        norm_epsilon: LayerNorm's epsilon, or None if it is unknown.
+
+    Returns:
+        The config, and a sentence for each assumption.
+
+    Raises:
+        ValueError: If the weights are not of such a model, or the heads must be given.
+    """
+    shown = _shown_by_shapes(shapes)
+    resnet = (shown.get("num_blocks", ()), _width_factor(shown.get("root_width", 64)))
+    if "final_norm" in shapes and "root_width" in shown:
+        return BiTConfig(*resnet), ()
+    missing = [fact for fact in ("patch_size", "mlp_dim", "depth") if fact not in shown]
+    if missing:
+        raise ValueError(
+            "The weights must be of a model of this package. "
+            f"Received: weights without those of {', '.join(missing)}"
+        )
+    notes = []
+    heads = shown.get("num_heads") or num_heads
+    if heads is None:
+        if shown["width"] not in _HEADS:
+            raise ValueError(
+                "The number of heads must be given (num_heads, --num-heads): the file does not "
+                f"show it. Received: a token size of {shown['width']}"
+            )
+        heads = _HEADS[shown["width"]]
+        notes.append(
+            f"{heads} heads were assumed, the paper's for a token size of {shown['width']}"
+        )
+    has_head = num_classes(shapes) is not None
+    classifier = _classifier(shapes)
+    if classifier == "token+distillation" and has_head and "distillation_token_head" not in shapes:
+        raise ValueError(
+            "A distillation token must have its own head, as in "
+            "DeiTForImageClassificationWithTeacher. "
+            "Received: DeiTForImageClassification, whose token has no head"
+        )
+    numerics: dict[str, Any] = {"gelu": gelu, "norm_epsilon": norm_epsilon}
+    if gelu is None:
+        notes.append(
+            'the file does not hold the form of GELU and LayerNorm\'s epsilon: "tanh" and 1e-6, '
+            "the official ones, were assumed"
+        )
+    representation, registers = shapes.get("pre_logits"), shapes.get("registers")
+    config = ViTConfig(
+        patch_size=shown["patch_size"],
+        width=shown["width"],
+        depth=shown["depth"],
+        mlp_dim=shown["mlp_dim"],
+        num_heads=heads,
+        classifier=classifier,
+        representation_size=representation[1] if representation and has_head else None,
+        resnet=ResNetStem(*resnet) if "root_width" in shown else None,
+        num_registers=registers[1] if registers else 0,
+        **{name: value for name, value in numerics.items() if value},
+    )
+    return config, tuple(notes)
+
+
+def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
+    """Returns the config of `dataclasses.asdict` after a way through JSON.
+
+    Args:
+        fields: Fields of the config by name.
+        kind: Name of the config's class, such as "ViTConfig".
+
+    Raises:
+        ValueError: If the class, a field or a value is unknown.
+    """
+    if kind not in _CONFIG_TYPES:
+        raise ValueError(f"A config must be one of {sorted(_CONFIG_TYPES)}. Received: {kind!r}")
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    if isinstance(fields.get("resnet"), Mapping):
+        fields["resnet"] = ResNetStem(**fields["resnet"])
+    try:
+        return _CONFIG_TYPES[kind](**fields)
+    except TypeError as error:
+        raise ValueError(f"A {kind} must have its own fields. Received: {error}") from error
+
+
+def similar_models(shapes: Mapping[str, Shape | None]) -> str:
+    """Returns the models of the paper with such weights, such as "ViT-B/16"; "" if none.
+
+    Args:
+        shapes: What `layer_shapes` returns.
+    """
+    shown = _shown_by_shapes(shapes)
+    return " or ".join(
+        name
+        for name, config in configs.MODELS.items()
+        if shown and shown.items() <= _shown_by_config(config).items()
+    )
+
+
+def layer_shapes(shapes: Mapping[str, Shape | None]) -> dict[str, Shape | None]:
+    """Returns the shape of the first variable of each layer: a kernel, a scale or a table.
+
+    Args:
+        shapes: Shape by the variable's path, such as "encoder_norm/gamma", or with its number
+            in the layer, such as "encoder_norm/0"; None where it is unknown.
+    """
+    found = {}
+    for path, shape in shapes.items():
+        layer, _, variable = path.rpartition("/")
+        is_later = variable in ("bias", "beta") or (variable.isdigit() and variable != "0")
+        if layer not in found or not is_later:
+            found[layer] = None if is_later else shape
+    return found
+
+
+def num_classes(shapes: Mapping[str, Shape | None]) -> int | None:
+    """Returns the classes of the head, or None without a head.
+
+    Args:
+        shapes: What `layer_shapes` returns.
+    """
+    kernel = configs.classifier_layer(shapes)
+    return kernel[-1] if kernel else None
+
+
+def _shown_by_shapes(shapes):
+    """What distinguishes models of the paper, as far as the shapes show it."""
+    shown: dict[str, Any] = {}
+
+    def shape_of(layer, rank):
+        shape = shapes.get(layer)
+        return shape if shape and len(shape) == rank else None
+
+    if patch := shape_of("patch_embedding", 4):
+        shown["patch_size"], shown["width"] = tuple(patch[:2]), patch[3]
+    if mlp := shape_of("encoder_block_0/mlp/dense_1", 2):
+        shown["mlp_dim"] = mlp[1]
+    if query := shape_of("encoder_block_0/attention/query", 3):
+        shown["num_heads"] = query[1]
+    if root := shape_of("root_conv", 4):
+        shown["root_width"] = root[3]
+    layers = {layer.partition("/")[0] for layer in shapes}
+    if depth := _depth(layers, "encoder_block"):
+        shown["depth"] = depth
+    if shown:
+        shown["num_blocks"] = _num_blocks(layers)
+    return shown
+
+
+def _shown_by_config(config):
+    """What `_shown_by_shapes` finds in the weights of a config's model."""
+    if config.architecture == "bit":
+        return {"root_width": config.width, "num_blocks": config.num_blocks}
+    if config.architecture not in ("vit", "hybrid_vit"):
+        return {}  # No layout has names for it.
+    shown = {
+        "patch_size": config.patch_sizes,
+        "width": config.width,
+        "mlp_dim": config.mlp_dim,
+        "num_heads": config.num_heads,
+        "depth": config.depth,
+        "num_blocks": config.resnet.num_blocks if config.resnet else (),
+    }
+    return {**shown, "root_width": config.resnet.width} if config.resnet else shown
+
+
+def _vit_of_layers(config_type, model, layers, block_name):
     height, width = layers["patch_embedding"].kernel_size
+    depth = _depth(layers, block_name)
     block = layers[f"{block_name}_0"]
     position_embedding, place = _positions(model, layers, block)
     return config_type(
         patch_size=height if height == width else (height, width),
         width=layers["patch_embedding"].filters,
-        depth=_depth(layers, block_name),
+        depth=depth,
         mlp_dim=block.mlp_dim,
         num_heads=block.num_heads,
         classifier=_classifier(layers),
@@ -57,43 +244,53 @@ def _vit(config_type, model, layers, block_name):
         gelu=block.gelu,
         position_embedding=position_embedding,
         position_embedding_at=place,
-        resnet=(
-            ResNetStem(_num_blocks(layers), _width_factor(layers))
-            if "root_conv" in layers
-            else None
-        ),
+        resnet=ResNetStem(*_resnet_fields(layers)) if "root_conv" in layers else None,
         norm_epsilon=block.norm_epsilon,
         remat=block.remat,
         num_registers=layers["registers"].num_registers if "registers" in layers else 0,
         head_bias=_head_bias(layers),
-        stochastic_depth_rate=layers[
-            f"{block_name}_{_depth(layers, block_name) - 1}"
-        ].stochastic_depth_rate,
+        stochastic_depth_rate=layers[f"{block_name}_{depth - 1}"].stochastic_depth_rate,
     )
 
 
-def _depth(layers, block_name):
-    return sum(bool(re.fullmatch(rf"{block_name}_\d+", name)) for name in layers)
-
-
-def _resnet(layers):
+def _resnet_of_layers(layers):
     unit = layers["block_1_unit_1"]
-    fields = (_num_blocks(layers), _width_factor(layers), _head_bias(layers))
+    num_blocks, width_factor = _resnet_fields(layers)
+    fields = {"num_blocks": num_blocks, "width_factor": width_factor}
     if type(unit).__name__ == "AxialUnit":
-        return AxialResNetConfig(*fields, num_heads=unit.num_heads)
-    return BiTConfig(*fields)
+        fields["num_heads"] = unit.num_heads
+        return AxialResNetConfig(**fields, head_bias=_head_bias(layers))
+    return BiTConfig(**fields, head_bias=_head_bias(layers))
 
 
-def _classifier(layers):
-    if "distillation_token" in layers:
-        return "token+distillation"
+def _resnet_fields(layers):
+    return _num_blocks(layers), _width_factor(layers["root_conv"].filters)
+
+
+def _depth(layers: Iterable[str], block: str) -> int:
+    return sum(bool(re.fullmatch(rf"{block}_\d+", name)) for name in layers)
+
+
+def _num_blocks(layers: Iterable[str]) -> tuple[int, ...]:
+    """Units in each block of a ResNet."""
+    units = [re.fullmatch(r"block_(\d+)_unit_\d+", name) for name in layers]
+    blocks = [int(match[1]) for match in units if match]
+    return tuple(blocks.count(block) for block in sorted(set(blocks)))
+
+
+def _width_factor(root_width):
+    factor = root_width / 64
+    return int(factor) if factor == int(factor) else factor
+
+
+def _classifier(layers: Iterable[str]) -> Any:
     if "class_token" in layers:
-        return "token"
-    return "map" if "map_head" in layers else "gap"
+        return "token+distillation" if "distillation_token" in layers else "token"
+    return "map" if any(layer.partition("/")[0] == "map_head" for layer in layers) else "gap"
 
 
 def _positions(model, layers, block):
-    """The kind of position embeddings, and where they are."""
+    """The kind of position embeddings, and where they are added."""
     if type(block).__name__ == "RelativeEncoderBlock":
         return "relative", "input"
     if "position_embedding_0" in layers:
@@ -109,75 +306,6 @@ def _positions(model, layers, block):
     return kind, "every_block_shared" if len(calls) > 1 else "input"
 
 
-def _num_blocks(layers):
-    """Units in each block of a ResNet."""
-    units = [re.fullmatch(r"block_(\d+)_unit_\d+", name) for name in layers]
-    blocks = [int(match[1]) for match in units if match]
-    return tuple(blocks.count(block) for block in sorted(set(blocks)))
-
-
-def _width_factor(layers):
-    factor = layers["root_conv"].filters / 64
-    return int(factor) if factor == int(factor) else factor
-
-
 def _head_bias(layers):
     head = configs.classifier_layer(layers)
     return getattr(getattr(head, "bias_initializer", None), "value", 0.0)
-
-
-def looks_like(shapes: Mapping[str, tuple[int, ...] | None]) -> str:
-    """Returns the model that has such weights, such as "ViT-B/16"; "" if none has.
-
-    Args:
-        shapes: Shape by path; None where it is unknown.
-    """
-    seen = _seen(shapes)
-    return " or ".join(
-        name
-        for name, config in configs.MODELS.items()
-        if seen and all(_of_config(config).get(fact) == value for fact, value in seen.items())
-    )
-
-
-def _seen(shapes):
-    seen: dict[str, object] = {}
-    patch = shapes.get("patch_embedding/kernel")
-    if patch and len(patch) == 4:
-        seen["patch"], seen["width"] = tuple(patch[:2]), patch[3]
-    mlp = shapes.get("encoder_block_0/mlp/dense_1/kernel")
-    if mlp and len(mlp) == 2:
-        seen["mlp_dim"] = mlp[1]
-    query = shapes.get("encoder_block_0/attention/query/kernel")
-    if query and len(query) == 3:
-        seen["num_heads"] = query[1]
-    root = shapes.get("root_conv/kernel")
-    if root and len(root) == 4:
-        seen["root_width"] = root[3]
-    blocks = {int(m[1]) for path in shapes if (m := re.match(r"encoder_block_(\d+)/", path))}
-    if blocks:
-        seen["depth"] = len(blocks)
-    if seen:
-        units = {m[0] for path in shapes if (m := re.match(r"block_(\d+)_unit_\d+/", path))}
-        counts: dict[int, int] = {}
-        for unit in units:
-            block = int(unit.split("_")[1])
-            counts[block] = counts.get(block, 0) + 1
-        seen["num_blocks"] = tuple(counts[block] for block in sorted(counts))
-    return seen
-
-
-def _of_config(config):
-    if config.architecture == "bit":
-        return {"root_width": config.width, "num_blocks": config.num_blocks}
-    if config.architecture not in ("vit", "hybrid_vit"):
-        return {}  # It has no names in any layout.
-    facts = {
-        "patch": config.patch_sizes,
-        "width": config.width,
-        "mlp_dim": config.mlp_dim,
-        "num_heads": config.num_heads,
-        "depth": config.depth,
-        "num_blocks": config.resnet.num_blocks if config.resnet else (),
-    }
-    return {**facts, "root_width": config.resnet.width} if config.resnet else facts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.source import LAYOUTS
+from keras_vit.checkpoints.checkpoint import LAYOUTS
 
 # float32, depth 3; the official code's logits.
 TOLERANCE = 1e-4

@@ -76,7 +76,7 @@ def test_skip_takes_names_of_the_file_and_of_the_model(pattern, golden, model_of
     assert set(report.skipped) == {"head/kernel", "head/bias"}
     assert set(report.kept) == {"predictions/kernel", "predictions/bias"}
     assert not np.any(model.get_layer("predictions").kernel)
-    assert "left in the file: head/" in str(report)
+    assert "not loaded: head/" in str(report)
 
 
 def test_layers_of_ones_own_may_be_skipped(model_of, checkpoint_of):
@@ -111,7 +111,7 @@ def test_a_head_of_zeros_is_loaded_and_reported(golden, model_of, write_npz):
     arrays = golden("vit_token").checkpoint()
     arrays["head/kernel"] *= 0
     model = model_of("vit_token")
-    with pytest.warns(UserWarning, match="all zeros.*says the same of every image"):
+    with pytest.warns(UserWarning, match="all zeros.*predicts the same for every image"):
         report = keras_vit.load_checkpoint(model, write_npz(arrays))
     assert report.zero_head
     assert "the head is all zeros" in str(report)
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_model_is_named(write_npz):
 
 
 def test_another_form_of_gelu_is_warned_of(model_of, checkpoint_of):
-    with pytest.warns(UserWarning, match="made with gelu='tanh', the model with gelu='exact'"):
+    with pytest.warns(UserWarning, match="trained with gelu='tanh'; the model has gelu='exact'"):
         keras_vit.load_checkpoint(model_of("vit_token", gelu="exact"), checkpoint_of("vit_token"))
 
 

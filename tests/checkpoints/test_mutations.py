@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.source import open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.classifier import read_model
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "mutations.py"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_npz, write_npz
-from keras_vit.checkpoints.source import open_checkpoint
 
 
 @pytest.fixture

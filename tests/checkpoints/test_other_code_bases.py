@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.infer import infer
-from keras_vit.checkpoints.load import load_source
-from keras_vit.checkpoints.source import open_checkpoint, open_source
+from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.load import load_opened
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -21,18 +20,18 @@ TOLERANCE = 1e-4
 
 @pytest.fixture
 def loaded():
-    """Returns a function from a file to the model that it is found out to be, with logits."""
+    """Returns a function from a file to its model, with logits."""
 
     def load(path, num_heads=None):
-        source = open_source(path, ())
-        inferred = infer(source, num_heads)
+        source = open_checkpoint(path)
+        inferred = build_arguments(source, num_heads)
         model = keras_vit.build(
             inferred.config,
             input_shape=(*inferred.image_size, 3),
             classes=inferred.classes,
             classifier_activation=None,
         )
-        report = load_source(source, model)
+        report = load_opened(source, model)
         assert len(report.loaded) == len(model.weights)
         return model
 
@@ -78,7 +77,7 @@ def test_a_distillation_token_without_head_is_refused(golden, tmp_path, loaded):
         if not name.startswith("distillation_classifier")
     }
     safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="must have a head of its own.*WithTeacher"):
+    with pytest.raises(ValueError, match="must have its own head.*WithTeacher"):
         loaded(tmp_path / "model.safetensors", 3)
 
 
@@ -92,7 +91,7 @@ def test_vit_keras_files_give_their_logits(file, golden, loaded):
 
 def loaded_non_square(path, loaded):
     """A model of 2x4 patches, which a file without the grid cannot tell."""
-    with pytest.raises(ValueError, match="must be square, or said by the file"):
+    with pytest.raises(ValueError, match="must be square, or stored in the file"):
         loaded(path, num_heads=2)
     config = keras_vit.ViTConfig(8, 16, 2, 32, 2, gelu="exact", representation_size=8)
     model = keras_vit.build(config, input_shape=(16, 32, 3), classes=3, classifier_activation=None)
@@ -139,15 +138,15 @@ def test_keras_hub_files_without_names_mean_the_same(preset, golden, loaded):
     """Keras keeps the layers' names since 2025."""
     (preset / "task.weights.h5").unlink()
     (preset / "task.json").unlink()
-    named = open_source(preset, ()).arrays
+    named = open_checkpoint(preset).arrays
     with h5py.File(preset / "model.weights.h5", "a") as file:
         file.visititems(lambda name, group: group.attrs.pop("name", None))
-    nameless = open_source(preset, ())
+    nameless = open_checkpoint(preset)
     assert len(named) > 30
     assert set(nameless.arrays) == set(named)
     for name, array in nameless.arrays.items():
         np.testing.assert_array_equal(array.read(), named[name].read(), err_msg=name)
-    assert infer(nameless).config.depth == 2
+    assert build_arguments(nameless).config.depth == 2
 
 
 def test_a_mean_with_the_class_token_is_refused(preset, loaded):

@@ -120,7 +120,7 @@ def test_a_grid_that_cannot_be_known_must_be_given(tmp_path):
     with np.load(tmp_path / "a.npz") as arrays:
         np.savez(tmp_path / "b.npz", **arrays)
     target = _model((24, 6))
-    with pytest.raises(ValueError, match=r"144 patches may be 12x12 or the model's 24x6; say"):
+    with pytest.raises(ValueError, match=r"144 patches may be 12x12 or the model's 24x6; give"):
         keras_vit.load_checkpoint(target, tmp_path / "b.npz")
     report = keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(12, 12))
     assert report.resized["position_embedding/embedding"] == ((12, 12), (24, 6))

@@ -45,7 +45,7 @@ def test_the_form_of_gelu_is_kept(model_of, checkpoint_of, tmp_path):
     with pytest.warns(UserWarning, match="gelu"):
         keras_vit.load_checkpoint(model, checkpoint_of("vit_token"))
     keras_vit.save_checkpoint(model, tmp_path / "exact.npz")
-    with pytest.warns(UserWarning, match="made with gelu='exact', the model with gelu='tanh'"):
+    with pytest.warns(UserWarning, match="trained with gelu='exact'; the model has gelu='tanh'"):
         keras_vit.load_checkpoint(model_of("vit_token"), tmp_path / "exact.npz")
 
 

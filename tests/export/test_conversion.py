@@ -157,7 +157,7 @@ def test_deit_goes_to_hugging_face_and_timm_and_back(golden, tmp_path):
     arrays = {}
     for name, array in golden("hf_deit").checkpoint().items():
         body, is_body = name.removeprefix("deit."), name.startswith("deit.")
-        arrays[f"deit.{HUGGING_FACE.canonical(body)}" if is_body else name] = array
+        arrays[f"deit.{HUGGING_FACE.canonical_name(body)}" if is_body else name] = array
     assert set(again) == set(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array, err_msg=name)

@@ -53,7 +53,7 @@ def test_gradients_are_those_of_the_official_code(official, loss_and_gradients):
     expected = fixture.load()
     loss, gradients = loss_and_gradients(model, expected["images"], expected["labels"])
     assert loss == pytest.approx(float(expected["loss"]), abs=1e-5)
-    rules = OFFICIAL.entries(gradients)
+    rules = OFFICIAL.rules_of_model(gradients)
     found = {rules[path].stored: gradient for path, gradient in gradients.items()}
     reference = fixture.json("gradients.json")
     assert found.keys() == reference.keys()

@@ -12,9 +12,9 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.load import load_checkpoint
 from keras_vit.checkpoints.official_weights import download
-from keras_vit.checkpoints.source import open_checkpoint
 from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
@@ -83,7 +83,7 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
     elif path.suffix == ".keras":
         source = read_model(path)
     else:
-        open_checkpoint(path)  # A damaged file is told before anything else is done.
+        open_checkpoint(path)  # Fails early if the file is damaged.
         return _body(model, path=path)
     config = _without_hidden_layer(config_of(source))
     if is_said and configs.for_inference(

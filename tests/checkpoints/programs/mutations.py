@@ -71,11 +71,11 @@ def reader(path):
         from keras_vit.classifier import read_model
 
         return lambda file: read_model(file).weights
-    from keras_vit.checkpoints.source import open_checkpoint
+    from keras_vit.checkpoints.checkpoint import open_checkpoint
+    from keras_vit.checkpoints.formats import read_values
 
     def read(file):
-        arrays, _ = open_checkpoint(file)
-        return [array.read() for array in arrays.values()]
+        return list(read_values(open_checkpoint(file).arrays.values()))
 
     return read
 

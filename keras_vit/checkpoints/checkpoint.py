@@ -1,0 +1,321 @@
+"""Opening a checkpoint: from a file or folder to a layout and its arrays by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import pathlib
+from typing import Any
+
+from keras_vit.checkpoints.description import facts_of_config, read_json
+from keras_vit.checkpoints.formats import (
+    StoredArray,
+    open_zip,
+    read_npz,
+    read_safetensors,
+    read_torch,
+)
+from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h5
+from keras_vit.checkpoints.keras_names import KERAS_HUB, VIT_KERAS
+from keras_vit.checkpoints.layouts import KERAS, Layout
+from keras_vit.checkpoints.official_names import BIT, OFFICIAL
+from keras_vit.checkpoints.resize import find_grid
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
+from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, ViTConfig
+from keras_vit.models.recognition import config_of_shapes, layer_shapes, num_classes
+
+# In the order in which a file is compared with them.
+LAYOUTS = (OFFICIAL, BIT, HUGGING_FACE, TIMM, TORCHVISION, KERAS_HUB, VIT_KERAS)
+
+# The same for HDF5 files, by the version of Keras.
+_LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB, VIT_KERAS, KERAS)}
+
+# A folder holds one of these: Hugging Face's and timm's, whole or in parts, or KerasHub's,
+# which has the head in another file.
+_FOLDER_FILES = ("model.safetensors", "pytorch_model.bin", WEIGHTS)
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_KERAS_HUB_HEAD = "task.weights.h5"
+
+# More than any model has.
+_MAX_PARTS = 1000
+_MAX_BLOCKS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A file of weights whose layout is known; no value has been read.
+
+    Args:
+        path: The file or folder.
+        layout: The layout of its names.
+        arrays: Its arrays by canonical name.
+        facts: `gelu`, `norm_epsilon`, `num_heads` and `position_grid` (down, across), where
+            the layout or the file tells them.
+        config: The object in the `config.json` in the file or beside it; {} without one.
+        class_token_has_row: Whether the class token has a row in the position table.
+        notes: Sentences for a report.
+    """
+
+    path: pathlib.Path
+    layout: Layout
+    arrays: dict[str, StoredArray]
+    facts: dict[str, Any]
+    config: dict[str, Any]
+    class_token_has_row: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder with the weights and what describes them."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, tuple[int, ...] | None]:
+        """Shape of the first variable of each of our layers in the file; None if unknown."""
+        if self.layout.numbered:
+            return layer_shapes({name: array.shape for name, array in self.arrays.items()})
+        shapes: dict[str, tuple[int, ...] | None] = {}
+        for name, array in self.arrays.items():
+            if rule := self.layout.rule_of_array(name):
+                shapes.update(dict.fromkeys(rule.paths, rule.transform.our_shape(array.shape)))
+        return layer_shapes(shapes)
+
+    @property
+    def num_class_tokens(self) -> int:
+        """Class and distillation tokens."""
+        return len({"class_token", "distillation_token"} & self.shapes.keys())
+
+    @property
+    def prefix_row_counts(self) -> tuple[int, ...]:
+        """Possible numbers of rows in front of the patches' in the position table."""
+        if not self.class_token_has_row or not self.num_class_tokens:
+            return (0,)
+        counts = (self.num_class_tokens,)
+        return (*counts, 0) if self.layout.class_row_optional else counts
+
+
+def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
+    """Returns a checkpoint of any known format and layout, without reading its values.
+
+    Args:
+        path: An `.npz`, an HDF5 file of Keras, a `.safetensors`, a PyTorch state dict (opened
+            with weights-only loading), a `.keras` file of ours or KerasHub's, or a folder of
+            Hugging Face, timm or KerasHub; weights may be in several files with an index. The
+            content decides, not the suffix.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the format or the names are unknown, or the file is damaged.
+        ImportError: If reading it needs a package that is not installed.
+    """
+    path = pathlib.Path(path)
+    arrays, facts, config = _read(path)
+    config = config or read_json((path if path.is_dir() else path.parent) / "config.json")
+    for layout in _LAYOUTS_OF_KERAS.get(facts.get("keras_version", 0), LAYOUTS):
+        names = layout.canonical_names(arrays)
+        if names is None:
+            continue
+        outside = len(arrays) - len(names)
+        known = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
+        return Checkpoint(
+            path=path,
+            layout=layout,
+            arrays=_unstacked(path, layout, _renamed(path, arrays, names)),
+            facts={**known, **facts_of_config(layout, config, path), **facts},
+            config=config,
+            # big_vision adds positions before it adds the class token, and has this name then.
+            class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
+            notes=(f"{outside} arrays beside the weights were not read",) if outside else (),
+        )
+    some = ", ".join(sorted(arrays)[:3])
+    raise ValueError(
+        f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
+        f"Keras. Received: {path} with {len(arrays)} arrays such as {some}"
+    )
+
+
+def _read(path):
+    """The arrays, facts and config in a file, or in all files of a folder or index."""
+    if not path.exists():
+        raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
+    arrays: dict[str, StoredArray] = {}
+    facts: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    for file in _weight_files(path):
+        more, facts_of_file, config_of_file = _read_file(file)
+        twice = arrays.keys() & more.keys()
+        if twice:
+            raise ValueError(
+                "The files of a checkpoint must hold every array once. "
+                f"Received: {sorted(twice)[0]} in {file} and in another one"
+            )
+        arrays.update(more)
+        facts.update(facts_of_file)
+        config.update(config_of_file)
+    return arrays, facts, config
+
+
+def _weight_files(path):
+    if not path.is_dir():
+        return [path]
+    for name in _FOLDER_FILES:
+        if (path / name).is_file():
+            head = path / _KERAS_HUB_HEAD
+            has_head = name == WEIGHTS and head.is_file()
+            return [path / name, head] if has_head else [path / name]
+    for name in _INDEXES:
+        if (path / name).is_file():
+            return _parts(path / name)
+    raise ValueError(
+        f"A folder must hold one of {(*_FOLDER_FILES, *_INDEXES)}. Received: {path} without any"
+    )
+
+
+def _parts(index):
+    """The files that an index names; they must lie beside it."""
+    parts = read_json(index).get("weight_map")
+    names = set(parts.values()) if isinstance(parts, dict) else set()
+    if not names or len(names) > _MAX_PARTS or not all(map(_is_file_name, names)):
+        raise ValueError(
+            "An index must name the files beside it that hold the arrays. "
+            f"Received: {index} with {sorted(map(str, names))[:3]}"
+        )
+    files = [index.parent / name for name in sorted(names)]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ValueError(
+            f"A checkpoint must be whole. Received: {index.parent} without {', '.join(missing)}"
+        )
+    return files
+
+
+def _is_file_name(name):
+    return isinstance(name, str) and name == pathlib.PurePath(name).name and "\\" not in name
+
+
+def _read_file(path):
+    """The arrays, facts and config in one file; its first bytes and entries give the format."""
+    with open(path, "rb") as file:
+        start = file.read(16)
+    if start.startswith(b"\x89HDF\r\n\x1a\n"):
+        return *read_keras_h5(path), {}
+    if start.startswith(b"PK\x03\x04"):
+        with open_zip(path) as archive:
+            names = archive.namelist()
+            if WEIGHTS in names:
+                return read_keras_archive(path, archive)
+            if not any(name.endswith("data.pkl") for name in names):
+                return *read_npz(path, archive), {}
+        return *read_torch(path), {}
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
+        return *read_safetensors(path), {}
+    reason = "it is none of them"
+    if not start:
+        reason = "it is empty"
+    elif start.startswith(b"\x93NUMPY"):
+        reason = "it is one .npy array, not an archive"
+    elif start.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        reason = "it is a pickle, which is never opened, as it can run any code"
+    elif start.lstrip().startswith((b"<", b"{")):
+        reason = "it is text, perhaps a server's error page"
+    raise ValueError(
+        "A checkpoint must be an .npz archive, a .weights.h5, a .safetensors or a PyTorch "
+        f"state dict. Received: {path} ({reason})"
+    )
+
+
+def _renamed(path, arrays, names):
+    renamed: dict[str, StoredArray] = {}
+    for name, canonical in names.items():
+        if canonical in renamed:
+            raise ValueError(
+                "A checkpoint must hold every weight once. "
+                f"Received: {path} with {name} and {renamed[canonical].name}"
+            )
+        renamed[canonical] = arrays[name]
+    return renamed
+
+
+def _unstacked(path, layout, arrays):
+    """Splits arrays that hold all blocks along their first axis into one for each block."""
+    if layout.stacked is None:
+        return arrays
+    all_blocks, one_block = layout.stacked
+    expanded = {}
+    for name, array in arrays.items():
+        if not name.startswith(all_blocks):
+            expanded[name] = array
+            continue
+        if not array.shape or array.shape[0] > _MAX_BLOCKS:
+            raise ValueError(
+                "Stacked blocks must have the block as first axis. "
+                f"Received: {name} of shape {array.shape} in {path}"
+            )
+        for block in range(array.shape[0]):
+            canonical = one_block.format(block=block) + name.removeprefix(all_blocks)
+            expanded[canonical] = dataclasses.replace(array, shape=array.shape[1:], block=block)
+    return expanded
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildArguments:
+    """Arguments of `keras_vit.build` for the model of a checkpoint.
+
+    Args:
+        config: The architecture.
+        image_size: Pixels (height, width).
+        channels: Channels of the images.
+        classes: Classes of the head, or None without a head.
+        notes: A sentence for each assumption.
+    """
+
+    config: ViTConfig | BiTConfig
+    image_size: tuple[int, int]
+    channels: int
+    classes: int | None
+    notes: tuple[str, ...] = ()
+
+
+def build_arguments(checkpoint: Checkpoint, num_heads: int | None = None) -> BuildArguments:
+    """Returns the model of a checkpoint from the names and shapes in it.
+
+    Args:
+        checkpoint: The checkpoint.
+        num_heads: Attention heads, for files that do not show them and have no size of the
+            paper.
+
+    Raises:
+        ValueError: If it is not of a model of this package, or its heads or its grid cannot be
+            known.
+    """
+    shapes, facts = checkpoint.shapes, checkpoint.facts
+    try:
+        config, notes = config_of_shapes(
+            shapes,
+            num_heads=facts.get("num_heads") or num_heads,
+            gelu=facts.get("gelu"),
+            norm_epsilon=facts.get("norm_epsilon"),
+        )
+    except ValueError as error:
+        raise ValueError(f"{error} in {checkpoint.path}") from error
+    kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
+    size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
+    if isinstance(config, ViTConfig):
+        table = shapes.get("position_embedding") or ()
+        if len(table) != 3:
+            raise ValueError(
+                "A checkpoint must hold position embeddings of shape (1, rows, D). "
+                f"Received: {checkpoint.path} with {table or 'none'}"
+            )
+        try:
+            _, grid = find_grid(table[1], checkpoint.prefix_row_counts, facts.get("position_grid"))
+        except ValueError as error:
+            raise ValueError(
+                "The grid of the position embeddings must be square, or stored in the file. "
+                f"Received: {checkpoint.path}: {error}"
+            ) from error
+        down, across = config.patch_sizes
+        stride = config.resnet.stride if config.resnet else 1
+        size = (grid[0] * down * stride, grid[1] * across * stride)
+    return BuildArguments(config, size, kernel[2], num_classes(shapes), notes)
