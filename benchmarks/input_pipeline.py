@@ -89,7 +89,7 @@ def run_case(folder, cores, turns):
     import tensorflow as tf
 
     from keras_vit.training.data import open_source, training_batches
-    from keras_vit.training.data.examples import untuned
+    from keras_vit.training.data.examples import without_autotune
 
     paths = sorted(map(str, (folder / "files").glob("*/*.jpg")))
 
@@ -98,7 +98,7 @@ def run_case(folder, cores, turns):
 
     datasets = {"bare": tf.data.Dataset.from_tensor_slices(paths)}
     datasets["bare"] = datasets["bare"].map(decode, tf.data.AUTOTUNE).prefetch(2 * BATCH)
-    datasets["bare"] = untuned(datasets["bare"])  # As fast as it can be.
+    datasets["bare"] = without_autotune(datasets["bare"])  # As fast as it can be.
     data = {
         "files": folder / "files",
         "tfrecords": folder / "tfrecords",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.catalogue import MODEL, classifier_folder
+from keras_vit.checkpoints.catalogue import MODEL, RECIPE, classifier_folder
 from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.files import atomic_folder, check_folder
 from keras_vit.predicting import predict_batch
@@ -22,7 +22,6 @@ from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"
-RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
 FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)

@@ -172,7 +172,9 @@ def _known(model):
     return ", ".join(list_weights(model)) or "there are none"
 
 
-MODEL = "model.keras"  # In a classifier's folder.
+# Files in a classifier's folder.
+MODEL = "model.keras"
+RECIPE = "recipe.json"
 
 _WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
 

@@ -155,7 +155,7 @@ def test_report_takes_what_the_paper_calls_the_data(command, tiny, colors, tmp_p
 
 def test_report_without_results_is_refused(refused, tmp_path):
     assert "DATA=TASK" in refused("report", tmp_path, "--task", "Pets")
-    assert "without any" in refused("report", tmp_path)
+    assert "without results" in refused("report", tmp_path)
     assert "No such folder" in refused("report", tmp_path / "none")
 
 

@@ -28,7 +28,7 @@ def test_figures_are_drawn_and_what_is_left_out_is_told(command, tmp_path):
 def test_wrong_input_is_told_in_one_line(refused, tmp_path, monkeypatch):
     output = ("--output", tmp_path / "out")
     (tmp_path / "empty").mkdir()
-    assert "without any" in refused("scaling", tmp_path / "empty", *output)
+    assert "without results" in refused("scaling", tmp_path / "empty", *output)
     assert "No such folder" in refused("scaling", tmp_path / "none", *output)
     assert "DATA=TASK" in refused("scaling", tmp_path, "--task", "photos", *output)
     (tmp_path / "text.json").write_text("text")

@@ -1,7 +1,8 @@
-"""How an encoded image becomes a training image: a table of names."""
+"""Augmentations: from an encoded image to a training image."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -19,32 +20,32 @@ from keras_vit.preprocessing import Preprocessing
 
 from .randaugment import randaugment
 
-_AREA = (0.05, 1.0)  # Of the image; as in the official code.
-_ASPECT = (3 / 4, 4 / 3)  # Width by height.
-_SCALING = 0.15  # Of a side, at most.
-_BORDER = 8  # Of a side: 4 of CIFAR's 32 pixels.
-_MOVING = 0.1  # Of a side, at most.
-_RESIZE = 512 / 480  # Sides by those of the crop; BiT's HyperRule.
+_AREA = (0.05, 1.0)  # Of the crop, as a share of the image; as in the official code.
+_ASPECT = (3 / 4, 4 / 3)  # Of the crop, width / height.
+_SCALING = 0.15  # Largest change of a side in `jitter`.
+_MOVING = 0.1  # Largest shift in `jitter`, as a share of a side.
+_BORDER = 8  # Side / border in `padded_crop`: 4 of CIFAR's 32 pixels.
+_RESIZE = 512 / 480  # Resized side / crop side in `resize_random_crop`; BiT's HyperRule.
 
 
 def inception_crop(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
-    """A rectangle of random area, shape and place, resized; then flipped, or not.
+    """Crops a rectangle of random area, shape and place, resizes it, and flips it at random.
 
-    The rectangle is drawn by the operation that the official code uses, and resized as
-    there: bilinear, without antialiasing. Of a JPEG only the rectangle is decoded.
+    The crop is drawn by the same operation as in the official code, and resized as there:
+    bilinear, without antialiasing. Only this rectangle of a JPEG is decoded.
 
     Args:
         encoded: An encoded image, a scalar string tensor.
         key: Seed of the random operations, `(2,)`.
         image_size: Pixels (height, width).
-        value_range: What pixels 0 and 255 become.
+        value_range: Values of pixels 0 and 255.
 
     Returns:
         float32 `(height, width, 3)`.
     """
-    # Flipped while it is small: of bytes, and not yet resized.
+    # Flipped before resizing, while it is small and of bytes.
     image = random_flip(_random_region(encoded, key), key)
     return scale(tf.image.resize(image, image_size), value_range)
 
@@ -52,16 +53,16 @@ def inception_crop(
 def jitter(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
-    """The whole image, larger or smaller, higher or wider, and moved; never flipped.
+    """Scales and shifts the whole image a little; never flips it.
 
-    For digits, letters and the like, which a mirror or half a stroke makes something else.
-    Each side is scaled by up to 15% and the middle moved by up to a tenth; where that leaves
-    nothing it is black. Arguments and result as of `inception_crop`.
+    For digits, letters and other images whose class a flip or a small crop would change.
+    Each side is scaled by up to 15% and the centre shifted by up to 10%; the uncovered border
+    is black. Arguments and result are those of `inception_crop`.
     """
     image = decode_image(encoded)
     drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
-    part = shape * (1 + _SCALING * drawn[:2])  # Pixels of the image that fill the result.
+    part = shape * (1 + _SCALING * drawn[:2])  # Pixels of the image that are shown.
     start = (shape - part) / 2 + shape * _MOVING * drawn[2:]
     factor = tf.constant(image_size, tf.float32) / part
     image = tf.raw_ops.ScaleAndTranslate(
@@ -78,10 +79,10 @@ def jitter(
 def resize_small_random_crop(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
-    """A little larger than the size; a rectangle at a random place; flipped, or not.
+    """Resizes the image to slightly more than the size, crops and flips it at random.
 
-    What big_vision offers beside the inception crop for transfer, where all of the object
-    should be seen. Arguments and result are those of `inception_crop`.
+    big_vision's alternative to the inception crop for transfer, where the whole object
+    should be visible. Arguments and result are those of `inception_crop`.
     """
     image = resize_small(decode_image(encoded), image_size)
     image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
@@ -95,17 +96,16 @@ def resize_random_crop(
     value_range: Any,
     resize: tuple[int, int] | None = None,
 ) -> tf.Tensor:
-    """The whole image resized whatever its shape; a rectangle of it; flipped, or not.
+    """Resizes the whole image, ignoring its aspect ratio, crops and flips it at random.
 
-    BiT's, which however flips every training image, a slip that is not repeated here.
+    As in BiT, whose code by mistake flips every training image.
 
     Args:
-        encoded: As of `inception_crop`.
-        key: As of `inception_crop`.
+        encoded: An encoded image, a scalar string tensor.
+        key: Seed of the random operations, `(2,)`.
         image_size: Pixels (height, width).
-        value_range: What pixels 0 and 255 become.
-        resize: Pixels (height, width) that the rectangle is cut from; by default as much
-            larger as 512 is than 480.
+        value_range: Values of pixels 0 and 255.
+        resize: Pixels (height, width) before the crop; by default 512/480 of `image_size`.
 
     Returns:
         float32 `(height, width, 3)`.
@@ -120,10 +120,10 @@ def resize_random_crop(
 def padded_crop(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
-    """The whole image as in evaluation, moved by up to an eighth; flipped, or not.
+    """Pads the whole image with grey, crops and flips it at random.
 
-    The usual one of CIFAR: 32 pixels with a grey border of 4 on every side, of which a
-    rectangle is taken. Arguments and result are those of `inception_crop`.
+    The usual augmentation of CIFAR: 32 pixels with a border of 4 on every side, cropped to
+    32. Arguments and result are those of `inception_crop`.
     """
     image = none(encoded, key, image_size, value_range)
     rows, columns = (side // _BORDER for side in image_size)
@@ -135,21 +135,21 @@ def padded_crop(
 def flip(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
-    """The whole image as in evaluation; flipped, or not."""
+    """Resizes the whole image as in evaluation, and flips it at random."""
     return random_flip(none(encoded, key, image_size, value_range), key)
 
 
 def none(
     encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
 ) -> tf.Tensor:
-    """The whole image as in evaluation."""
+    """Resizes the whole image as in evaluation."""
     height, width = image_size
     preprocessing = Preprocessing((height, width), value_range=tuple(value_range))
     return apply_preprocessing(decode_image(encoded), preprocessing)
 
 
 def _random_region(encoded, key):
-    """A rectangle of random area, shape and place, uint8."""
+    """Decodes a rectangle of random area, shape and place, uint8."""
     header = read_header(encoded)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([upright_size(header), [3]], axis=0),
@@ -165,20 +165,20 @@ def _random_region(encoded, key):
 
 
 def random_flip(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Exchanges left and right with probability 1/2."""
-    # A key of its own: the operations of one key draw the same numbers.
+    """Flips the image horizontally with probability 1/2."""
+    # Another key, as operations with the same key draw the same numbers.
     key = tf.random.experimental.stateless_fold_in(key, 1)
     flipped = tf.random.stateless_uniform([], key) < 0.5
     return tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
 
 
-def randaugmented(magnitude: float):
-    """Returns the augmentation of an AugReg setting: as `inception_crop`, then RandAugment.
+def randaugmented(magnitude: float) -> Callable[..., tf.Tensor]:
+    """Returns the augmentation of an AugReg setting: `inception_crop`, then RandAugment.
 
     The resized image is rounded towards zero to bytes first, as in big_vision.
 
     Args:
-        magnitude: Of the two operations that are applied.
+        magnitude: Strength of the two operations that are applied.
     """
 
     def augment(encoded, key, image_size, value_range):
@@ -189,9 +189,10 @@ def randaugmented(magnitude: float):
     return augment
 
 
-# AugReg's settings (arXiv 2106.10270): parameter of mixup, magnitude of RandAugment. Its
-# "none" is the inception crop alone.
-_LAYERS = 2
+_LAYERS = 2  # RandAugment's operations per image.
+
+# AugReg's settings (arXiv 2106.10270): parameter of mixup, magnitude of RandAugment. AugReg's
+# "none" is `inception_crop`.
 AUGREG = {
     "light1": (0.0, 0),
     "light2": (0.2, 10),
@@ -201,7 +202,7 @@ AUGREG = {
     "strong2": (0.8, 20),
 }
 
-# Augmentation: parameter of mixup, where it has one.
+# Augmentations with mixup, and its parameter.
 MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
 
 
@@ -209,13 +210,13 @@ def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
     """Returns the parameter of mixup, 0 for none.
 
     Args:
-        augmentation: One of `AUGMENTATIONS`, which may have its own.
-        mixup: What is wanted instead; None for the augmentation's own.
+        augmentation: One of `AUGMENTATIONS`.
+        mixup: Overrides the augmentation's parameter; None keeps it.
     """
     return MIXUP.get(augmentation, 0.0) if mixup is None else mixup
 
 
-# Name: function of an encoded image, a seed, the image size and the range of values.
+# Functions of an encoded image, a random key, the image size and the value range.
 AUGMENTATIONS = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,

@@ -1,4 +1,4 @@
-"""Batches for training and for evaluation, as plain `tf.data.Dataset`s."""
+"""Batches for training and evaluation as `tf.data.Dataset`, and mixup."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.run.machine import usable_cores
 
 from .augmentations import AUGMENTATIONS, mixup_parameter, resize_random_crop
-from .examples import Examples, random_key, untuned
+from .examples import Examples, random_key, without_autotune
 
-# Batches that wait for the model. With the one that is being filled and the images that
-# the cores are working on, this is what the pipeline holds whatever the data's size.
-_AHEAD = 2
-_IMAGES_PER_CORE = 4  # In work at a time: no core waits to be given the next.
+_AHEAD = 2  # Batches that are ready for the model.
+_IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its next image.
 
 SHARDING = ("rows", "examples")
 
@@ -38,38 +36,38 @@ def training_batches(
     mixup: float | None = None,
     resize: tuple[int, int] | None = None,
 ) -> tf.data.Dataset:
-    """Returns batches without end, shuffled anew in every epoch.
+    """Returns batches without end, shuffled in every epoch.
 
-    What an image becomes depends on the seed, the epoch and the image's index alone, so
-    batches are the same however many cores decode, and from whatever step they start. An
-    epoch's last images share a batch with the next epoch's first: none is lost, and data
-    may be fewer than a batch. In memory, beside paths and labels: four batches of float32
-    images at most, and of TensorFlow Datasets two blocks of encoded ones.
+    The augmented image depends on the seed, the epoch and the image's index only, so batches
+    do not depend on the number of cores or the step they start from. The last images of an
+    epoch share a batch with the first of the next: none is lost, and a data set may be
+    smaller than a batch. Memory: paths and labels, at most four batches of float32 images,
+    and for record files the shuffle buffer of encoded ones.
 
     Args:
         examples: The images.
         image_size: Pixels (height, width).
-        batch_size: Images of a batch, of all replicas together.
+        batch_size: Images in a batch, over all replicas.
         seed: Decides order and augmentation.
         augmentation: One of `AUGMENTATIONS`.
-        value_range: What pixels 0 and 255 become.
-        start_step: Batches that were taken before.
-        shard: `(i, k)`: of every batch only the i-th of k equal parts, for one of k
-            machines; i counts from 0. Mixup, if any, mixes within that part.
-        shard_by: What a machine's part is. "rows": those of the batch that one machine
-            would take; all read all records, and decode their own. "examples": those of
-            its own k-th of the examples, `examples.part(i, k)`; it reads no others, and the
+        value_range: Values of pixels 0 and 255.
+        start_step: Batches to skip at the beginning.
+        shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
+            parts of every batch. Mixup, if any, mixes within that part.
+        shard_by: "rows": the machine's rows of the batch that one machine would get; every
+            machine reads all records and decodes its own rows. "examples": rows from the
+            machine's own examples, `examples.part(i, k)`; it reads no others, and the
             batches differ from those of one machine.
         data_service: Address of a `tf.data` service, "grpc://host:port", whose workers
             read, decode and augment. They share the pieces of each epoch, so that every
-            example is still there once in it; the order is another than without a service.
-            With one worker it repeats; with several, batches come as they are ready, and a
-            run cannot be repeated bit for bit. Machines share the batches: `shard` says
-            only how many they are, and they must start at the same step.
-        num_classes: K; only mixup needs it.
-        mixup: Parameter of mixup's beta distribution, 0 for none; by default the
-            augmentation's own.
-        resize: Pixels (height, width) that the augmentation "resize_random_crop" cuts from.
+            example occurs once in it; the order differs from that without a service. With
+            one worker it is reproducible; with several, batches come in the order in which
+            they are ready. Machines share the batches: only the k of `shard` is used, and
+            all machines must start at the same step.
+        num_classes: K; needed for mixup only.
+        mixup: Parameter of mixup's beta distribution, 0 for none; by default that of the
+            augmentation.
+        resize: Pixels (height, width) before the crop of "resize_random_crop".
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`). With
@@ -78,7 +76,7 @@ def training_batches(
     Raises:
         ValueError: If there are no examples, the augmentation is unknown, a number is out
             of range or missing, k does not divide the batch, or the service's address is
-            none.
+            invalid.
     """
     part, parts = shard
     if augmentation not in AUGMENTATIONS:
@@ -118,15 +116,15 @@ def training_batches(
         if parts > 1:
             elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
             elements = elements.map(lambda row, element: element)
-    first, step = places  # Of the index among all examples.
+    first, step = places  # Index among all examples = first + step * index.
 
     def image_and_label(handle, epoch, index):
-        # 1: not the key of the order.
+        # 1 distinguishes the key from that of the order.
         key = random_key(seed, tf.constant(1), epoch, first + step * index)
         encoded, label = examples.read(handle)
         return augment(encoded, key, image_size, value_range), label
 
-    # The cores of a service are its own.
+    # The workers of a service have other cores than this machine.
     calls = _parallel_calls() if data_service is None else tf.data.AUTOTUNE
     elements = elements.map(image_and_label, num_parallel_calls=calls)
     batches = elements.batch(rows, drop_remainder=True)
@@ -139,7 +137,7 @@ def training_batches(
     batches = batches.prefetch(_AHEAD)
     infinite = tf.data.experimental.INFINITE_CARDINALITY
     batches = batches.apply(tf.data.experimental.assert_cardinality(infinite))
-    # What is shared by a service already is left as it is.
+    # The service has set these options on the part it runs.
     return batches if data_service is not None else _prepared(batches)
 
 
@@ -151,7 +149,7 @@ def evaluation_batches(
     Args:
         examples: The images.
         preprocessing: How an image becomes the model's input.
-        batch_size: Images of a batch; the last one may have fewer.
+        batch_size: Images in a batch; the last one may have fewer.
 
     Returns:
         A finite dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`).
@@ -168,7 +166,7 @@ def evaluation_batches(
         return apply_preprocessing(decode_image(encoded), preprocessing), label
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
-    # Also a check: fewer or more examples than were counted are an error.
+    # Raises if the data hold fewer or more examples than were counted.
     elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
     return _prepared(elements.batch(batch_size).prefetch(_AHEAD))
 
@@ -178,21 +176,21 @@ def mixup(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Blends each example of a batch with the one before it.
 
-    One share a for the whole batch, as in big_vision:
+    One share a is used for the whole batch, as in big_vision:
 
         a ~ Beta(p, p), then a = max(a, 1 - a)
         x'_i = a * x_i + (1 - a) * x_(i - 1), and the labels likewise
 
     Args:
         images: Float `(B, ...)`.
-        labels: Shares of classes, float `(B, K)`.
+        labels: Class probabilities, float `(B, K)`.
         key: Seed of the random operations, `(2,)`.
         parameter: p, more than 0.
 
     Returns:
         Images and labels of the same shapes.
     """
-    # Of two gamma variables the share of one is a beta variable.
+    # g1 / (g1 + g2) of two gamma variables is a beta variable.
     first, second = tf.unstack(tf.random.stateless_gamma([2], key, parameter))
     share = first / (first + second)
     share = tf.where(tf.math.is_nan(share), 1.0, tf.maximum(share, 1 - share))
@@ -212,8 +210,8 @@ def mixed(
         batches: A dataset of (images `(B, ...)`, class numbers `(B,)`).
         parameter: p of the beta distribution, more than 0.
         num_classes: K.
-        seed: With the number of the step, decides the shares.
-        start_step: Batches that were taken before.
+        seed: Decides the shares, with the number of the step.
+        start_step: Number of the first step.
 
     Returns:
         A dataset of (images, float32 labels `(B, K)`).
@@ -221,7 +219,7 @@ def mixed(
 
     def mix(step, batch):
         images, labels = batch
-        # 2: not the key of the order (0), nor that of the augmentation (1).
+        # 2 distinguishes the key from those of the order (0) and the augmentation (1).
         key = random_key(seed, tf.constant(2), step)
         return mixup(images, tf.one_hot(labels, num_classes), key, parameter)
 
@@ -229,10 +227,10 @@ def mixed(
 
 
 def _served(address, seed, start_step):
-    """Leaves the work to a service."""
+    """Returns the transformation that runs a pipeline in a tf.data service."""
     service = tf.data.experimental.service
     return service.distribute(
-        # What is shared are the elements of the first data set, the pieces' numbers.
+        # The elements of the first data set, the numbers of the pieces, are shared.
         processing_mode=service.ShardingPolicy.DYNAMIC,
         service=address,
         job_name=f"keras_vit seed {seed} step {start_step}",  # The same on all machines.
@@ -251,6 +249,6 @@ def _parallel_calls():
 def _prepared(batches):
     options = tf.data.Options()
     options.deterministic = True
-    # Between machines by elements: there are no files at the root to divide.
+    # Sharding by elements: the pipeline does not start from files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return untuned(batches.with_options(options))
+    return without_autotune(batches.with_options(options))

@@ -1,4 +1,4 @@
-"""Labelled images that are not in memory: what every source gives."""
+"""Labelled images outside of memory, with seeded shuffling, splitting and hashing."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ import tensorflow as tf
 from keras_vit.image_headers import read_header
 from keras_vit.images import upright_size
 
-MOST_HEADERS = 100
 _AHEAD = 16  # Encoded images.
-# More than any machine has: as many calls at a time as it has cores, where 16 are the default.
+# More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
 _PARALLEL_CALLS = 1024
 
 
 class Examples(abc.ABC):
-    """Some labelled images of a source, in a fixed order.
+    """Labelled images in a fixed order.
 
-    Only labels and names are in memory; the images stay where they are. What reads them is
-    a `tf.data.Dataset` of elements `(handle, epoch, index)`: `read` makes the encoded bytes
-    and the class number of a handle, and `index` is the place among these examples.
+    Only labels and names are in memory. Images are read by a `tf.data.Dataset` of elements
+    `(handle, epoch, index)`: `read` returns the encoded bytes and the class number of a
+    handle, and `index` is the place among these examples.
     """
 
     @property
@@ -37,27 +36,27 @@ class Examples(abc.ABC):
     @property
     @abc.abstractmethod
     def names(self) -> Sequence[str]:
-        """What each example is called: a path, or the data set's own id."""
+        """Names of the examples: paths, or ids of the data set."""
 
     @abc.abstractmethod
     def take(self, indices: Iterable[int]) -> Examples:
-        """Returns the examples at these places, in the order of these examples.
+        """Returns some of the examples, in their present order.
 
         Args:
-            indices: Places, each from 0 to N - 1 and each once, in any order.
+            indices: Numbers from 0 to N - 1, each once, in any order.
 
         Raises:
-            ValueError: If a place does not exist or is there twice.
+            ValueError: If a number is out of range or repeated.
         """
 
     def part(self, index: int, count: int) -> Examples:
-        """Returns the examples of one of several machines, as many as of the others or one less.
+        """Returns the examples of one of several machines.
 
-        Together they are all examples, each once, and no machine reads more than its own.
+        The parts are disjoint, together all examples, and their sizes differ by one at most.
 
         Args:
-            index: Of the machine, from 0.
-            count: Machines.
+            index: Number of the machine, from 0.
+            count: Number of machines.
         """
         return self.take(range(index, len(self), count))
 
@@ -67,38 +66,38 @@ class Examples(abc.ABC):
 
     @abc.abstractmethod
     def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
-        """Returns every example once, in an order of this epoch's own.
+        """Returns every example once, in the order of an epoch.
 
         Args:
-            seed: With the number of the epoch it decides the order, and nothing else does.
-            epoch: Its number, an int64 scalar.
-            done: Examples to leave out at the beginning, an int64 scalar.
+            seed: The order depends on the seed and the epoch only.
+            epoch: Number of the epoch, an int64 scalar.
+            done: Examples to skip at the beginning, an int64 scalar.
         """
 
     def shuffled(self, seed: int, start: int = 0) -> tf.data.Dataset:
-        """Returns epoch after epoch without end, each in an order of its own.
+        """Returns epochs without end, each in another order.
 
         Args:
             seed: Decides the orders.
-            start: Examples to leave out at the beginning.
+            start: Examples to skip at the beginning.
         """
         first, done = divmod(start, len(self))
 
         def shuffled_epoch(epoch):
-            left_out = tf.where(epoch == first, tf.constant(done, tf.int64), 0)
-            return self.shuffled_epoch(seed, epoch, left_out)
+            skipped = tf.where(epoch == first, tf.constant(done, tf.int64), 0)
+            return self.shuffled_epoch(seed, epoch, skipped)
 
         return tf.data.Dataset.range(first, tf.int64.max).flat_map(shuffled_epoch)
 
     def shuffled_pieces(self, seed: int, start: int = 0, count: int = 16) -> tf.data.Dataset:
-        """Returns epoch after epoch in pieces that may be taken by one machine each.
+        """Returns epochs without end, in pieces that machines can share.
 
-        The data set is made from one of numbers, each of which is a piece of an epoch:
-        where machines share the numbers, every example is there once in every epoch.
+        The data set starts from a range of numbers, one for each piece of an epoch. If
+        machines share these numbers, every example still occurs once in every epoch.
 
         Args:
-            seed: With epoch and piece it decides the order within the piece.
-            start: Examples to leave out at the beginning.
+            seed: The order within a piece depends on the seed, the epoch and the piece.
+            start: Examples to skip at the beginning.
             count: Pieces of an epoch.
         """
         count = min(count, len(self))
@@ -110,11 +109,11 @@ class Examples(abc.ABC):
         first += epoch * count
 
         def piece(number):
-            left_out = tf.where(number == first, tf.constant(done, tf.int64), 0)
+            skipped = tf.where(number == first, tf.constant(done, tf.int64), 0)
 
             def of_part(place):
-                found = parts[place].shuffled_epoch(seed, number // count, left_out)
-                # Another index for each example of all parts.
+                found = parts[place].shuffled_epoch(seed, number // count, skipped)
+                # Indices are unique over all parts.
                 found = found.map(lambda *element: (*element[:-1], element[-1] * count + place))
                 return found
 
@@ -130,10 +129,10 @@ class Examples(abc.ABC):
 
     @abc.abstractmethod
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the encoded image and the class number, int32, of a handle, in the graph.
+        """Returns the encoded image and the class number, int32, of a handle (graph operations).
 
-        The handle may be that of a part of these examples. What is done here is done on all
-        cores, and what makes the elements on one.
+        The handle may belong to a part of these examples. This function runs on all cores in
+        parallel; the elements themselves are made on one.
         """
 
     @abc.abstractmethod
@@ -141,20 +140,20 @@ class Examples(abc.ABC):
         """The number of examples."""
 
     def encoded(self) -> Iterator[tuple[bytes, int]]:
-        """Yields every encoded image and its label once, in order; some are read ahead."""
+        """Yields every encoded image and its label once, in order."""
         elements = self.ordered().map(
             lambda handle, *_: self.read(handle),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        for image, label in untuned(elements.prefetch(_AHEAD)).as_numpy_iterator():
+        for image, label in without_autotune(elements.prefetch(_AHEAD)).as_numpy_iterator():
             yield image, int(label)
 
     def content_hash(self) -> str:
         """Returns the SHA-256 of the encoded images and their labels, in order.
 
-        Names and places do not count. All images are read, which takes far less time than a
-        model needs for them.
+        It does not depend on names and places. All images are read, which takes far less
+        time than a model's forward pass.
         """
         digest = hashlib.sha256()
         for image, label in self.encoded():
@@ -162,14 +161,14 @@ class Examples(abc.ABC):
         return digest.hexdigest()
 
     def split(self, share: float, seed: int) -> tuple[Examples, Examples]:
-        """Returns two parts: the rest, and about `share` of every class.
+        """Returns two parts, the second with about `share` of every class.
 
-        A class with two examples or more has one at least in both parts; a class with one
-        is in the first part only.
+        A class of two or more examples has at least one in both parts; a class of one
+        example is in the first part only.
 
         Args:
-            share: Of each class, for the second part; more than 0, less than 1.
-            seed: Decides which.
+            share: Share of each class for the second part; more than 0, less than 1.
+            seed: Decides which examples.
 
         Raises:
             ValueError: If the share is out of range.
@@ -187,8 +186,12 @@ class Examples(abc.ABC):
         return self.take(np.flatnonzero(~chosen)), self.take(np.flatnonzero(chosen))
 
 
-def places(indices: Iterable[int], count: int) -> np.ndarray:
-    """Returns indices in order, int64, or raises as `Examples.take` says."""
+def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:
+    """Returns indices in ascending order, int64.
+
+    Raises:
+        ValueError: If an index is not from 0 to `count - 1`, or repeated.
+    """
     wanted = np.asarray(list(indices), "int64").reshape(-1)
     found = np.unique(wanted)
     if len(found) != len(wanted) or (len(found) and not 0 <= found[0] <= found[-1] < count):
@@ -199,10 +202,10 @@ def places(indices: Iterable[int], count: int) -> np.ndarray:
 
 
 def add_to_hash(digest: Any, image: bytes, label: int) -> None:
-    """Adds the next example to what `Examples.content_hash` computes.
+    """Adds an example to the hash that `Examples.content_hash` computes.
 
     Args:
-        digest: Of hashlib.
+        digest: A hash object of hashlib.
         image: The encoded image.
         label: Its class number.
     """
@@ -211,15 +214,18 @@ def add_to_hash(digest: Any, image: bytes, label: int) -> None:
 
 
 def random_key(seed: int, *numbers: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of a stateless random operation.
+    """Returns the seed of a stateless random operation in an input pipeline.
 
-    Of the operations of a pipeline: these run on CPUs, where TensorFlow's own choice of the
-    algorithm is Philox. Named, it would be the same in ten times as many small operations.
-    Independent of TensorFlow's global seed.
+    It does not depend on TensorFlow's global seed. Pipelines run on CPUs, where TensorFlow's
+    default algorithm is Philox; choosing it explicitly gives the same numbers with ten times
+    as many small operations.
 
     Args:
-        seed: The run's.
-        *numbers: Integer scalars that tell this use of the seed from others.
+        seed: The seed of the run.
+        *numbers: Integer scalars that distinguish this use of the seed.
+
+    Returns:
+        An int64 tensor `(2,)`.
     """
     key = tf.constant([seed, 0], tf.int64)
     for number in numbers:
@@ -227,16 +233,16 @@ def random_key(seed: int, *numbers: tf.Tensor) -> tf.Tensor:
     return key
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the same data set, whose iterators end at once and on all cores from the start.
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the data set with autotuning off and all cores used from the start.
 
-    TensorFlow (2.21) tunes a pipeline in a thread of its own, which may miss that it should
-    stop: an iterator that is let go then waits until that thread next wakes by itself, about
-    as long as it has run already and up to a minute. The thread also measures every element,
-    which costs more than it gains where elements are small and all cores are wanted anyway.
+    TensorFlow (2.21) tunes a pipeline in a separate thread, which can miss its stop signal:
+    deleting an iterator then waits until that thread wakes by itself, about as long as it has
+    run already and up to a minute. The thread also measures every element, which costs more
+    than it gains for small elements that should use all cores anyway.
 
     Args:
-        dataset: What is iterated over; for all that it is made of too.
+        dataset: The outermost data set; the option holds for its inputs too.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -244,12 +250,12 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def typical_size(examples: Examples, count: int = MOST_HEADERS) -> tuple[int, int]:
-    """Returns the size of the image with the median area among an even choice of them.
+def typical_size(examples: Examples, count: int = 100) -> tuple[int, int]:
+    """Returns the size of the image with the median area, from evenly spaced examples.
 
     Args:
         examples: The examples; at least one.
-        count: How many at most are looked at.
+        count: Largest number of headers to read.
 
     Returns:
         Pixels (height, width), upright.
@@ -260,7 +266,7 @@ def typical_size(examples: Examples, count: int = MOST_HEADERS) -> tuple[int, in
     def size(handle, *_):
         return upright_size(read_header(chosen.read(handle)[0]))
 
-    found = untuned(chosen.ordered().map(size)).as_numpy_iterator()
+    found = without_autotune(chosen.ordered().map(size)).as_numpy_iterator()
     sizes = [(int(height), int(width)) for height, width in found]
     sizes.sort(key=math.prod)
     return sizes[(count - 1) // 2]

@@ -1,4 +1,4 @@
-"""Images in files: a folder of classes, or a CSV file of paths and labels."""
+"""Image files: a folder of classes, or a CSV file of paths and labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +15,9 @@ import tensorflow as tf
 from keras_vit.images import read_image, verify_image
 from keras_vit.preprocessing import IMAGE_SUFFIXES
 
-from .examples import Examples, places, random_key, untuned
+from .examples import Examples, ascending_places, random_key, without_autotune
 
-# What people call a split: what it is called here.
+# Common name of a split: our name.
 SPLITS = {
     "train": "train",
     "training": "train",
@@ -31,7 +31,7 @@ SPLITS = {
 
 
 class LabelledFile(NamedTuple):
-    """One row of a source of files; `split` is None where the source has no splits."""
+    """An image file with its label; `split` is None for data without splits."""
 
     path: str
     label: str
@@ -39,7 +39,7 @@ class LabelledFile(NamedTuple):
 
 
 class FileExamples(Examples):
-    """Image files with labels. In memory: paths and labels, and those of the epoch in its order.
+    """Image files with labels.
 
     Args:
         paths: The files.
@@ -50,33 +50,33 @@ class FileExamples(Examples):
         self._paths = np.asarray(paths, object)
         self._labels = np.asarray(labels, "int32")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._paths)
 
     @property
-    def labels(self):
+    def labels(self) -> np.ndarray:
         return self._labels
 
     @property
-    def names(self):
+    def names(self) -> list[str]:
         return self._paths.tolist()
 
-    def take(self, indices):
-        chosen = places(indices, len(self))
+    def take(self, indices: Iterable[int]) -> FileExamples:
+        chosen = ascending_places(indices, len(self))
         return FileExamples(self._paths[chosen], self._labels[chosen])
 
-    def ordered(self):
+    def ordered(self) -> tf.data.Dataset:
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         return epoch.flat_map(lambda epoch: self._epoch(epoch, tf.range(len(self))))
 
-    def shuffled_epoch(self, seed, epoch, done):
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
         key = random_key(seed, epoch)
         order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
-        # Random access to files: any start is reached without reading what comes before.
+        # Files have random access: nothing before the start is read.
         return self._epoch(epoch, order[done:])
 
     def _epoch(self, epoch, order):
-        # All at once: an operation for each file costs more.
+        # One operation for all files: one for each costs more.
         paths = tf.gather(tf.constant(self._paths, tf.string, [len(self)]), order)
         labels = tf.gather(tf.constant(self._labels), order)
         slices = tf.data.Dataset.from_tensor_slices
@@ -85,20 +85,20 @@ class FileExamples(Examples):
             slices((paths, labels)), epochs, slices(tf.cast(order, tf.int64))
         )
 
-    def read(self, handle):
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         path, label = handle
         return tf.io.read_file(path), label
 
 
 def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
-    """Returns the images of a folder and its class names, an empty class's too.
+    """Returns the images of a folder and its class names, including empty classes.
 
-    The folder holds either one folder for each class, or folders named as a split with
-    these in them. Folders in a class belong to it. Hidden files are no images, and other
-    files are told by their suffix.
+    The folder holds either a folder for each class, or folders named after splits that hold
+    these. Folders inside a class belong to it. Images are recognised by their suffix; hidden
+    files are left out.
 
     Raises:
-        ValueError: If there are no folders in it.
+        ValueError: If it contains no folders.
     """
     inside = _folders(folder)
     splits = {path: SPLITS.get(path.name.lower()) for path in inside}
@@ -108,7 +108,7 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
     for root, split in splits.items():
         if split is None and root != folder:
             raise ValueError(
-                "Beside train and test there may be no other folder: are they classes? "
+                "Next to train and test there must be no other folder: are they classes? "
                 f"Received: {root}"
             )
         for class_folder in _folders(root):
@@ -118,16 +118,16 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
             ]
     if not classes:
         raise ValueError(
-            "A data folder must hold a folder of images for each class, or train and test with "
-            f"such folders in them. Received: {folder}"
+            "A data folder must hold a folder of images for each class, or train and test which "
+            f"hold such folders. Received: {folder}"
         )
     return files, sorted_classes(classes)
 
 
 def unlabelled_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
-    """Returns the images of a folder, wherever they are in it, under one name.
+    """Returns all images of a folder and its subfolders, with the label "".
 
-    Where folders are named as a split, they are the images of each.
+    If it holds folders named after splits, only the images in these.
     """
     splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder)}
     splits = {path: split for path, split in splits.items() if split} or {folder: None}
@@ -138,15 +138,15 @@ def unlabelled_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str
 
 
 def csv_files(path: pathlib.Path, root: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
-    """Returns the images that a CSV file lists, and its class names.
+    """Returns the images listed in a CSV file, and its class names.
 
     Args:
         path: The file. Its first line is `path,label` or `path,label,split`, in any order.
-        root: What relative paths start from.
+        root: Folder of relative paths.
 
     Raises:
-        ValueError: If a column or value is missing, a split unknown, a path listed twice,
-            or a file not there.
+        ValueError: If a column, value or file is missing, a split unknown, or a path listed
+            twice.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -178,17 +178,17 @@ def csv_files(path: pathlib.Path, root: pathlib.Path) -> tuple[list[LabelledFile
 
 
 def sorted_classes(names: Iterable[str]) -> list[str]:
-    """Returns class names in order, each once: numbers by value, else by letters."""
+    """Returns the different class names: in numerical order if all are numbers, else sorted."""
     names = set(names)
     numbers = all(name.isdecimal() for name in names)
     return sorted(names, key=lambda name: (int(name), name)) if numbers else sorted(names)
 
 
 def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yields the place of each file that is not an image, and why, in order.
+    """Yields the index of each file that cannot be decoded, with the reason, in order.
 
-    Every file is decoded, on all cores, a few at a time; a JPEG only at an eighth of its
-    size, which is enough to find where it is cut short.
+    Every file is decoded, on all cores; a JPEG at an eighth of its size, which is enough to
+    find a truncated file.
     """
     files = tf.data.Dataset.from_tensor_slices(tf.constant(paths, tf.string, [len(paths)]))
 
@@ -198,15 +198,15 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
 
     good = files.enumerate().map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
     following = 0
-    for place in itertools.chain(untuned(good).as_numpy_iterator(), [len(paths)]):
+    for place in itertools.chain(without_autotune(good).as_numpy_iterator(), [len(paths)]):
         for missing in range(following, place):
-            reason = _why(paths[missing])
+            reason = _decoding_error(paths[missing])
             if reason:
                 yield missing, reason
         following = place + 1
 
 
-def _why(path):
+def _decoding_error(path: str) -> str | None:
     try:
         read_image(path)
     except (ValueError, OSError) as error:

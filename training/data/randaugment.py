@@ -10,23 +10,23 @@ import tensorflow as tf
 
 from keras_vit.image_headers import seldom
 
-_EMPTY = 128  # What an operation leaves without a pixel becomes grey.
-_CUTOUT = 40  # Pixels from the middle of the hole to its edge, at magnitude 10.
+_EMPTY = 128  # Grey of uncovered pixels.
+_CUTOUT = 40  # Pixels from the centre of the square to its edge, at magnitude 10.
 _TRANSLATION = 100  # Pixels, at magnitude 10.
 
 
 def randaugment(image: tf.Tensor, key: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
-    """Applies operations drawn at random, one after another.
+    """Applies randomly drawn operations in sequence.
 
-    As in big_vision: every operation is as likely as another and always applied; those
-    that have a direction take either one.
+    As in big_vision: all operations are equally probable and always applied; those with a
+    direction take either one.
 
     Args:
         image: uint8 `(H, W, 3)`.
         key: Seed of the random operations, `(2,)`.
-        layers: How many operations; N of the paper.
-        magnitude: Strength of all of them, M of the paper, of 10. 0 is not nothing: some
-            operations, such as `Solarize`, are strongest there.
+        layers: Number of operations, N in the paper.
+        magnitude: Strength of the operations, M in the paper, out of 10. 0 is not the
+            identity: some operations, such as `Solarize`, are strongest there.
 
     Returns:
         uint8 `(H, W, 3)`.
@@ -44,7 +44,7 @@ def randaugment(image: tf.Tensor, key: tf.Tensor, layers: int, magnitude: float)
 
 
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
-    """Stretches each channel to [0, 255]; one of a single value stays."""
+    """Stretches each channel to [0, 255]; a channel with a single value is unchanged."""
     values = tf.cast(image, tf.float32)
     low, high = (reduce(values, [0, 1]) for reduce in (tf.reduce_min, tf.reduce_max))
     factor = 255.0 / tf.where(high > low, high - low, 1.0)
@@ -53,7 +53,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
-    """Makes each channel's values about equally frequent, as Pillow does."""
+    """Equalises the histogram of each channel, as Pillow does."""
 
     def equalize_channel(channel):
         values = tf.cast(channel, tf.int32)
@@ -68,38 +68,38 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 
 def invert(image: tf.Tensor) -> tf.Tensor:
-    """Exchanges dark and light."""
+    """Inverts the image."""
     return 255 - image
 
 
 def posterize(image: tf.Tensor, bits: int) -> tf.Tensor:
-    """Keeps the upper bits of each value, 1 at least."""
+    """Keeps the upper bits of each value, at least 1."""
     shift = tf.cast(min(8 - bits, 7), tf.uint8)
     return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
 
 
 def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
-    """Inverts the values from a threshold on."""
+    """Inverts all values at or above a threshold."""
     return tf.where(tf.cast(image, tf.int32) < threshold, image, 255 - image)
 
 
 def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
-    """Makes the values under 128 lighter."""
+    """Adds to the values below 128."""
     added = tf.minimum(tf.cast(image, tf.int32) + addition, 255)
     return tf.where(image < 128, tf.cast(added, tf.uint8), image)
 
 
 def color(image: tf.Tensor, factor: float) -> tf.Tensor:
-    """Blends with the grey image: 0 is grey, 1 the image."""
+    """Blends with the grayscale image: factor 0 is grayscale, 1 the image."""
     grey = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
     return _blended(grey, image, factor)
 
 
 def contrast(image: tf.Tensor, factor: float) -> tf.Tensor:
-    """Blends with one grey value: 0 is that, 1 the image.
+    """Blends with one grey value: factor 0 is grey, 1 the image.
 
-    Not with the mean value, as the operation's name in Pillow suggests: in the official
-    code the value comes to H * W / 256, at most 255.
+    Not with the mean value, as Pillow does: in the official code the value is H * W / 256,
+    at most 255.
     """
     size = tf.cast(tf.size(image[..., 0]), tf.float32)
     grey = tf.cast(tf.minimum(size / 256, 255.0), tf.uint8)
@@ -107,15 +107,15 @@ def contrast(image: tf.Tensor, factor: float) -> tf.Tensor:
 
 
 def brightness(image: tf.Tensor, factor: float) -> tf.Tensor:
-    """Blends with black: 0 is black, 1 the image."""
+    """Blends with black: factor 0 is black, 1 the image."""
     return _blended(tf.zeros_like(image), image, factor)
 
 
 def sharpness(image: tf.Tensor, factor: float) -> tf.Tensor:
-    """Blends with the smoothed image: 0 is smooth, 1 the image. The border stays.
+    """Blends with the smoothed image: factor 0 is smooth, 1 the image. The border is unchanged.
 
-    The result is rounded, as in TensorFlow Addons; big_vision cuts it off, as both do with
-    the smoothed image and big_vision with every blend.
+    The result is rounded, as in TensorFlow Addons; big_vision truncates it. Both truncate the
+    smoothed image, and big_vision every blend.
     """
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
     kernel = tf.tile(kernel[..., tf.newaxis, tf.newaxis], [1, 1, 3, 1])
@@ -128,7 +128,7 @@ def sharpness(image: tf.Tensor, factor: float) -> tf.Tensor:
 
 
 def rotate(image: tf.Tensor, degrees: tf.Tensor, interpolation: str = "NEAREST") -> tf.Tensor:
-    """Turns the image about its middle, against the clock."""
+    """Rotates the image about its centre, counterclockwise."""
     angle = tf.cast(degrees, tf.float32) * (math.pi / 180)
     cosine, sine = tf.cos(angle), tf.sin(angle)
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32) - 1)
@@ -138,32 +138,32 @@ def rotate(image: tf.Tensor, degrees: tf.Tensor, interpolation: str = "NEAREST")
 
 
 def translate_x(image: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
-    """Moves the image to the left."""
+    """Shifts the image to the left."""
     return _projected(image, [1, 0, pixels, 0, 1, 0])
 
 
 def translate_y(image: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
-    """Moves the image upwards."""
+    """Shifts the image upwards."""
     return _projected(image, [1, 0, 0, 0, 1, pixels])
 
 
 def shear_x(image: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
-    """Moves each row to the left by `level` times its number."""
+    """Shifts each row to the left by `level` times its index."""
     return _projected(image, [1, level, 0, 0, 1, 0])
 
 
 def shear_y(image: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
-    """Moves each column upwards by `level` times its number."""
+    """Shifts each column upwards by `level` times its index."""
     return _projected(image, [1, 0, 0, level, 1, 0])
 
 
 def cutout(image: tf.Tensor, middle: tf.Tensor, half_side: int) -> tf.Tensor:
-    """Makes a square grey; at the image's edge what lies inside of it.
+    """Fills a square with grey; it is clipped at the border of the image.
 
     Args:
         image: uint8 `(H, W, 3)`.
-        middle: Of the square, shares of height and width in [0, 1).
-        half_side: Pixels from the middle to the edge.
+        middle: Centre of the square, as shares of height and width in [0, 1).
+        half_side: Pixels from the centre to the edge.
     """
     shape = tf.shape(image)[:2]
     y, x = tf.unstack(tf.cast(middle * tf.cast(shape, tf.float32), tf.int32))
@@ -178,13 +178,13 @@ def _blended(start, end, factor):
 
 
 def _blend(start, end, factor):
-    """Goes from one image towards another, and beyond for a factor over 1."""
+    """Interpolates between two images; a factor above 1 extrapolates."""
     first, last = tf.cast(start, tf.float32), tf.cast(end, tf.float32)
     return tf.clip_by_value(first + factor * (last - first), 0.0, 255.0)
 
 
 def _projected(image, transform, interpolation="NEAREST"):
-    """Takes each pixel from where a 2 x 3 matrix sends it; what lies outside is grey."""
+    """Samples each pixel where a 2 x 3 matrix maps it; outside of the image it is grey."""
     transform = tf.stack([tf.cast(value, tf.float32) for value in [*transform, 0, 0]])
     moved = tf.raw_ops.ImageProjectiveTransformV3(
         images=image[tf.newaxis],
@@ -203,7 +203,7 @@ class Operation(NamedTuple):
     Args:
         apply: Function of an image and an amount, or of an image alone.
         amount: Function from the magnitude, divided by 10, to the amount; or None.
-        both_ways: Whether the amount is negative half of the time.
+        both_ways: Whether the amount is negated with probability 1/2.
     """
 
     apply: Callable[..., tf.Tensor]
@@ -220,7 +220,7 @@ OPERATIONS = {
     "Equalize": Operation(equalize),
     "Invert": Operation(invert),
     "Rotate": Operation(rotate, lambda level: 30 * level, both_ways=True),
-    # More bits are less of an effect; so it is in the official code.
+    # A higher magnitude keeps more bits, a weaker effect, as in the official code.
     "Posterize": Operation(posterize, lambda level: int(4 * level)),
     "Solarize": Operation(solarize, lambda level: int(256 * level)),
     "Color": Operation(color, _enhance),
@@ -237,13 +237,13 @@ OPERATIONS = {
 
 
 def _branch(operation, image, draw, magnitude):
-    """Returns the function of no argument that applies an operation.
+    """Returns a function without arguments that applies an operation.
 
     Args:
-        operation: The row.
-        image: What it is applied to.
+        operation: The operation.
+        image: The image.
         draw: Three random numbers in [0, 1).
-        magnitude: As of `randaugment`.
+        magnitude: See `randaugment`.
     """
 
     @seldom

@@ -18,6 +18,7 @@ from .image_files import (
     undecodable,
     unlabelled_files,
 )
+from .record_files import open_records, open_tfrecords, record_files
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
@@ -91,13 +92,9 @@ def open_source(
     splits: dict[str, Examples]
     in_records = str(data).startswith(TFDS) or _is_tfrecords(data)
     if str(data).startswith(TFDS):
-        from .records import open_records
-
         class_names, opened = open_records(str(data).removeprefix(TFDS), data_dir)
         splits = _without({**opened}, tuple(exclude), str(data))
     elif in_records:
-        from .records import open_tfrecords
-
         if data_dir is not None:
             raise ValueError(
                 f"data_dir goes with tfds:NAME or a CSV file. Received: {data}, data_dir={data_dir}"
@@ -140,8 +137,6 @@ def _is_tfrecords(data):
     folder = pathlib.Path(data)
     if not folder.is_dir():
         return False
-    from .records import record_files
-
     return bool(record_files(folder))
 
 

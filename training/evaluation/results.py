@@ -1,6 +1,6 @@
-"""The result file of an evaluation: everything that is needed to trust its numbers.
+"""Result files of evaluations: numbers, model, data, settings and package versions.
 
-Imports neither Keras nor TensorFlow, so that tables are made at once.
+Imports neither Keras nor TensorFlow, so that `keras-vit report` is fast.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import json
 import os
 import pathlib
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_vit._version import __version__
+from keras_vit.checkpoints.catalogue import MODEL, RECIPE
 from keras_vit.files import atomic_write
 
 RESULT = "result.json"
-RECIPE = "recipe.json"  # Of a classifier's folder, which holds its test result.
-_MODEL = "model.keras"
 _FORMAT = 1
 
-# What data sets are called in the paper's tables, by TFDS name or a folder's own name.
+# Names of data sets in the paper's tables, by TFDS name or folder name.
 TASKS = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -34,10 +33,10 @@ TASKS = {
     "oxford_flowers102": "Flowers-102",
 }
 
-# What the names of weights say of the pre-training data.
+# Pre-training data by the name of the weights.
 PRETRAINING = {"imagenet21k": "ImageNet-21k", "imagenet": "ImageNet"}
 FROM_SCRATCH = "from scratch"
-_OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}  # In tables.
+_OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}  # Names in tables.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,17 +44,17 @@ class Result:
     """The outcome of one evaluation.
 
     Args:
-        protocol: What was done: "classification", "few-shot", "vtab", "vtab-linear" or a
-            protocol of `keras_vit.training.paper.imagenet`.
-        task: The test set, as tables call it.
+        protocol: "classification", "few-shot", "vtab", "vtab-linear" or a name of
+            `protocols.IMAGENET_PROTOCOLS`.
+        task: Name of the test set in tables.
         model: Name, config, weights and their hash, pre-training data, preprocessing.
-        data: Where the data are from and how many images each part has.
-        metrics: The numbers; shares in [0, 1].
-        images: Images evaluated.
-        recipe: The settings.
+        data: Origin of the data and number of images in each split.
+        metrics: The numbers; accuracies are in [0, 1].
+        images: Number of test images.
+        recipe: Settings of the training or evaluation.
         seed: The seed, or None if nothing is random.
-        command: What was called.
-        versions: Of the packages.
+        command: The command line.
+        versions: Versions of the packages.
     """
 
     protocol: str
@@ -70,7 +69,7 @@ class Result:
     versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the file, whole or not at all."""
+        """Writes the file atomically."""
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, indent=2)
@@ -79,13 +78,13 @@ class Result:
 
     @property
     def pretraining(self) -> str:
-        """What tables call the origin of the weights."""
+        """Origin of the weights, as in tables."""
         known = self.model.get("pretraining")
         return known or str(self.model.get("weights") or FROM_SCRATCH)
 
 
 def read_result(path: str | os.PathLike) -> Result:
-    """Returns the result of a file that `Result.write` or a training run wrote.
+    """Returns the result in a file of `Result.write`, or in the `recipe.json` of a training run.
 
     Raises:
         ValueError: If the file is not a result.
@@ -96,24 +95,24 @@ def read_result(path: str | os.PathLike) -> Result:
         if path.name == RECIPE:
             return _of_recipe(path, content)
         if content.pop("format") != _FORMAT:
-            raise ValueError("another format")
+            raise ValueError("unknown format")
         return Result(**content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} must be a result file: {error!r}") from error
 
 
-def find_results(folders) -> Iterator[tuple[pathlib.Path, Result]]:
-    """Yields the results in some folders, subfolders included, ordered by path.
+def find_results(folders: Iterable[str | os.PathLike]) -> Iterator[tuple[pathlib.Path, Result]]:
+    """Yields the results in folders and their subfolders, ordered by path.
 
-    Found are files named result.json or result_*.json, and classifiers' folders that
-    were evaluated on test images when their training ended.
+    Results are files named result.json or result_*.json, and folders of classifiers that
+    were evaluated on test images at the end of their training.
 
     Raises:
         ValueError: If a folder does not exist, or a file is not a result.
     """
     for folder in map(pathlib.Path, folders):
         if not folder.exists():
-            raise ValueError(f"Results are in folders. No such folder: {folder}")
+            raise ValueError(f"Results must be in folders. No such folder: {folder}")
         files = [folder] if folder.is_file() else sorted(folder.rglob("*.json"))
         for path in files:
             if path.name == RECIPE:
@@ -124,16 +123,19 @@ def find_results(folders) -> Iterator[tuple[pathlib.Path, Result]]:
                 yield path, read_result(path)
 
 
-def read_results(folders, tasks=()) -> list[tuple[pathlib.Path, Result]]:
-    """Returns the results in some folders, with the tasks named as the tables call them.
+def read_results(
+    folders: Iterable[str | os.PathLike], tasks: Iterable[str] = ()
+) -> list[tuple[pathlib.Path, Result]]:
+    """Returns the results in folders, with the names of their tasks in tables.
 
     Args:
         folders: As for `find_results`.
-        tasks: Texts "DATA=TASK": what the paper calls a data set.
+        tasks: Texts "DATA=TASK", from the name of a data set to its name in tables.
 
     Raises:
-        ValueError: As `find_results`; if a text is none such, or there are no results.
+        ValueError: As `find_results`; if a text has another form, or there are no results.
     """
+    folders = list(folders)
     wrong = [text for text in tasks if not all(text.partition("="))]
     if wrong:
         raise ValueError(f"--task must be DATA=TASK. Received: {wrong[0]!r}")
@@ -145,13 +147,13 @@ def read_results(folders, tasks=()) -> list[tuple[pathlib.Path, Result]]:
     if not results:
         raise ValueError(
             "There must be results: files result.json, or classifiers' folders with a test "
-            f"result. Received: {', '.join(map(str, folders))}, without any"
+            f"result. Received: {', '.join(map(str, folders))}, without results"
         )
     return results
 
 
 def task_of(data: str | os.PathLike) -> str:
-    """Returns what tables call a data set: "CIFAR-10" of "tfds:cifar10:3.0.2"."""
+    """Returns the name of a data set in tables: "CIFAR-10" for "tfds:cifar10:3.0.2"."""
     text = os.fspath(data).removeprefix("tfrecords:")
     name = text.removeprefix("tfds:").partition(":")[0] if text.startswith("tfds:") else ""
     name = name.partition("/")[0] or pathlib.Path(text).name
@@ -159,19 +161,20 @@ def task_of(data: str | os.PathLike) -> str:
 
 
 def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[str, Any]:
-    """Returns what a result file says of how its model was pre-trained, where it is known.
+    """Returns the fields of a result file about the pre-training of its model.
 
-    Found in the recipe, else, where the run started from a classifier's folder that is
-    still there, in that one's, and so on to the run that began with random weights.
+    If the run started from a classifier's folder that still exists, that folder's recipe is
+    read, and so on back to the run that started from random weights.
 
     Args:
-        recipe: Of a classifier's folder; empty if it has none.
-        task: The test set, if the classifier's own head is evaluated: on the data that it
-            saw from the start nothing was pre-trained.
+        recipe: The recipe of a classifier's folder; empty if it has none.
+        task: The test set, if the classifier's own head is evaluated. A model trained only
+            on this data set was not pre-trained.
 
     Returns:
-        `pretraining`, and `pretraining_images`, `_epochs`, `_optimizer`, `_image_size` and
-        `_classes` as far as they are known.
+        `pretraining`, and those of `pretraining_images`, `pretraining_epochs`,
+        `pretraining_optimizer`, `pretraining_image_size` and `pretraining_classes` that are
+        known.
     """
     first = recipe
     while (start := first.get("settings", {}).get("weights")) is not None:
@@ -229,13 +232,13 @@ def check_same_settings(
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of the packages that the numbers depend on."""
+    """Returns the versions of the packages that affect the numbers."""
     found = {"keras_vit": __version__, "python": platform.python_version()}
     for package in ("tensorflow", "keras", "numpy", "tensorflow-datasets", "pillow"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            continue  # Nightly builds have other names.
+            continue  # Nightly builds have other package names.
     return found
 
 
@@ -243,13 +246,13 @@ def _has_test(path):
     try:
         return bool(json.loads(path.read_text(encoding="utf-8")).get("test"))
     except (ValueError, AttributeError):
-        return False  # Some other program's recipe.
+        return False  # Written by another program.
 
 
 def _of_recipe(path, recipe):
     settings = recipe["settings"]
     task = task_of(recipe["data"]["data"])
-    with open(path.with_name(_MODEL), "rb") as file:
+    with open(path.with_name(MODEL), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Result(
         protocol="classification",

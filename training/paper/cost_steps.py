@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.models.build import build
-from keras_vit.training.data.examples import untuned
+from keras_vit.training.data.examples import without_autotune
 from keras_vit.training.run.machine import peak_memory
 from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.run.transfer import dtype_policy
@@ -128,7 +128,7 @@ class CostSteps:
         def step_of(batch_size):
             # As in `fit`, the batch size is unknown to the compiled function.
             batches = tf.data.Dataset.from_tensors(example).repeat().batch(batch_size)
-            batches = iter(untuned(batches))
+            batches = iter(without_autotune(batches))
             return lambda: [np.asarray(value) for value in train(batches).values()]
 
         return step_of

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
-from keras_vit.training.data.examples import untuned
+from keras_vit.training.data.examples import without_autotune
 
 NUM_CLASSES = 1000
 BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.
@@ -58,7 +58,7 @@ class ObjectNet:
 
         images = tf.data.Dataset.from_tensor_slices(list(self.paths))
         images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return untuned(images.batch(batch_size).prefetch(1))
+        return without_autotune(images.batch(batch_size).prefetch(1))
 
 
 def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:

@@ -6,7 +6,6 @@ Splits and rules are those of google-research/task_adaptation, which defined the
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.training.data.examples import Examples, untuned
-from keras_vit.training.data.records import RecordExamples, Records
+from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.record_files import RecordExamples, TfdsRecords
 
 GROUPS = ("Natural", "Specialized", "Structured")
 NUM_TRAIN = 800
@@ -372,7 +371,7 @@ def resolve(names: Sequence[str] = ()) -> dict[str, VtabTask]:
     return {key: task for key, task in TASKS.items() if key in chosen}
 
 
-class VtabRecords(Records):
+class VtabRecords(TfdsRecords):
     """Images of a TFDS data set with the labels of a task.
 
     Args:
@@ -387,28 +386,10 @@ class VtabRecords(Records):
         info = builder.info.splits[parts[0].split]
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
 
-    @property
-    def labels(self) -> np.ndarray:
-        return self._labels_and_names[0]
-
-    @property
-    def names(self) -> list[str]:
-        return self._labels_and_names[1]
-
-    @functools.cached_property
-    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
-        elements = self._read(with_ids=True).map(lambda _, label, name: (label, name))
-        found = list(untuned(elements).as_numpy_iterator())
-        labels = np.array([label for label, _ in found], "int32")
-        return labels, [name.decode() for _, name in found]
-
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        return self._read(with_ids=False).skip(start).take(stop - start)
+        return self.elements(with_ids=False).skip(start).take(stop - start)
 
-    def read(self, handle: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        return handle
-
-    def _read(self, with_ids: bool) -> tf.data.Dataset:
+    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
         import tensorflow_datasets as tfds
 
         features = self._builder.info.features

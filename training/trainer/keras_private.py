@@ -97,12 +97,12 @@ class StepAdapter(DataAdapter):
         """Returns the batches, one by one, of the same examples for any number of workers."""
         import tensorflow as tf
 
-        from keras_vit.training.data.examples import untuned
+        from keras_vit.training.data.examples import without_autotune
 
         dataset = self.adapter.get_tf_dataset()
         if not isinstance(self.adapter, TFDatasetAdapter):
             # Keras's own pipeline; what a user's options say stays as it is.
-            dataset = untuned(dataset)
+            dataset = without_autotune(dataset)
         policies = tf.data.experimental.AutoShardPolicy
         if (
             isinstance(dataset, tf.data.Dataset)

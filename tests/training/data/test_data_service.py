@@ -94,6 +94,6 @@ def test_machines_share_the_batches(examples, service):
 
 
 @pytest.mark.parametrize("address", ["host:5000", "grpc://host", ""])
-def test_an_address_that_is_none_is_told(examples, address):
+def test_an_invalid_address_is_refused(examples, address):
     with pytest.raises(ValueError, match="an address such as grpc://host:5000"):
         training_batches(examples, **OPTIONS, data_service=address)

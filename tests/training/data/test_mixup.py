@@ -56,7 +56,7 @@ def test_batches_are_mixed_by_their_step():
         np.testing.assert_array_equal(labels, labels_again)
 
 
-def test_augreg_settings_are_those_of_the_paper():
+def test_augreg_settings_equal_the_papers():
     assert AUGREG == {
         "light1": (0.0, 0),
         "light2": (0.2, 10),

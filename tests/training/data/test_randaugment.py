@@ -31,7 +31,7 @@ TENSORFLOW_ADDONS = {
 
 
 @pytest.mark.parametrize("name", TENSORFLOW_ADDONS)
-def test_results_are_those_of_tensorflow_addons(arrays, image, name):
+def test_results_equal_tensorflow_addons(arrays, image, name):
     ours = TENSORFLOW_ADDONS[name](tf.constant(image))
     assert ours.dtype == tf.uint8
     np.testing.assert_array_equal(ours, arrays[name])
@@ -56,7 +56,7 @@ PILLOW = {
 
 
 @pytest.mark.parametrize("name", PILLOW)
-def test_results_are_those_of_pillow_to_rounding(image, name):
+def test_results_equal_pillow_to_rounding(image, name):
     ours, pillow = PILLOW[name]
     expected = np.asarray(pillow(Image.fromarray(image)), "int32")
     # Pillow rounds where the official code cuts off, and once more in the grey image.
@@ -96,7 +96,7 @@ def test_posterize_keeps_one_bit_at_least():
     np.testing.assert_array_equal(ops.posterize(values, 8), values)
 
 
-def test_amounts_are_those_of_the_official_table():
+def test_amounts_equal_the_official_table():
     amounts = {
         name: operation.amount(15 / 10)
         for name, operation in ops.OPERATIONS.items()

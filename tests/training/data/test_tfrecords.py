@@ -6,7 +6,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import (
     evaluation_batches,
     open_source,
-    records,
+    record_files,
     training_batches,
     write_records,
 )
@@ -53,7 +53,7 @@ def foreign(folder, name, examples, label="image/class/label"):
             writer.write(example.SerializeToString())
 
 
-def test_what_is_written_is_what_was_there(folder, written):
+def test_records_hold_the_original_images_labels_and_names(folder, written):
     before, after = open_source(folder), open_source(f"tfrecords:{written}")
     assert after.class_names == before.class_names == ("a", "b")
     for split, count in (("train", 20), ("test", 6)):
@@ -82,7 +82,7 @@ def test_a_folder_of_records_is_known_by_its_content(written):
 @pytest.mark.parametrize("block", [1e9, 6])
 def test_every_epoch_has_each_example_once_and_goes_on_anywhere(written, monkeypatch, block):
     train = open_source(written).splits["train"]
-    monkeypatch.setattr(records, "BUFFER_BYTES", block * train._records.mean_bytes)
+    monkeypatch.setattr(record_files, "BUFFER_BYTES", block * train._records.mean_bytes)
     seen = numbers(training_batches(train, **OPTIONS).take(15).as_numpy_iterator())
     epochs = [seen[start : start + 20] for start in range(0, 60, 20)]
     assert all(sorted(epoch) == list(range(20)) for epoch in epochs)
@@ -151,16 +151,16 @@ def damage(written, how):
 @pytest.mark.parametrize(
     ("how", "match"),
     [
-        ("missing", "All shards must be there.*number 1 is missing"),
+        ("missing", "All shards of a split must exist.*number 1 is missing"),
         ("cut", r"train-00001-of-.* is damaged: it must have \d+ bytes"),
         ("no names", r"names of the classes must be in .*classes\.txt"),
         ("too few names", "Labels must be from 0 to 0"),
         ("index", r"index\.npz is damaged"),
         ("other files", "named after one split each"),
-        ("changed, without index", "train-00001-of-.* must be a TFRecord file"),
+        ("changed, without index", "train-00001-of-.* must be a complete TFRecord file"),
     ],
 )
-def test_what_is_wrong_is_told_when_it_is_opened(written, how, match):
+def test_damage_is_reported_on_opening(written, how, match):
     damage(written, how)
     with pytest.raises(ValueError, match=match) as caught:
         open_source(written)
@@ -169,18 +169,20 @@ def test_what_is_wrong_is_told_when_it_is_opened(written, how, match):
 
 def test_examples_without_a_label_are_named(tmp_path):
     foreign(tmp_path / "set", "train.tfrecord", range(3), label="")
-    with pytest.raises(ValueError, match="features image/encoded and .*record 0 of .*without"):
+    with pytest.raises(
+        ValueError, match="features image/encoded and .*record 0 of .*train.tfrecord"
+    ):
         open_source(tmp_path / "set")
 
 
-def test_what_is_no_folder_of_records_is_told(tmp_path):
-    with pytest.raises(ValueError, match="which is not one"):
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="not a folder"):
         open_source(f"tfrecords:{tmp_path}/none")
     with pytest.raises(ValueError, match="must hold train-00000-of-00008.tfrecord"):
         open_source(f"tfrecords:{tmp_path}")
 
 
-def test_what_is_there_is_not_written_over(written, folder):
+def test_existing_files_are_not_overwritten(written, folder):
     with pytest.raises(ValueError, match="must be new or empty"):
         write_records(open_source(folder), written)
     with pytest.raises(ValueError, match="positive size"):

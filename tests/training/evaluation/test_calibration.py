@@ -72,6 +72,6 @@ def test_the_table_and_the_diagram_are_written(tmp_path):
         (np.zeros((0, 2)), np.zeros(0, int), "at least 1"),
     ],
 )
-def test_what_is_no_probability_is_an_error(probabilities, labels, message):
+def test_other_numbers_than_probabilities_are_refused(probabilities, labels, message):
     with pytest.raises(ValueError, match=message):
         calibration.calibration_of(probabilities, labels)

@@ -64,7 +64,7 @@ def test_every_image_is_counted_once_with_a_smaller_last_batch(report):
     assert report.class_counts.tolist() == list(COUNTS)
 
 
-def test_the_numbers_are_those_of_keras_metrics(report, scores):
+def test_the_numbers_equal_keras_metrics(report, scores):
     probabilities, labels = scores
     top_1 = keras.metrics.sparse_categorical_accuracy(labels, probabilities)
     top_5 = keras.metrics.sparse_top_k_categorical_accuracy(labels, probabilities, k=5)
@@ -143,7 +143,7 @@ def test_without_matplotlib_all_but_the_picture_is_written(report, tmp_path, mon
     assert names == ["calibration.csv", "confusion_matrix.csv", "metrics.json", "per_class.csv"]
 
 
-def test_calibration_is_that_of_all_images_at_once(report, scores):
+def test_calibration_equals_that_of_all_images_at_once(report, scores):
     whole = calibration.calibration_of(*scores)
     assert report.calibration.expected_error == pytest.approx(whole.expected_error, abs=1e-5)
     assert report.calibration.count == sum(COUNTS)
@@ -165,7 +165,7 @@ def test_a_class_that_the_classifier_does_not_know_is_named(model, data):
         classification.evaluate_classifier(Classifier(model, names, PREPROCESSING), data)
 
 
-def test_an_unknown_split_is_told_with_the_known_ones(model, data):
+def test_an_unknown_split_names_the_known_ones(model, data):
     with pytest.raises(ValueError, match="one of the data's: train. Received: split='dev'"):
         classification.evaluate_classifier(
             Classifier(model, NAMES, PREPROCESSING), data, split="dev"

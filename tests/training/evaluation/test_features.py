@@ -47,7 +47,7 @@ def test_pre_logits_are_what_the_head_reads(images):
     np.testing.assert_allclose(head(found), model(images), atol=1e-6)
 
 
-def test_token_and_patches_are_those_of_the_encoder(images):
+def test_token_and_average_come_from_the_encoder(images):
     model = build()
     tokens = np.asarray(keras.Model(model.inputs, model.get_layer("encoder_norm").output)(images))
     assert tokens.shape == (2, 5, 8)
@@ -121,7 +121,7 @@ def test_few_shot_evaluation_is_exact_on_separable_images(folder):
     assert "    3  1.0000  1.0000  1.0000" in str(report)
 
 
-def test_fewer_images_than_shots_are_told_before_work_is_done(folder):
+def test_fewer_images_than_shots_are_refused_before_features_are_computed(folder):
     model = EvaluatedModel(None, PREPROCESSING, "none", "none")
     with pytest.raises(ValueError, match="shots=4 training images; the class class 0 has 3"):
         few_shot.evaluate(model, open_source(folder), shots=(1, 4))

@@ -95,7 +95,7 @@ def test_fewer_images_than_shots_names_the_class():
         ({"dtype": "float16"}, "float32"),
     ],
 )
-def test_wrong_input_is_said(change, message):
+def test_wrong_input_is_refused(change, message):
     arguments = {
         "train_features": np.eye(4, 3),
         "train_labels": [0, 1, 0, 1],

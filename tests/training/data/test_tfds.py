@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import evaluation_batches, open_source, records, training_batches
+from keras_vit.training.data import evaluation_batches, open_source, record_files, training_batches
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7, "augmentation": "none"}
 COUNTS = {"train": 20, "validation": 6, "test": 4}
@@ -48,7 +48,7 @@ def data_dir(tmp_path_factory):
 def reading(request, monkeypatch):
     """Both ways to read: of the second are other formats than TFRecord."""
     if request.param == "by the library":
-        monkeypatch.setattr(records, "_tfrecords", lambda builder, split: [])
+        monkeypatch.setattr(record_files, "_tfrecords", lambda builder, split: [])
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_data_set_is_opened_by_name(source, data_dir):
     assert open_source("tfds:tiny_pets:1.2.0", data_dir=data_dir).class_names == ("cat", "dog")
 
 
-def test_labels_and_names_are_those_of_the_images(source):
+def test_labels_and_names_belong_to_the_images(source):
     train = source.splits["train"]
     order = numbers(evaluation_batches(train, preprocessing=Preprocessing((8, 6)), batch_size=8))
     assert sorted(order) == list(range(20))
@@ -100,7 +100,7 @@ def test_a_part_is_read_as_a_part(source):
 @pytest.mark.parametrize("block", [1e9, 6])
 def test_every_epoch_has_each_example_once_in_its_own_order(source, monkeypatch, block):
     train = source.splits["train"]
-    monkeypatch.setattr(records, "BUFFER_BYTES", block * train._records.mean_bytes)
+    monkeypatch.setattr(record_files, "BUFFER_BYTES", block * train._records.mean_bytes)
     tf.random.set_seed(3)
     seen = numbers(training_batches(train, **OPTIONS).take(20).as_numpy_iterator())
     epochs = [seen[start : start + 20] for start in range(0, 80, 20)]

@@ -1,4 +1,4 @@
-"""Images in record files, read from front to back; TensorFlow Datasets by name."""
+"""Reading labelled images from TensorFlow Datasets and from sharded TFRecord files."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import os
 import pathlib
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
-from .examples import Examples, places, random_key, untuned
+from .examples import Examples, ascending_places, random_key, without_autotune
 from .image_files import SPLITS
 
-# Encoded images that wait to be drawn from.
-BUFFER_BYTES = 512 * 2**20
-READ_BYTES = 4 * 2**20  # Of a file at once.
+BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
+READ_BYTES = 4 * 2**20  # Read buffer of a file.
 
-# As the ImageNet files of TensorFlow's model garden have them; "label" is what others write.
+# Features as in the ImageNet files of TensorFlow's model garden; other programs write "label".
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 PLAIN_LABEL = "label"
 CLASSES = "classes.txt"
-INDEX = "index.npz"  # Counts, sizes, labels and names; without it all files are read once.
+INDEX = "index.npz"  # Counts, sizes, labels and names; without it all files are scanned once.
 
 # train-00000-of-00008.tfrecord, train-00000-of-00008, train.tfrecord
 _FILE = re.compile(r"(?P<stem>.+?)(?P<shard>-\d{5}-of-\d{5})?(?P<suffix>\.tfrecords?)?")
@@ -34,11 +34,11 @@ _SCAN_BATCH = 256  # Records.
 
 
 class Records(abc.ABC):
-    """Images in record files, which can only be read from front to back.
+    """A split in record files, which can only be read sequentially.
 
-    Args:
-        count: How many there are.
-        mean_bytes: Of an encoded image, about.
+    Attributes:
+        count: Number of records.
+        mean_bytes: Approximate size of an encoded image.
     """
 
     count: int
@@ -47,69 +47,68 @@ class Records(abc.ABC):
     @property
     @abc.abstractmethod
     def labels(self) -> np.ndarray:
-        """All class numbers, int32."""
+        """Class numbers of all records, int32 `(count,)`."""
 
     @property
     @abc.abstractmethod
     def names(self) -> list[str]:
-        """What each example is called."""
+        """Names of all records."""
 
     @abc.abstractmethod
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        """Returns the handles of these places, without reading the files of others."""
+        """Returns the handles of records `start` to `stop - 1`; other files are not opened."""
 
     @abc.abstractmethod
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the encoded image and the class number, int32, of a handle, in the graph."""
+        """Returns the encoded image and the class number, int32, of a handle (graph operations)."""
 
 
 class RecordExamples(Examples):
     """Some examples of one split in record files.
 
-    Records cannot be read at random, so an epoch draws the next example from up to 512 MiB
-    of encoded images, which are the next ones in the files. A smaller split is shuffled
-    wholly.
+    Records have no random access, so an epoch is shuffled by a buffer of up to 512 MiB of
+    encoded images. A smaller split is shuffled completely.
 
     Args:
-        records: What reads the split.
-        chosen: The places in the split that belong to these examples, in order.
+        records: The split.
+        chosen: Ascending places in the split of these examples.
     """
 
     def __init__(self, records: Records, chosen: np.ndarray):
         self._records = records
         self._chosen = chosen
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._chosen)
 
     @property
-    def labels(self):
+    def labels(self) -> np.ndarray:
         return self._records.labels[self._chosen]
 
     @property
-    def names(self):
+    def names(self) -> list[str]:
         names = self._records.names
         return [names[place] for place in self._chosen]
 
-    def take(self, indices):
-        return RecordExamples(self._records, self._chosen[places(indices, len(self))])
+    def take(self, indices: Iterable[int]) -> RecordExamples:
+        return RecordExamples(self._records, self._chosen[ascending_places(indices, len(self))])
 
-    def part(self, index, count):
-        # One after another: each machine opens its own files, but for those at the ends.
+    def part(self, index: int, count: int) -> RecordExamples:
+        # Contiguous parts: two machines share at most the file at their border.
         start, stop = (len(self) * number // count for number in (index, index + 1))
         return RecordExamples(self._records, self._chosen[start:stop])
 
-    def ordered(self):
+    def ordered(self) -> tf.data.Dataset:
         return self._elements(tf.constant(0, tf.int64))
 
-    def shuffled_epoch(self, seed, epoch, done):
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
         elements = self._elements(epoch)
         size = max(1, min(len(self), int(BUFFER_BYTES / self._records.mean_bytes)))
         first, second = tf.unstack(random_key(seed, epoch))
         spec = elements.element_spec
         parts = tf.nest.flatten(spec)
-        # `Dataset.shuffle` would keep the first epoch's seed, and take TensorFlow's global one
-        # into account.
+        # Not `Dataset.shuffle`: it keeps the first epoch's seed and depends on TensorFlow's
+        # global seed.
         shuffled = tf.raw_ops.ShuffleDataset(
             input_dataset=tf.data.experimental.to_variant(elements),
             buffer_size=size,
@@ -122,7 +121,7 @@ class RecordExamples(Examples):
         elements = tf.data.experimental.from_variant(shuffled, spec)
         return elements.skip(done)
 
-    def read(self, handle):
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return self._records.read(handle)
 
     def _elements(self, epoch):
@@ -133,9 +132,9 @@ class RecordExamples(Examples):
 
     @functools.cached_property
     def _handles(self):
-        """The handles, in order; what lies before and behind is not read."""
+        """The handles, in order; records before the first and after the last are not read."""
         start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
-        # Once, and not in the graphs of others: a builder makes its data set in Python.
+        # Built once, outside of any graph: a TFDS builder creates its data set in Python.
         with tf.init_scope():
             handles = self._records.dataset(int(start), int(stop))
             if stop - start == len(self):
@@ -148,8 +147,42 @@ class RecordExamples(Examples):
             return handles.map(lambda handle, wanted: handle)
 
 
-class SplitRecords(Records):
-    """Reads one split of a builder, always in the same order.
+class TfdsRecords(Records):
+    """Records that a TFDS builder reads; handles are `(encoded image, class number)`.
+
+    A subclass sets `count` and `mean_bytes`, and says how a record is read.
+    """
+
+    @abc.abstractmethod
+    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
+        """Returns `(encoded image, class number)` of all records, always in the same order.
+
+        Args:
+            with_ids: Whether the record's TFDS id, a string, is the third component.
+        """
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels_and_names[0]
+
+    @property
+    def names(self) -> list[str]:
+        return self._labels_and_names[1]
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return handle
+
+    @functools.cached_property
+    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
+        """Class numbers and ids, read in one pass at first use."""
+        elements = self.elements(with_ids=True).map(lambda _, label, name: (label, name))
+        found = list(without_autotune(elements).as_numpy_iterator())
+        labels = np.array([label for label, _ in found], "int32")
+        return labels, [name.decode() for _, name in found]
+
+
+class SplitRecords(TfdsRecords):
+    """One split of a TFDS builder.
 
     Args:
         builder: A prepared `tfds.core.DatasetBuilder`.
@@ -166,36 +199,26 @@ class SplitRecords(Records):
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
         self._files = _tfrecords(builder, split)
 
-    @property
-    def labels(self):
-        return self._labels_and_names[0]
+    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
+        return self._read(self._split, with_ids)
 
-    @property
-    def names(self):
-        return self._labels_and_names[1]
-
-    def dataset(self, start, stop):
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
         if not self._files:
             return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
-        # The same without what the library adds to each record, a quarter of a JPEG's time.
+        # Same records, without the work of TFDS on each one: a quarter of a JPEG's time.
         lengths = self._builder.info.splits[self._split].shard_lengths
         return read_tfrecords(self._files, lengths, start, stop)
 
-    def read(self, handle):
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         if not self._files:
             return handle
-        import tensorflow_datasets as tfds
-
         known = self._builder.info.features
         features = tfds.features.FeaturesDict({k: known[k] for k in (self._image, self._label)})
         decoders = {self._image: tfds.decode.SkipDecoding()}
         values = features.deserialize_example(handle, decoders=decoders)
         return values[self._image], tf.cast(values[self._label], tf.int32)
 
-    def _read(self, split, with_ids):
-        """Returns `(encoded image, label)`, with the data set's ids behind if asked for."""
-        import tensorflow_datasets as tfds
-
+    def _read(self, split: str, with_ids: bool) -> tf.data.Dataset:
         features = self._builder.info.features
         elements = self._builder.as_dataset(
             split=split,
@@ -207,7 +230,7 @@ class SplitRecords(Records):
             read_config=tfds.ReadConfig(
                 add_tfds_id=with_ids,
                 try_autocache=False,
-                interleave_cycle_length=1,  # File by file, as slices count.
+                interleave_cycle_length=1,  # File by file, in the order of slices.
             ),
         )
 
@@ -217,26 +240,17 @@ class SplitRecords(Records):
 
         return elements.map(element)
 
-    @functools.cached_property
-    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
-        """All class numbers and ids, read in one pass at first use."""
-        elements = self._read(self._split, with_ids=True)
-        elements = elements.map(lambda _, label, name: (label, name))
-        found = list(untuned(elements).as_numpy_iterator())
-        labels = np.array([label for label, _ in found], "int32")
-        return labels, [name.decode() for _, name in found]
-
 
 def read_tfrecords(
     files: Sequence[str], counts: Sequence[int] | np.ndarray, start: int, stop: int
 ) -> tf.data.Dataset:
-    """Returns some records of TFRecord files; only those that they are in are opened.
+    """Returns records `start` to `stop - 1` of TFRecord files, opening only the files needed.
 
     Args:
         files: Paths, in order.
-        counts: Records of each.
-        start: Place of the first, in all files together.
-        stop: Place behind the last.
+        counts: Number of records in each file.
+        start: First record, counted over all files.
+        stop: End of the range, exclusive.
     """
     ends = np.cumsum(counts)
     first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
@@ -246,9 +260,7 @@ def read_tfrecords(
 
 
 def _tfrecords(builder, split):
-    """Returns the files of a prepared split, none if they are not there or no TFRecords."""
-    import tensorflow_datasets as tfds
-
+    """Returns the TFRecord files of a prepared split; empty for another file format."""
     info = builder.info.splits[split]
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
         return []
@@ -261,25 +273,24 @@ def open_records(
 ) -> tuple[tuple[str, ...], dict[str, RecordExamples]]:
     """Returns the class names and the labelled splits of a data set.
 
-    It is downloaded and prepared if it is not there.
+    It is downloaded and prepared if necessary.
 
     Args:
-        name: As TensorFlow Datasets has it: `NAME`, `NAME:version`, `NAME/config`.
-        data_dir: Where prepared data sets are; by default where the library puts them.
+        name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
+        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
 
     Raises:
-        ValueError: If it is unknown, cannot be prepared, or has no image with one label.
+        ValueError: If it is unknown, cannot be prepared, or does not have one image and one
+            label per example.
     """
-    import tensorflow_datasets as tfds
-
     try:
         builder = tfds.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
-    except Exception as error:  # Of any type: networks, checksums, import errors.
-        said = str(error).strip().splitlines() or [type(error).__name__]
+    except Exception as error:  # Network, checksum and import errors among others.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            "The name after tfds: must be a data set that TensorFlow Datasets has, prepared in "
-            f"data_dir or to be downloaded. Received: {name!r}, data_dir={data_dir}. {said[0]}"
+            "The name after tfds: must be a data set of TensorFlow Datasets that is prepared in "
+            f"data_dir or can be downloaded. Received: {name!r}, data_dir={data_dir}. {reason}"
         ) from error
     features = builder.info.features
     images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
@@ -290,17 +301,18 @@ def open_records(
         if split in builder.info.splits and builder.info.splits[split].num_examples:
             records = SplitRecords(builder, split, image, label)
             _, first = records.read(next(iter(records.dataset(0, 1))))
-            if first >= 0:  # -1: the labels of this split were not published.
+            if first >= 0:  # -1: labels of this split are not public.
                 splits[split] = RecordExamples(records, np.arange(records.count))
     return tuple(features[label].names), splits
 
 
-def _choice(wanted, keys, name):
+def _choice(wanted: str, keys: list[str], name: str) -> str:
+    """Returns the key to use: the wanted one, or the only one."""
     if wanted in keys:
         return wanted
     if len(keys) != 1:
         raise ValueError(
-            f"A data set must have one {wanted}, or one called {wanted!r}. "
+            f"A data set must have one {wanted}, or one named {wanted!r}. "
             f"Received: {name}, with {keys or 'none'}"
         )
     return keys[0]
@@ -308,13 +320,13 @@ def _choice(wanted, keys, name):
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """The files of one split.
+    """The TFRecord files of one split, and their index.
 
     Args:
-        files: Their paths, in order.
-        counts: Examples of each.
-        labels: All class numbers, in order, int32.
-        names: What the examples are called; bytes, in order.
+        files: Paths, in order.
+        counts: Number of examples in each file.
+        labels: Class numbers of all examples, int32.
+        names: Names of all examples, bytes.
     """
 
     files: tuple[str, ...]
@@ -324,10 +336,10 @@ class Shards:
 
 
 class ShardRecords(Records):
-    """Reads one split.
+    """One split in TFRecord files of `tf.train.Example`.
 
     Args:
-        shards: Its files.
+        shards: The files.
     """
 
     def __init__(self, shards: Shards):
@@ -337,26 +349,26 @@ class ShardRecords(Records):
         self.mean_bytes = max(1.0, size / max(1, self.count))
 
     @property
-    def labels(self):
+    def labels(self) -> np.ndarray:
         return self._shards.labels
 
     @functools.cached_property
-    def names(self):
+    def names(self) -> list[str]:
         return [name.decode() for name in self._shards.names.tolist()]
 
-    def dataset(self, start, stop):
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
         found = read_tfrecords(self._shards.files, self._shards.counts, start, stop)
         labels = tf.data.Dataset.from_tensor_slices(self._shards.labels[start:stop])
         return tf.data.Dataset.zip(found, labels)
 
-    def read(self, handle):
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         record, label = handle
         image = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
         return tf.io.parse_single_example(record, image)[IMAGE], label
 
 
 def record_files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
-    """Returns the TFRecord files of a folder by what their names begin with, in order."""
+    """Returns the TFRecord files of a folder, in order, by the prefix of their names."""
     found: dict[str, list[pathlib.Path]] = {}
     for path in sorted(folder.iterdir()):
         match = _FILE.fullmatch(path.name)
@@ -372,23 +384,23 @@ def open_tfrecords(
 
     Args:
         folder: Holds `SPLIT-00000-of-00008.tfrecord` and so on (the suffix may be missing),
-            or `SPLIT.tfrecord`, and `classes.txt`: one name a line, in the order of their
-            numbers from 0. `write_records` writes such folders. Of files from elsewhere
-            each example must have the image in the feature `image/encoded` and its number
-            in `image/class/label` or `label`; they are read once to count them.
+            or `SPLIT.tfrecord`, and `classes.txt`: one name per line, in the order of their
+            numbers from 0. `write_records` writes such folders. Files of other programs must
+            have the image in the feature `image/encoded` and its class number in
+            `image/class/label` or `label`; they are scanned once to count the examples.
 
     Raises:
-        ValueError: If there are no such files, one is missing, damaged or of another size
-            than was written, the names of classes are missing, or a label has no name.
+        ValueError: If there are no such files, a file is missing, damaged or of another size
+            than in the index, the class names are missing, or a label has no name.
     """
     folder = pathlib.Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"TFRecord files are in a folder. Received: {folder}, which is not one")
+        raise ValueError(f"TFRecord files must be in a folder. Received: {folder}, not a folder")
     by_stem = record_files(folder)
     if not by_stem:
         raise ValueError(
             "A folder of TFRecord files must hold train-00000-of-00008.tfrecord and so on, or "
-            f"train.tfrecord. Received: {folder}, without"
+            f"train.tfrecord. Received: {folder}, without such files"
         )
     for files in by_stem.values():
         _check_complete(files)
@@ -411,7 +423,7 @@ def open_tfrecords(
 
 
 def write_index(folder: pathlib.Path, splits: dict[str, Shards]) -> None:
-    """Writes what `open_tfrecords` would otherwise have to read all files for."""
+    """Writes the index, which saves `open_tfrecords` from scanning all files."""
     arrays: dict[str, Any] = {}
     for split, shards in splits.items():
         arrays[f"{split}/files"] = np.array([os.path.basename(path) for path in shards.files])
@@ -431,10 +443,12 @@ def _check_complete(files):
     total = max(totals)
     missing = sorted(set(range(total)) - there)
     if missing or len(totals) > 1 or len(files) != total:
-        what = f"number {missing[0]} is missing" if missing else f"{len(files)} of {sorted(totals)}"
+        found = (
+            f"number {missing[0]} is missing" if missing else f"{len(files)} of {sorted(totals)}"
+        )
         raise ValueError(
-            f"All shards must be there, of one writing. Received: {files[0].name} and others in "
-            f"{files[0].parent}; {what}"
+            f"All shards of a split must exist, with the same total. Received: {files[0].name} and "
+            f"others in {files[0].parent}; {found}"
         )
 
 
@@ -442,12 +456,12 @@ def _class_names(folder):
     path = folder / CLASSES
     if not path.is_file():
         raise ValueError(
-            f"The names of the classes must be in {path}, one a line, in the order of their "
+            f"The names of the classes must be in {path}, one per line, in the order of their "
             "numbers. Received: no such file"
         )
     names = tuple(path.read_text(encoding="utf-8").splitlines())
     if len(set(names)) != len(names) or not all(map(str.strip, names)):
-        raise ValueError(f"{path} must have one name a line, each once. Received: {names[:10]}")
+        raise ValueError(f"{path} must have one name per line, each once. Received: {names[:10]}")
     return names
 
 
@@ -471,15 +485,17 @@ def _read_index(folder, by_split):
         with np.load(path, allow_pickle=False) as arrays:
             index = dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged: remove it, and the files are counted.") from error
+        raise ValueError(
+            f"{path} is damaged: remove it, and the files are scanned instead."
+        ) from error
     found = {}
     for split, files in by_split.items():
         names = [os.path.basename(path) for path in files]
         sizes = [os.path.getsize(path) for path in files]
         if names != list(index.get(f"{split}/files", [])):
             raise ValueError(
-                f"{path} must list the files of {split}: remove it, and they are counted. "
-                f"Received: {len(names)} files, {names[0]} and on"
+                f"{path} must list the files of {split}: remove it, and they are scanned instead. "
+                f"Received: {len(names)} files, the first is {names[0]}"
             )
         for name, size, written in zip(names, sizes, index[f"{split}/bytes"], strict=True):
             if size != written:
@@ -493,7 +509,7 @@ def _read_index(folder, by_split):
 
 
 def _scan(files: Sequence[pathlib.Path]) -> Shards:
-    """Reads all records of files that have no index."""
+    """Reads all records of files without an index."""
     features = {
         IMAGE: tf.io.FixedLenFeature([], tf.string, ""),
         LABEL: tf.io.FixedLenFeature([], tf.int64, -1),
@@ -512,12 +528,12 @@ def _scan(files: Sequence[pathlib.Path]) -> Shards:
         batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         count = 0
         try:
-            for has_image, labels, names in untuned(batches).as_numpy_iterator():
+            for has_image, labels, names in without_autotune(batches).as_numpy_iterator():
                 wrong = np.flatnonzero(~has_image | (labels < 0))
                 if len(wrong):
                     raise ValueError(
                         f"Every example must have the features {IMAGE} and {LABEL}, or "
-                        f"{PLAIN_LABEL}. Received: record {count + wrong[0]} of {path}, without"
+                        f"{PLAIN_LABEL}. Received: record {count + wrong[0]} of {path}"
                     )
                 numbers = range(count, count + len(labels))
                 all_names += [
@@ -528,7 +544,7 @@ def _scan(files: Sequence[pathlib.Path]) -> Shards:
                 count += len(labels)
         except tf.errors.OpError as error:
             raise ValueError(
-                f"{path} must be a TFRecord file of tf.train.Example, whole. It cannot be read "
+                f"{path} must be a complete TFRecord file of tf.train.Example. It cannot be read "
                 f"after {count} records: {error.message.splitlines()[0]}"
             ) from error
         counts.append(count)

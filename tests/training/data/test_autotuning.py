@@ -1,4 +1,4 @@
-"""Pipelines end at once, and use every thread there is."""
+"""Pipelines without autotuning: they end at once and use every thread."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.training.data.examples import untuned
+from keras_vit.training.data.examples import without_autotune
 
 RUNNING, WAITING = 0.17, 0.05  # Seconds; TensorFlow's thread wakes 0.15 and 0.31 after the start.
 
@@ -29,11 +29,12 @@ def counting():
 
 def test_no_iterator_waits_for_a_thread_that_sleeps():
     # But for a moment in which others have the cores.
-    assert sum(seconds_to_end(untuned(counting())) > WAITING for _ in range(12)) <= 2
+    assert sum(seconds_to_end(without_autotune(counting())) > WAITING for _ in range(12)) <= 2
 
 
-def test_a_tuned_one_does_wait():
-    # Two of three times. Once it never does, TensorFlow is mended and most of `untuned` can go.
+def test_a_tuned_iterator_waits():
+    # Two of three times. If it never waits, TensorFlow is mended, and most of
+    # `without_autotune` can go.
     assert any(seconds_to_end(counting()) > WAITING for _ in range(24))
 
 
@@ -55,6 +56,6 @@ def test_every_thread_works_from_the_start():
     )
     threads = tf.data.Options()
     threads.threading.private_threadpool_size = 40
-    given = list(untuned(numbers.with_options(threads)).as_numpy_iterator())
+    given = list(without_autotune(numbers.with_options(threads)).as_numpy_iterator())
     np.testing.assert_array_equal(given, np.arange(200))
     assert most > 16  # What TensorFlow takes without being told.
