@@ -1,15 +1,16 @@
+from .comparison import (
+    ExportReport as ExportReport,
+    verify as verify,
+)
 from .conversion import (
     convert as convert,
 )
-from .to_litert import (
-    tflite as tflite,
-)
-from .to_onnx import (
+from .onnx_file import (
     onnx as onnx,
 )
-from .to_saved_model import (
+from .saved_model_folder import (
     saved_model as saved_model,
 )
-from .verify import (
-    Report as Report,
+from .tflite_file import (
+    tflite as tflite,
 )

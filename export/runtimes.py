@@ -1,10 +1,10 @@
-"""Runs an export in its own runtime. A program, not a module: it never sees keras_vit.
+"""Program that runs an export in its own runtime, without importing keras_vit.
 
-    python runtimes.py FORMAT ARTEFACT SUFFIX IMAGES.npy FILES.json ANSWERS.npz
+    python runtimes.py FORMAT EXPORT SUFFIX IMAGES.npy FILES.json ANSWERS.npz
 
-IMAGES is `(N, H, W, C)` float32, FILES the N image files. ANSWERS gets, for the signatures
-`serve<SUFFIX>` and, if there, `serve_bytes<SUFFIX>`, `<name>/probabilities` `(N, K)` and
-`<name>/seconds` `(N,)`, one image a call.
+IMAGES is `(N, H, W, C)` float32, FILES a list of the N image files. The program writes
+`<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS,
+for the signatures `serve<SUFFIX>` and, in a SavedModel, `serve_bytes<SUFFIX>`.
 """
 
 import json
@@ -22,12 +22,12 @@ WARM_UP_CALLS = 2
 
 
 class Signature(NamedTuple):
-    """A way to call an artefact.
+    """A callable signature of an export.
 
     Args:
-        call: From a batch of one image to probabilities `(1, K)`.
-        takes_files: Whether the image is an encoded file, else an array.
-        images_per_call: What a call computes, whatever it is given.
+        call: Function from a batch of one image to probabilities `(1, K)`.
+        takes_files: Whether the batch holds encoded files instead of pixels.
+        images_per_call: Batch size that a call computes, for the time per image.
     """
 
     call: Callable[[np.ndarray], Any]
@@ -42,7 +42,7 @@ def saved_model(path):
     loaded = tf.saved_model.load(path)
 
     def call(name):
-        # Holds on to `loaded`: a signature alone does not keep its variables alive.
+        # Keeps a reference to `loaded`: a signature alone does not keep its variables alive.
         function = loaded.signatures[name]
         (argument,) = function.structured_input_signature[1]
         return lambda batch: function(**{argument: tf.constant(batch)})["probabilities"].numpy()
@@ -59,7 +59,7 @@ def tflite(path):
 
     interpreter = Interpreter(path, num_threads=os.cpu_count())
     run = interpreter.get_signature_runner("serve")
-    # -1 where it is free; else that many are given, all the same.
+    # -1 for a free batch size; a fixed one is filled with copies of the image.
     batch_size = max(run.get_input_details()["images"]["shape_signature"][0], 1)
 
     def call(batch):
@@ -79,12 +79,12 @@ def onnx(path):
 FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx}
 
 
-def main(format_name, artefact, suffix, images, files, answers):
+def main(format_name, export, suffix, images, files, answers):
     """Runs every image through every signature and writes the answers."""
     images = np.load(images, mmap_mode="r")
     files = json.loads(pathlib.Path(files).read_text(encoding="utf-8"))
     arrays: dict[str, Any] = {}
-    for name, signature in FORMATS[format_name](artefact).items():
+    for name, signature in FORMATS[format_name](export).items():
         if name not in (f"serve{suffix}", f"serve_bytes{suffix}"):
             continue
         probabilities, seconds = [], []

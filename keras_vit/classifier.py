@@ -1,7 +1,8 @@
-"""A fine-tuned classifier on disk: the folder that every command writes and takes."""
+"""Fine-tuned classifiers: prediction of image files, and the folder on disk."""
 
 from __future__ import annotations
 
+import collections
 import csv
 import itertools
 import json
@@ -14,27 +15,33 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.catalogue import MODEL, RECIPE, classifier_folder
+from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.hdf5 import check_keras_archive
-from keras_vit.files import atomic_folder, check_folder
-from keras_vit.predicting import predict_batch
+from keras_vit.files import (
+    CLASSES,
+    HISTORY,
+    MODEL,
+    MODEL_CARD,
+    PREPROCESSING,
+    RECIPE,
+    atomic_folder,
+    check_folder,
+)
+from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.layers.compiled_gradient import xla_compiles
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 
-CLASSES = "classes.txt"
-PREPROCESSING = "preprocessing.json"
-HISTORY = "history.csv"
-MODEL_CARD = "model_card.md"
 FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
 
 class Prediction(NamedTuple):
-    """What a classifier says of one image.
+    """A classifier's prediction for one image file.
 
     Args:
         path: The image file.
-        top: `(class name, probability)`, the likeliest first; empty if the image could
+        top: `(class name, probability)`, the most likely first; empty if the image could
             not be read.
-        error: Why the image could not be read; None if it could.
+        error: Why the image could not be read, or None.
     """
 
     path: str
@@ -48,12 +55,12 @@ class Classifier:
     Args:
         model: A Keras model from images `(B, H, W, C)` to probabilities `(B, K)`.
         class_names: The K names, in the order of the model's outputs.
-        preprocessing: How an image becomes the model's input.
+        preprocessing: The preprocessing from an image to the model's input.
         recipe: Everything needed to repeat the training.
-        folder: Where it was read from, or None.
+        folder: The folder it was loaded from, or None.
 
     Raises:
-        ValueError: If names or image size are not those of the model.
+        ValueError: If the class names or the image size do not fit the model.
 
     Example:
     >>> classifier = load_classifier("runs/pets")
@@ -69,16 +76,16 @@ class Classifier:
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
     ):
+        _check_class_names(class_names)
+        _check_shapes(model, len(class_names), preprocessing.image_size)
         self.model = model
         self.class_names = tuple(class_names)
         self.preprocessing = preprocessing
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
-        _check_names(self.class_names)
-        _check_fit(self)
 
     def preprocess(self, images: Any) -> np.ndarray:
-        """Returns what the model takes, as evaluation and prediction compute it.
+        """Returns the model's input for images, as evaluation and prediction compute it.
 
         Args:
             images: One image `(H, W, C)`, a batch of them, or a list of images of any
@@ -87,8 +94,6 @@ class Classifier:
         Returns:
             A float32 array `(B, height, width, C)`.
         """
-        from keras_vit.images import apply_preprocessing
-
         if hasattr(images, "convert") or getattr(images, "ndim", 4) == 3:
             images = [images]
         arrays = []
@@ -108,12 +113,12 @@ class Classifier:
         """Returns a `Prediction` for each image file, in order.
 
         Args:
-            paths: A file, a folder (its images, subfolders included) or several of them.
-            top: Classes to give, the likeliest first.
-            batch_size: Images that the model takes at once.
+            paths: A file, a folder (with its subfolders) or several of them.
+            top: Number of classes of a prediction.
+            batch_size: Images that the model computes at once.
 
         Returns:
-            A list; an image that cannot be read has its reason in `.error`.
+            A list. The prediction of an unreadable image has the reason in `.error`.
 
         Raises:
             ValueError: If a path does not exist, or a folder has no images.
@@ -123,12 +128,12 @@ class Classifier:
     def stream(
         self, paths: Iterable[str | os.PathLike], top: int = 5, batch_size: int = 32
     ) -> Iterator[Prediction]:
-        """Yields predictions as the images are read, a batch at a time.
+        """Yields predictions while the next batch of images is read.
 
         Args:
-            paths: Image files; any number, as no more than two batches are in memory.
-            top: Classes to give, the likeliest first.
-            batch_size: Images that the model takes at once.
+            paths: Image files, any number: at most two batches are in memory.
+            top: Number of classes of a prediction.
+            batch_size: Images that the model computes at once.
 
         Yields:
             A `Prediction` for each path, in order.
@@ -138,31 +143,31 @@ class Classifier:
                 "top and batch_size must be at least 1. "
                 f"Received: top={top}, batch_size={batch_size}"
             )
+        paths = iter(paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            paths = iter(paths)
-            ahead = self._read(pool, paths, batch_size)
-            while ahead:
-                batch, ahead = ahead, self._read(pool, paths, batch_size)
-                yield from self._predict([(path, image.result()) for path, image in batch], top)
 
-    def _read(self, pool, paths, batch_size):
-        batch = list(itertools.islice(paths, batch_size))
-        return [(os.fspath(path), pool.submit(self._read_one, path)) for path in batch]
+            def start_reading():
+                batch = [os.fspath(path) for path in itertools.islice(paths, batch_size)]
+                return batch, [pool.submit(self._read, path) for path in batch]
 
-    def _read_one(self, path):
-        from keras_vit.images import apply_preprocessing, read_image
+            batch, reading = start_reading()
+            while batch:
+                next_batch, next_reading = start_reading()
+                images = [future.result() for future in reading]
+                yield from self._predict_batch(batch, images, top)
+                batch, reading = next_batch, next_reading
 
+    def _read(self, path):
+        """Returns an image file as the model's input, or the reason why it cannot be read."""
         try:
             return np.asarray(apply_preprocessing(read_image(path), self.preprocessing))
         except (ValueError, OSError) as error:
             return str(error)
 
-    def _predict(self, batch, top):
-        images = [image for _, image in batch if not isinstance(image, str)]
-        rows: Iterator = iter(())
-        if images:
-            rows = iter(predict_batch(self.model, np.stack(images)))
-        for path, image in batch:
+    def _predict_batch(self, paths, images, top):
+        arrays = [image for image in images if not isinstance(image, str)]
+        rows = iter(predict_batch(self.model, np.stack(arrays)) if arrays else ())
+        for path, image in zip(paths, images, strict=True):
             if isinstance(image, str):
                 yield Prediction(path, [], image)
                 continue
@@ -171,8 +176,23 @@ class Classifier:
             yield Prediction(path, [(self.class_names[k], float(row[k])) for k in order])
 
 
+def predict_batch(model: Any, images: Any) -> np.ndarray:
+    """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
+
+    Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails
+    where TensorFlow has no XLA for the device that computes, as on the host of the TPU build.
+
+    Args:
+        model: A Keras model, or another object with `predict_on_batch`.
+        images: `(B, H, W, C)`, preprocessed.
+    """
+    if getattr(model, "jit_compile", False) and not xla_compiles():
+        model.jit_compile = False
+    return np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
+
+
 def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
-    """Returns image files: those given, and those in the folders given.
+    """Returns image files: the given ones, and all in the given folders.
 
     Raises:
         ValueError: If a path does not exist, or a folder has no images.
@@ -204,7 +224,7 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
     The model is read in Keras's safe mode: nothing in the file is run as code.
 
     Args:
-        folder: The classifier's folder, or "cifar10", the one that comes with the package.
+        folder: The classifier's folder, or "cifar10", the classifier in the package.
 
     Raises:
         ValueError: If the folder or one of its files is missing, cannot be read, or does
@@ -226,8 +246,8 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
             f"A classifier is a folder with {', '.join(FILES)}. "
             f"Missing in {folder}: {', '.join(missing)}"
         )
-    # The cheap files first: a wrong one is told before the model is read.
-    class_names = _read_names(folder / CLASSES)
+    # The small files first, so that an error in them appears before the model is read.
+    class_names = _read_class_names(folder / CLASSES)
     preprocessing = _read_preprocessing(folder / PREPROCESSING)
     recipe = _read_recipe(folder / RECIPE)
     model = read_model(folder / MODEL)
@@ -241,25 +261,58 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     """Returns the model of a `.keras` file, read in safe mode.
 
     Raises:
-        ValueError: If the file cannot be read as a Keras model, holds other things than Keras
-            writes, or has weights that are not finite.
+        ValueError: If the file cannot be read as a Keras model, has content that Keras does
+            not write, or has weights that are not finite.
     """
     try:
         check_keras_archive(path)
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
-    except Exception as error:  # Keras raises nearly anything on a damaged file.
+    except Exception as error:  # Keras raises errors of many types for a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
-    bad = [
-        weight.path
-        for weight in model.weights
-        if not np.isfinite(np.asarray(weight).astype("float32")).all()
-    ]
-    if bad:
-        raise ValueError(
-            f"Weights must be finite numbers. Received: {path} with NaN or infinity in {bad[0]}"
-        )
+    for weight in model.weights:
+        if not np.isfinite(np.asarray(weight).astype("float32")).all():
+            raise ValueError(
+                "Weights must be finite numbers. "
+                f"Received: {path} with NaN or infinity in {weight.path}"
+            )
     return model
+
+
+def _read_class_names(path):
+    class_names = _read_text(path).splitlines()
+    try:
+        _check_class_names(class_names)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold one class name a line. {error}") from error
+    return class_names
+
+
+def _read_preprocessing(path):
+    try:
+        return Preprocessing.from_json(_read_text(path))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} must describe a preprocessing. {error}") from error
+
+
+def _read_recipe(path):
+    """Returns the content of `recipe.json`; {} if there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        recipe = json.loads(_read_text(path))
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON. {error}") from error
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{path} must hold one JSON object. Received: {type(recipe).__name__}")
+    return recipe
+
+
+def _read_text(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8. {error}") from error
 
 
 def save_classifier(
@@ -273,17 +326,17 @@ def save_classifier(
     model_card: str = "",
     overwrite: bool = False,
 ) -> Classifier:
-    """Writes a classifier's folder: all of it, or nothing.
+    """Writes a classifier's folder, complete or not at all.
 
     Args:
-        folder: Where to write. It appears at the end, in one rename.
+        folder: The folder to write. It appears at the end, in one rename.
         model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
         class_names: The K names, in the order of the model's outputs.
-        preprocessing: How an image becomes the model's input.
-        recipe: Everything needed to repeat the training; what JSON can hold.
-        history: Rows of `history.csv`, one mapping from column to value each.
-        model_card: The text of `model_card.md`; a short one is made by default.
-        overwrite: Whether to replace a classifier that is there.
+        preprocessing: The preprocessing from an image to the model's input.
+        recipe: Everything needed to repeat the training; types that JSON has.
+        history: Rows of `history.csv`, each a mapping from column to value.
+        model_card: The text of `model_card.md`; a short one by default.
+        overwrite: Whether to replace an older classifier.
 
     Returns:
         The `Classifier`.
@@ -291,13 +344,13 @@ def save_classifier(
     Raises:
         ValueError: If the folder is not empty and may not be replaced, or if the model,
             the names and the preprocessing do not fit each other.
-        OSError: If there is no space, or no right to write.
+        OSError: If there is no space, or no permission to write.
     """
     check_folder(folder, marker=MODEL, overwrite=overwrite)
     classifier = Classifier(model, class_names, preprocessing, recipe, folder)
     _check_probabilities(model)
-    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as scratch:
-        write_files(scratch, classifier, history, model_card)
+    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
+        write_files(partial, classifier, history, model_card)
     return classifier
 
 
@@ -319,7 +372,7 @@ def write_files(
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
-    """Writes rows as CSV; the columns are all that occur, in the order they first do."""
+    """Writes rows as CSV, with all their columns in the order of first occurrence."""
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
@@ -339,7 +392,7 @@ def _short_card(classifier):
     )
 
 
-def _check_names(class_names):
+def _check_class_names(class_names):
     wrong = [
         name
         for name in class_names
@@ -350,71 +403,35 @@ def _check_names(class_names):
             f"Class names must be one line of text each. Received: {wrong or class_names}"
         )
     if len(set(class_names)) != len(class_names):
-        twice = sorted({name for name in class_names if class_names.count(name) > 1})
+        counts = collections.Counter(class_names)
+        twice = sorted(name for name, count in counts.items() if count > 1)
         raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
 
 
-def _check_fit(classifier):
-    outputs = tuple(classifier.model.output_shape)
-    if len(outputs) != 2 or outputs[1] != len(classifier.class_names):
+def _check_shapes(model, num_classes, image_size):
+    outputs = tuple(model.output_shape)
+    if len(outputs) != 2 or outputs[1] != num_classes:
         raise ValueError(
             "The model must give one probability for each class name. Received: "
-            f"{len(classifier.class_names)} names, a model with outputs of shape {outputs}"
+            f"{num_classes} names, a model with outputs of shape {outputs}"
         )
-    inputs = tuple(classifier.model.input_shape)
-    height, width = classifier.preprocessing.image_size
+    inputs = tuple(model.input_shape)
     if len(inputs) != 4 or any(
-        side not in (None, wanted)
-        for side, wanted in zip(inputs[1:], (height, width), strict=False)
+        side not in (None, wanted) for side, wanted in zip(inputs[1:3], image_size, strict=True)
     ):
         raise ValueError(
-            "The image size of the preprocessing must be that of the model. Received: "
-            f"image_size={(height, width)}, a model with inputs of shape {inputs}"
+            "The image size of the preprocessing must be the model's. Received: "
+            f"image_size={image_size}, a model with inputs of shape {inputs}"
         )
 
 
 def _check_probabilities(model):
     shape = [1, *(side or 224 for side in model.input_shape[1:])]
     scores = keras.ops.convert_to_numpy(model(np.zeros(shape, "float32"), training=False))
-    # The sum of float32 probabilities is 1 to within rounding; logits' is not, nor is a
-    # zero head's, whose logits are all 0.
+    # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
+    # with a zero head, whose logits are all 0.
     if scores.min() < 0 or abs(scores.sum() - 1) > 1e-3:
         raise ValueError(
             'The model must give probabilities: build it with classifier_activation="softmax". '
-            f"Received: outputs with sum {scores.sum():.4g} and least value {scores.min():.4g}"
+            f"Received: outputs with sum {scores.sum():.4g} and minimum {scores.min():.4g}"
         )
-
-
-def _read_names(path):
-    class_names = _read_text(path).splitlines()
-    try:
-        _check_names(class_names)
-    except ValueError as error:
-        raise ValueError(f"{path} must hold one class name a line. {error}") from error
-    return class_names
-
-
-def _read_preprocessing(path):
-    try:
-        return Preprocessing.from_json(_read_text(path))
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} must describe a preprocessing. {error}") from error
-
-
-def _read_recipe(path):
-    if not path.is_file():
-        return {}
-    try:
-        recipe = json.loads(_read_text(path))
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON. {error}") from error
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{path} must hold one JSON object. Received: {type(recipe).__name__}")
-    return recipe
-
-
-def _read_text(path):
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8. {error}") from error

@@ -1,4 +1,4 @@
-"""Atomic writing: files and folders that appear complete or not at all."""
+"""Atomic writing of files and folders, and the file names of a classifier's folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator
+
+# Files of a classifier's folder.
+MODEL = "model.keras"
+CLASSES = "classes.txt"
+PREPROCESSING = "preprocessing.json"
+RECIPE = "recipe.json"
+HISTORY = "history.csv"
+MODEL_CARD = "model_card.md"
+
+# Subfolder of real images, on which exports are checked.
+SAMPLES = "samples"
 
 
 @contextlib.contextmanager

@@ -172,10 +172,6 @@ def _known(model):
     return ", ".join(list_weights(model)) or "there are none"
 
 
-# Files in a classifier's folder.
-MODEL = "model.keras"
-RECIPE = "recipe.json"
-
 _WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
 
 

@@ -17,11 +17,12 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import MODEL, RELEASED, OfficialWeights
+from keras_vit.checkpoints.catalogue import RELEASED, OfficialWeights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_npz
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.files import MODEL
 from keras_vit.models.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.

@@ -1,27 +1,27 @@
-"""`keras-vit export`: a classifier for a server, a phone or another runtime."""
+"""`keras-vit export`: SavedModel, TFLite or ONNX of a classifier."""
 
 import argparse
 
-FORMATS = ("saved_model", "tflite", "onnx")
+from keras_vit.export.formats import FORMATS, ONNX_OPSET, TFLITE_PRECISIONS, TOP
 
-# Options of one format each: argument, formats that take it.
+# Options of a single format.
 OPTIONS = {
-    "image_sizes": ("saved_model",),
-    "top": ("saved_model",),
-    "max_pixels": ("saved_model",),
-    "jit_compile": ("saved_model",),
-    "warm_up": ("saved_model",),
-    "precision": ("tflite",),
-    "batch_size": ("tflite",),
-    "calibration_images": ("tflite",),
-    "opset": ("onnx",),
+    "image_sizes": "saved_model",
+    "top": "saved_model",
+    "max_pixels": "saved_model",
+    "jit_compile": "saved_model",
+    "warm_up": "saved_model",
+    "precision": "tflite",
+    "batch_size": "tflite",
+    "calibration_images": "tflite",
+    "opset": "onnx",
 }
 
 
 def add_arguments(parser):
     """Declares the command's arguments."""
     parser.add_argument("folder", metavar="FOLDER", help="the classifier's folder")
-    parser.add_argument("--to", choices=FORMATS, required=True, help="what to write")
+    parser.add_argument("--to", choices=FORMATS, required=True, help="the format to write")
     parser.add_argument(
         "--output",
         required=True,
@@ -33,14 +33,14 @@ def add_arguments(parser):
         nargs="+",
         metavar="PATH",
         help="real images, files or folders, on which the export must agree with the Keras "
-        "model; the classifier's own samples by default",
+        "model; by default the classifier's samples",
     )
     parser.add_argument(
         "--minimum-agreement",
         type=float,
         metavar="SHARE",
-        help="least share of them with the same first class, or nothing is kept; 0.99, and "
-        "0.98 with integers, by default",
+        help="least share of check images with the same first class, else nothing is written; "
+        "by default 0.99, with integers 0.98",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an export of this kind")
     saved_model = parser.add_argument_group("with --to saved_model")
@@ -49,10 +49,10 @@ def add_arguments(parser):
         nargs="+",
         type=_image_size,
         metavar="HxW",
-        help="more image sizes to serve, such as 384x384, with the position embeddings resized",
+        help="further image sizes, such as 384x384, with resized position embeddings",
     )
     saved_model.add_argument(
-        "--top", type=int, metavar="K", help="classes that are named; 5 by default"
+        "--top", type=int, metavar="K", help=f"classes that are named; {TOP} by default"
     )
     saved_model.add_argument(
         "--max-pixels", type=int, metavar="N", help="largest encoded image, height times width"
@@ -69,7 +69,7 @@ def add_arguments(parser):
     tflite = parser.add_argument_group("with --to tflite")
     tflite.add_argument(
         "--precision",
-        choices=("float32", "float16", "dynamic_int8", "int8"),
+        choices=tuple(TFLITE_PRECISIONS),
         help="float32 by default; dynamic_int8 has integer weights, int8 integer activations too",
     )
     tflite.add_argument(
@@ -82,21 +82,23 @@ def add_arguments(parser):
         "--calibration-images",
         nargs="+",
         metavar="PATH",
-        help="with int8: real images that give the ranges of the activations; every second "
-        "check image by default",
+        help="with int8: real images for the ranges of the activations; by default every "
+        "second check image",
     )
     onnx = parser.add_argument_group("with --to onnx")
-    onnx.add_argument("--opset", type=int, metavar="N", help="operator set; 18 by default")
+    onnx.add_argument(
+        "--opset", type=int, metavar="N", help=f"operator set; {ONNX_OPSET} by default"
+    )
 
 
 def run(arguments):
-    """Exports and prints the table of the check."""
+    """Exports and prints the report of the check."""
     given = {name: getattr(arguments, name) for name in OPTIONS}
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
-        if arguments.to not in OPTIONS[name]:
+        if arguments.to != OPTIONS[name]:
             raise ValueError(
-                f"--{name.replace('_', '-')} is for --to {OPTIONS[name][0]}. "
+                f"--{name.replace('_', '-')} is for --to {OPTIONS[name]}. "
                 f"Received: --to {arguments.to}"
             )
     if given.get("batch_size") == "free":

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.classifier import image_files
+from keras_vit.classifier import image_files, predict_batch
 from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_folder, check_folder
 from keras_vit.inspection.axial import axial_head_maps, draw_axial_heads, has_axial_units
@@ -21,7 +21,6 @@ from keras_vit.inspection.page import html_page
 from keras_vit.inspection.positions import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollout import attention_rollout, draw_rollout
 from keras_vit.inspection.tokens import keras_model, token_layout
-from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 
 SEEN_BY = {

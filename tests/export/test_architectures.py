@@ -10,7 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
-from keras_vit.export import to_litert, to_onnx
+from keras_vit.export import onnx_file, tflite_file
 from keras_vit.preprocessing import Preprocessing
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -33,11 +33,10 @@ def test_residual_networks_run_in_litert(name, precision, tolerance):
     head = model.get_layer("predictions").kernel
     head.assign(rng.normal(size=head.shape) / 4)
     classifier = Classifier(model, "abc", Preprocessing((64, 64)))
-    row = to_litert.PRECISIONS[precision]
-    content = to_litert._convert(model, classifier, 1, row)
-    if row.quantize:
-        content = to_litert._quantize(content, row, classifier, [], 1)
-    to_litert.check_operations(content)
+    content = tflite_file._convert(model, classifier, 1, precision)
+    if precision in tflite_file.INTEGER_PRECISIONS:
+        content = tflite_file._quantize(content, precision, None, 1)
+    tflite_file.check_operations(content)
     run = interpreter.Interpreter(model_content=content).get_signature_runner("serve")
     images = rng.uniform(-1, 1, (4, 64, 64, 3)).astype("float32")
     answers = [run(images=image[None])["probabilities"][0] for image in images]
@@ -61,6 +60,6 @@ def test_a_padding_with_zeros_stays_before_the_max_pool_in_onnx(tmp_path):
 
     # Once this holds no more, ONNX Runtime is mended and `_keep_padding` can go.
     assert np.abs(answer() - expected).max() > 0.1
-    to_onnx._keep_padding(content.graph, onnx)
+    onnx_file._keep_padding(content.graph, onnx)
     onnx.checker.check_model(content)
     np.testing.assert_allclose(answer(), expected, atol=1e-5)

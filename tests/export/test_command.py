@@ -1,7 +1,7 @@
 import pytest
 
 from keras_vit import command_line
-from keras_vit.export import to_litert, to_onnx
+from keras_vit.export import formats
 
 
 def call(*arguments):
@@ -48,8 +48,8 @@ def test_help_names_what_the_code_knows(capsys):
     with pytest.raises(SystemExit):
         call("--help")
     text = capsys.readouterr().out
-    assert f"{{{','.join(to_litert.PRECISIONS)}}}" in text
-    assert f"{to_onnx.OPSET} by default" in text
+    assert f"{{{','.join(formats.TFLITE_PRECISIONS)}}}" in text
+    assert f"{formats.ONNX_OPSET} by default" in text
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.classifier import Classifier, load_classifier
+from keras_vit.classifier import Classifier, load_classifier, predict_batch
 from keras_vit.models.build import build
 from keras_vit.models.recognition import config_of
-from keras_vit.predicting import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import progress_bar
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_vit._version import __version__
-from keras_vit.checkpoints.catalogue import MODEL, RECIPE
-from keras_vit.files import atomic_write
+from keras_vit.files import MODEL, RECIPE, atomic_write
 
 RESULT = "result.json"
 _FORMAT = 1

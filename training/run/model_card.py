@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.files import SAMPLES
 from keras_vit.training.data import Examples
 
 MAX_CLASSES = 100  # Rows of the table of classes.
@@ -92,7 +93,6 @@ def _cell(value):
     return str(value).replace("|", "\\|")
 
 
-SAMPLES = "samples"  # Folder inside the classifier's.
 MAX_SAMPLES = 32
 
 # First bytes of a file: its suffix.

@@ -49,7 +49,7 @@ class CompileWherePossible(Mixed):
     """Takes `jit_compile="auto"` for False where TensorFlow has no XLA for its device.
 
     Keras takes it for True as soon as TensorFlow lists a device that is not a CPU; see
-    `keras_vit.predicting`.
+    `keras_vit.classifier.predict_batch`.
     """
 
     def _resolve_auto_jit_compile(self):

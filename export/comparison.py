@@ -1,0 +1,299 @@
+"""Comparison of an export with its Keras model, in the export's own runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.classifier import Classifier, image_files, load_classifier, predict_batch
+from keras_vit.files import SAMPLES
+from keras_vit.images import apply_preprocessing, read_image
+
+SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
+
+# More images change the result little and take minutes.
+MAX_CHECK_IMAGES = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureCheck:
+    """Comparison of one signature of an export with the Keras model.
+
+    Args:
+        signature: The signature's name.
+        agreement: Share of images with the same first class.
+        largest_difference: Largest absolute difference of two probabilities.
+        mean_difference: Mean absolute difference of all probabilities.
+        milliseconds: Time per image, the median of single calls.
+        keras_milliseconds: The same of the Keras model.
+    """
+
+    signature: str
+    agreement: float
+    largest_difference: float
+    mean_difference: float
+    milliseconds: float
+    keras_milliseconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """Size of an export and its comparison with the Keras model; `str()` gives a table.
+
+    Args:
+        path: The SavedModel's folder, or the file.
+        format: "saved_model", "tflite" or "onnx".
+        size: Bytes on disk.
+        num_images: Number of check images.
+        checks: One `SignatureCheck` for each signature.
+        notes: Remarks for the user, such as a change of precision.
+    """
+
+    path: str
+    format: str
+    size: int
+    num_images: int
+    checks: tuple[SignatureCheck, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agreement(self) -> float:
+        """Share of images with the Keras model's first class, in the worst signature."""
+        return min(check.agreement for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields but the path, for the copy that is stored in the export."""
+        values = dataclasses.asdict(self)
+        del values["path"]
+        return values
+
+    def __str__(self):
+        lines = [
+            f"{self.path}  {self.format}, {self.size / 1e6:.2f} MB, "
+            f"checked on {self.num_images} images",
+            f"{'signature':<24}{'agreement':>10}{'largest':>10}{'mean':>10}"
+            f"{'ms/image':>10}{'Keras ms':>10}",
+        ]
+        for check in self.checks:
+            lines.append(
+                f"{check.signature:<24}{check.agreement:>10.2%}{check.largest_difference:>10.1e}"
+                f"{check.mean_difference:>10.1e}{check.milliseconds:>10.2f}"
+                f"{check.keras_milliseconds:>10.2f}"
+            )
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+
+
+def verify(
+    path: str | os.PathLike,
+    classifier: Classifier | str | os.PathLike,
+    *,
+    check_images: str | os.PathLike | Iterable | None = None,
+) -> ExportReport:
+    """Compares an export with its classifier, in the export's own runtime.
+
+    Of a SavedModel the signatures `serve` and `serve_bytes` are compared.
+
+    Args:
+        path: A SavedModel's folder, a `.tflite` or an `.onnx` file.
+        classifier: A `Classifier`, or its folder.
+        check_images: Real images, files or a folder; by default the classifier's samples.
+
+    Returns:
+        An `ExportReport`; `print` it for the table.
+
+    Raises:
+        ValueError: If there are no check images, or if the export cannot be run or gives
+            another number of classes.
+    """
+    classifier = as_classifier(classifier)
+    return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
+
+
+def as_classifier(classifier: Classifier | str | os.PathLike) -> Classifier:
+    """Returns a classifier, loaded if its folder is given."""
+    return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
+
+
+def find_check_images(
+    classifier: Classifier, check_images: str | os.PathLike | Iterable | None = None
+) -> list[str]:
+    """Returns the image files that an export is checked on.
+
+    Args:
+        classifier: The classifier, whose samples are the default.
+        check_images: Files or folders of images.
+
+    Returns:
+        At most `MAX_CHECK_IMAGES` files, spread evenly over all that were found.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    if check_images is None:
+        check_images = classifier.folder and classifier.folder / SAMPLES
+        if not check_images or not check_images.is_dir():
+            raise ValueError(
+                "An export is checked on real images, and this classifier has no samples: pass "
+                f"check_images (--check-images). Received: {classifier.folder}"
+            )
+    files = image_files(check_images)
+    step = max(len(files) / MAX_CHECK_IMAGES, 1)
+    return [files[int(index * step)] for index in range(min(len(files), MAX_CHECK_IMAGES))]
+
+
+def load_images(classifier: Classifier, files: Iterable[str | os.PathLike]) -> np.ndarray:
+    """Returns image files as the model's input, `(N, H, W, C)` float32."""
+    images = [apply_preprocessing(read_image(file), classifier.preprocessing) for file in files]
+    return np.stack([np.asarray(image) for image in images])
+
+
+def compare_with_keras(
+    path: str | os.PathLike,
+    classifiers: Mapping[str, Classifier],
+    files: Sequence[str],
+    notes: Iterable[str] = (),
+) -> ExportReport:
+    """Runs an export in a new process and compares its probabilities with Keras's.
+
+    Args:
+        path: A SavedModel's folder, a `.tflite` or an `.onnx` file.
+        classifiers: The exported classifiers by the suffix of their signatures: "" for
+            `serve`, "_384x384" for `serve_384x384`.
+        files: Image files.
+        notes: Remarks for the user, kept in the report.
+
+    Returns:
+        The `ExportReport`.
+
+    Raises:
+        ValueError: If the export cannot be run or gives another number of classes.
+    """
+    format_name = format_of(path)
+    checks = []
+    for suffix, classifier in classifiers.items():
+        images = load_images(classifier, files)
+        probabilities, seconds = _run_keras(classifier, images)
+        answers = _run_export(path, format_name, suffix, images, files)
+        for signature in dict.fromkeys(name.split("/")[0] for name in answers):
+            checks.append(
+                compare(
+                    signature,
+                    probabilities,
+                    answers[f"{signature}/probabilities"],
+                    keras_seconds=seconds,
+                    seconds=answers[f"{signature}/seconds"],
+                )
+            )
+    return ExportReport(
+        os.fspath(path), format_name, size_of(path), len(files), tuple(checks), tuple(notes)
+    )
+
+
+def compare(
+    signature: str,
+    expected: np.ndarray,
+    received: np.ndarray,
+    *,
+    keras_seconds: np.ndarray,
+    seconds: np.ndarray,
+) -> SignatureCheck:
+    """Returns the comparison of an export's probabilities with the Keras model's.
+
+    Args:
+        signature: Name of the export's signature.
+        expected: `(N, K)`, the Keras model's probabilities.
+        received: `(N, K)`, the export's. A row with a value that is not finite agrees with
+            nothing.
+        keras_seconds: `(N,)`, of the Keras model's single calls.
+        seconds: `(N,)`, of the export's.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    if received.shape != expected.shape:
+        raise ValueError(
+            f"An export must give the classifier's {expected.shape[1]} probabilities. "
+            f"Received: shape={received.shape} of signature {signature}"
+        )
+    finite = np.isfinite(received).all(axis=1)
+    same = finite & (expected.argmax(axis=1) == received.argmax(axis=1))
+    difference = np.abs(expected.astype("float64") - received)
+    return SignatureCheck(
+        signature,
+        float(same.mean()),
+        float(difference.max()),
+        float(difference.mean()),
+        1000 * float(np.median(seconds)),
+        1000 * float(np.median(keras_seconds)),
+    )
+
+
+def format_of(path: str | os.PathLike) -> str:
+    """Returns an export's format.
+
+    Raises:
+        ValueError: If it is neither a SavedModel's folder nor a `.tflite` or `.onnx` file.
+    """
+    path = pathlib.Path(path)
+    if (path / SAVED_MODEL_FILE).is_file():
+        return "saved_model"
+    if path.is_file() and path.suffix in (".tflite", ".onnx"):
+        return path.suffix[1:]
+    raise ValueError(
+        "An export must be a SavedModel's folder or a file ending in .tflite or .onnx. "
+        f"Received: {path}"
+    )
+
+
+def size_of(path: str | os.PathLike) -> int:
+    """Returns the bytes of a file, or of a folder's files."""
+    path = pathlib.Path(path)
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _run_keras(classifier, images):
+    """Returns the Keras model's probabilities and seconds, one image a call."""
+    probabilities, seconds = [], []
+    predict_batch(classifier.model, images[:1])  # Compiles.
+    for index in range(len(images)):
+        start = time.perf_counter()
+        probabilities.append(predict_batch(classifier.model, images[index : index + 1])[0])
+        seconds.append(time.perf_counter() - start)
+    return np.asarray(probabilities, "float32"), np.array(seconds)
+
+
+def _run_export(path, format_name, suffix, images, files):
+    """Returns the arrays that the program `runtimes.py` writes."""
+    program = pathlib.Path(__file__).with_name("runtimes.py")
+    with tempfile.TemporaryDirectory() as scratch:
+        images_path, files_path, answers = (
+            os.path.join(scratch, name) for name in ("images.npy", "files.json", "answers.npz")
+        )
+        np.save(images_path, images)
+        pathlib.Path(files_path).write_text(
+            json.dumps([os.path.abspath(file) for file in files]), encoding="utf-8"
+        )
+        # -P: nothing is imported from the program's own folder.
+        command = [sys.executable, "-P", program, format_name, path, suffix]
+        done = subprocess.run(
+            [*map(str, command), images_path, files_path, answers],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise ValueError(f"The export does not run in its own runtime: {reason}")
+        with np.load(answers) as arrays:
+            return dict(arrays)

@@ -1,0 +1,150 @@
+"""Steps of every export: validate, write to a temporary path, check, then rename."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import importlib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from keras_vit._version import __version__
+from keras_vit.classifier import Classifier
+from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.models.rebuild import computes_in_float32
+
+from .comparison import SAVED_MODEL_FILE, ExportReport, compare_with_keras
+
+# FlatBuffers and protocol buffers have 32-bit offsets.
+MAX_FILE_SIZE = 2**31 - 1  # Bytes.
+
+
+def check_output(path: str | os.PathLike, format_name: str, *, overwrite: bool = False) -> None:
+    """Raises unless an export can be written to a path.
+
+    Only an older export of the same format is replaced.
+
+    Args:
+        path: The folder or file to write.
+        format_name: "saved_model", "tflite" or "onnx".
+        overwrite: Whether an older export is replaced.
+
+    Raises:
+        ValueError: If the path exists and may not be replaced, or has the wrong suffix.
+    """
+    if format_name == "saved_model":
+        check_folder(path, marker=SAVED_MODEL_FILE, overwrite=overwrite)
+    else:
+        check_file(path, f".{format_name}", overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def new_output(
+    path: str | os.PathLike, format_name: str, *, overwrite: bool = False
+) -> Iterator[pathlib.Path]:
+    """Yields a temporary path, which is renamed to `path` at the end of the block.
+
+    Arguments and errors are those of `check_output`. If the block raises, nothing is left.
+    """
+    check_output(path, format_name, overwrite=overwrite)
+    if format_name == "saved_model":
+        with atomic_folder(path, marker=SAVED_MODEL_FILE, overwrite=overwrite) as partial:
+            yield partial
+        return
+    path = pathlib.Path(path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        yield partial
+        check_output(path, format_name, overwrite=overwrite)
+
+
+def check_export(
+    partial: pathlib.Path,
+    path: str | os.PathLike,
+    classifiers: Mapping[str, Classifier],
+    files: Sequence[str],
+    *,
+    minimum_agreement: float,
+    notes: Sequence[str] = (),
+) -> ExportReport:
+    """Compares a new export with its Keras model; raises if they disagree too often.
+
+    Args:
+        partial: The export, at its temporary path.
+        path: Its final path, for the report.
+        classifiers: See `compare_with_keras`.
+        files: Image files.
+        minimum_agreement: Least share of images with the Keras model's first class.
+        notes: Remarks for the user, kept in the report.
+
+    Returns:
+        The `ExportReport`.
+
+    Raises:
+        ValueError: If the export cannot be run, or agrees on too few images.
+    """
+    report = compare_with_keras(partial, classifiers, files, notes)
+    if report.agreement < minimum_agreement:
+        raise ValueError(
+            f"An export must have the Keras model's first class on {minimum_agreement:.1%} of "
+            "the check images, else it is removed; more check images measure this better. "
+            f"Received: {report.agreement:.1%} of {report.num_images} images"
+        )
+    return dataclasses.replace(report, path=os.fspath(path))
+
+
+def check_minimum_agreement(minimum_agreement: float) -> None:
+    """Raises unless a share is in [0, 1]."""
+    if not 0 <= minimum_agreement <= 1:
+        raise ValueError(
+            f"minimum_agreement must be a share in [0, 1]. Received: {minimum_agreement}"
+        )
+
+
+def check_file_size(model: keras.Model, format_name: str) -> None:
+    """Raises if a float32 model is too large for a file format with 32-bit offsets."""
+    size = 4 * model.count_params()
+    if size > MAX_FILE_SIZE:
+        raise ValueError(
+            f"A {format_name} file holds at most 2 GiB; export to saved_model instead. "
+            f"Received: a model of {size / 2**30:.2f} GiB in float32"
+        )
+
+
+def precision_notes(model: keras.Model) -> tuple[str, ...]:
+    """Returns a remark if a model is converted to float32 for its export."""
+    if computes_in_float32(model):
+        return ()
+    return ("The model computes in reduced precision; this is its float32 copy.",)
+
+
+def origin(classifier: Classifier) -> dict:
+    """Returns the versions, date, model and recipe of an export, for JSON."""
+    return {
+        "made_by": f"keras_vit {__version__}",
+        "keras": keras.__version__,
+        "tensorflow": tf.__version__,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "model": classifier.model.name,
+        "parameters": classifier.model.count_params(),
+        "recipe": classifier.recipe,
+    }
+
+
+def import_extra(module: str):
+    """Returns a module of the extra `export`.
+
+    Raises:
+        ImportError: If it is not installed; the message has the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"This export needs {module.split('.')[0]}: pip install 'keras-vit[export]'. {error}"
+        ) from error

@@ -1,0 +1,145 @@
+import dataclasses
+import pathlib
+import types
+
+import numpy as np
+import pytest
+
+import keras_vit.export
+from keras_vit.classifier import Classifier
+from keras_vit.export import comparison, publish
+
+
+def compare(expected, received):
+    return comparison.compare(
+        "serve",
+        np.array(expected),
+        np.array(received),
+        keras_seconds=np.array([0.004]),
+        seconds=np.array([0.001, 0.003, 0.002, 0.002]),
+    )
+
+
+def test_agreement_counts_equal_first_classes():
+    check = compare(
+        [[0.6, 0.4], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8]],
+        [[0.7, 0.3], [0.6, 0.4], [0.9, 0.1], [0.2, 0.8]],
+    )
+    assert check.agreement == 0.75
+    assert check.largest_difference == pytest.approx(0.2)
+    assert check.mean_difference == pytest.approx((2 * 0.1 + 2 * 0.2) / 8)
+    assert (check.milliseconds, check.keras_milliseconds) == pytest.approx((2, 4))
+
+
+def test_a_row_that_is_not_finite_agrees_with_nothing():
+    assert compare([[0.6, 0.4], [0.4, 0.6]], [[np.nan, 0.4], [0.4, 0.6]]).agreement == 0.5
+
+
+def test_another_number_of_classes_is_an_error():
+    with pytest.raises(ValueError, match=r"classifier's 2 probabilities. Received: shape=\(1, 3\)"):
+        compare([[0.6, 0.4]], [[0.5, 0.3, 0.2]])
+
+
+def test_verify_repeats_the_check_of_an_export(tflite, classifier):
+    report = keras_vit.export.verify(tflite["float32"].path, classifier.folder)
+    (check,), (first,) = report.checks, tflite["float32"].checks
+    assert report.format == "tflite"
+    assert (check.agreement, report.num_images) == (1, 10)
+    assert check.largest_difference == pytest.approx(first.largest_difference, abs=1e-6)
+
+
+def test_verify_names_the_formats(classifier, tmp_path):
+    with pytest.raises(ValueError, match=r"SavedModel's folder or a file ending in .tflite"):
+        keras_vit.export.verify(tmp_path, classifier)
+
+
+def test_the_table_shows_size_agreement_differences_and_both_times(tflite):
+    text = str(tflite["float32"])
+    assert f"{tflite['float32'].size / 1e6:.2f} MB, checked on 10 images" in text
+    for word in ("agreement", "largest", "mean", "ms/image", "Keras ms", "100.00%"):
+        assert word in text
+
+
+def export(path, classifier, files, content):
+    with publish.new_output(path, "tflite") as partial:
+        partial.write_bytes(content)
+        publish.check_export(partial, path, {"": classifier}, files, minimum_agreement=0.99)
+
+
+def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_path):
+    # A classifier that differs from the exported one in the order of its classes.
+    turned = Classifier(classifier.model, classifier.class_names[::-1], classifier.preprocessing)
+    turned.model = types.SimpleNamespace(
+        predict_on_batch=lambda images: classifier.model.predict_on_batch(images)[:, ::-1]
+    )
+    content = pathlib.Path(tflite["float32"].path).read_bytes()
+    with pytest.raises(ValueError, match=r"on 99.0% of the.*Received: \d+.0% of 10 images"):
+        export(tmp_path / "x.tflite", turned, files, content)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
+    classifier, files, tmp_path
+):
+    with pytest.raises(
+        ValueError, match="does not run in its own runtime: .*not a valid Flatbuffer"
+    ):
+        export(tmp_path / "x.tflite", classifier, files, b"no model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_large_folder_is_checked_on_an_even_choice(classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "MAX_CHECK_IMAGES", 3)
+    for index in range(9):
+        (tmp_path / f"{index}.png").touch()
+    chosen = comparison.find_check_images(classifier, tmp_path)
+    assert [path[-5] for path in chosen] == ["0", "3", "6"]
+
+
+def test_without_images_to_check_on_nothing_is_exported(model, classifier):
+    bare = Classifier(model, classifier.class_names, classifier.preprocessing)
+    with pytest.raises(ValueError, match="--check-images"):
+        comparison.find_check_images(bare)
+
+
+@pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "1"])
+def test_an_older_export_is_replaced_only_on_request(name, tmp_path):
+    format_name = {"1": "saved_model"}.get(name, name[2:])
+    path = tmp_path / name
+    if format_name == "saved_model":
+        path.mkdir()
+        (path / "saved_model.pb").touch()
+    else:
+        path.touch()
+    with pytest.raises(ValueError, match="--overwrite"):
+        publish.check_output(path, format_name)
+    publish.check_output(path, format_name, overwrite=True)
+
+
+def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="remove this one by hand"):
+        publish.check_output(tmp_path, "saved_model", overwrite=True)
+
+
+def test_a_wrong_suffix_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="must end with .onnx"):
+        publish.check_output(tmp_path / "x.tflite", "onnx")
+
+
+def test_a_model_above_two_gib_is_refused_before_work_starts():
+    huge = types.SimpleNamespace(count_params=lambda: 2**29)
+    with pytest.raises(ValueError, match="saved_model instead. Received: a model of 2.00 GiB"):
+        publish.check_file_size(huge, "onnx")
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    with pytest.raises(
+        ImportError, match=r"needs no_such_thing: pip install 'keras-vit\[export\]'"
+    ):
+        publish.import_extra("no_such_thing.at_all")
+
+
+def test_the_stored_report_has_no_path(tflite):
+    assert "path" not in tflite["float32"].to_json()
+    assert dataclasses.asdict(tflite["float32"])["path"].endswith("float32.tflite")
