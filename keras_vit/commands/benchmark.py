@@ -76,7 +76,7 @@ def run(arguments):
         **{name: value for name, value in given.items() if value is not None},
     )
     if not arguments.no_pictures:
-        from keras_vit.drawing import new_figure
+        from keras_vit.plots import new_figure
 
         new_figure((1, 1))  # Without matplotlib the error comes now, not after hours.
     results = cost.benchmark(arguments.output, plan, log=lambda line: print(line, flush=True))

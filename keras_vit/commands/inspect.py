@@ -1,8 +1,8 @@
-"""`keras-vit inspect`: what a model has learned and what it looks at, as pictures."""
+"""`keras-vit inspect`: figures of a model's attention, position embeddings and filters."""
 
 EPILOG = (
-    "Writes PNG, SVG and the numbers (NPZ) of all figures that apply, and index.html, which "
-    "shows them together and opens by double click."
+    "Writes PNG, SVG and numbers (NPZ) of all figures that apply, and index.html, a page with "
+    "all of them."
 )
 
 
@@ -11,20 +11,21 @@ def add_arguments(parser):
     parser.epilog = EPILOG
     parser.add_argument("model", metavar="MODEL", help="a classifier's folder, or a model's name")
     parser.add_argument(
-        "images", metavar="IMAGE", nargs="*", help="files, and folders of images, to look at"
+        "images", metavar="IMAGE", nargs="*", help="image files and folders of images"
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
     parser.add_argument(
         "--weights",
         metavar="WEIGHTS",
-        help="of a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or random",
+        help="with a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or "
+        "random",
     )
     parser.add_argument(
         "--image-size",
         type=int,
         nargs="+",
         metavar="PIXELS",
-        help="of a model's name: one number, or height and width (default: 224)",
+        help="with a model's name: one number, or height and width (default: 224)",
     )
     parser.add_argument(
         "--figures",
@@ -36,28 +37,28 @@ def add_arguments(parser):
     parser.add_argument(
         "--query",
         choices=("token", "patches"),
-        help="what looks at the image: the class token, or the mean over patches (default: the "
-        "class token where there is one)",
+        help="attention from the class token, or from the mean over patches (default: the class "
+        "token if the model has one)",
     )
     parser.add_argument(
         "--num-images",
         type=int,
         default=128,
         metavar="N",
-        help="images that the attention distance is averaged over (default: 128)",
+        help="most images for the attention distance (default: 128)",
     )
     parser.add_argument(
         "--num-pictures",
         type=int,
         default=4,
         metavar="N",
-        help="images of which attention is drawn (default: 4)",
+        help="most images whose attention is drawn (default: 4)",
     )
     parser.add_argument("--batch-size", type=int, default=8, metavar="N")
 
 
 def run(arguments):
-    """Writes the pictures and tells where."""
+    """Writes the figures and prints the path of the page."""
     size = arguments.image_size
     if size is not None and (len(size) > 2 or min(size) < 1):
         raise ValueError(
@@ -68,7 +69,7 @@ def run(arguments):
     from keras_vit.inspection import write_report
     from keras_vit.training.evaluation.predictions import open_model
 
-    # The cheap question first: a wrong path is told before the model is read.
+    # Before the model is read, so that a wrong path is reported at once.
     if arguments.images:
         image_files(arguments.images)
     opened = open_model(

@@ -1,23 +1,33 @@
-"""Looking inside a model: the paper's figures 6, 7, 10, 11 and 14 as arrays and as pictures.
+"""Attention, position embeddings and filters of a model: figures 6, 7, 10, 11, 14 of the paper.
 
-Every function that computes returns NumPy arrays; each has one beside it that draws them and
-returns a `matplotlib.figure.Figure`. Images are what the model takes, `(B, H, W, C)`, as
-`Classifier.preprocess` returns them.
+Functions return NumPy arrays; for each there is a function `draw_*` that returns a
+`matplotlib.figure.Figure`. Images are preprocessed, `(B, H, W, C)`, as
+`Classifier.preprocess` returns them. The modules `rollouts` and `position_embeddings` are not
+named like the functions `rollout` and `position_similarity`, which would hide them.
 """
 
-from keras_vit.inspection.attention import attention_by_layer, attention_maps
-from keras_vit.inspection.axial import axial_attention, axial_head_maps, draw_axial_heads
+from keras_vit.inspection.attention import (
+    TokenLayout,
+    attention_by_layer,
+    attention_maps,
+    token_layout,
+)
 from keras_vit.inspection.distance import (
     attention_distance,
     draw_attention_distance,
     mean_attention_distance,
 )
 from keras_vit.inspection.filters import draw_filters, filter_components
-from keras_vit.inspection.heads import draw_heads, head_maps
-from keras_vit.inspection.positions import draw_position_similarity, position_similarity
-from keras_vit.inspection.report import FIGURES, write_report
-from keras_vit.inspection.rollout import attention_rollout, draw_rollout, rollout
-from keras_vit.inspection.tokens import TokenLayout, token_layout
+from keras_vit.inspection.heads import (
+    axial_attention,
+    axial_head_maps,
+    draw_axial_heads,
+    draw_heads,
+    head_maps,
+)
+from keras_vit.inspection.html_report import FIGURES, write_report
+from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
+from keras_vit.inspection.rollouts import attention_rollout, draw_rollout, rollout
 
 __all__ = [
     "FIGURES",

@@ -1,29 +1,35 @@
-"""The attention probabilities of a model, from the model itself."""
+"""Attention probabilities of a model, layer by layer, and the layout of its tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit.inspection.graph import run_by_operation
-from keras_vit.inspection.tokens import keras_model, token_layout
+from keras_vit.configs import AxialResNetConfig, ViTConfig
 from keras_vit.layers import EncoderBlock, JoinLines, SplitLines
+from keras_vit.models.recognition import config_of
+
+QUERIES = ("token", "patches")
+
+# A call in the model's graph: the name of the operation and the number of its call.
+Call = tuple[str, int]
 
 
 def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the attention probabilities of a model, one layer at a time.
 
-    Equation 7 of the paper, as the model's own blocks compute it when they run, before
-    dropout. Only the current layer's probabilities are in memory; the model's head does
-    not run.
+    Equation 7 of the paper, before dropout, as the model's own blocks compute it. Memory
+    holds the probabilities of one layer, and the model's head does not run.
 
-    In an Axial-ViT a block attends along rows or columns, and each line has a copy of the
-    tokens in front. Its probabilities are given for the whole sequence all the same: zero
-    between patches of different lines, and the mean of the copies for the tokens in front,
-    since the block's end is their mean.
+    A block of an Axial-ViT attends along rows or columns, each with a copy of the prefix
+    tokens. Its probabilities are expanded to the whole sequence: zero between patches of
+    different lines, and the mean over the copies for the prefix tokens, as the block
+    returns the mean of the copies.
 
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
@@ -34,12 +40,12 @@ def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarra
         sum is one; T counts class token, registers and patches, in this order.
 
     Raises:
-        ValueError: If the model has no attention, or the images are not of its size.
+        ValueError: If the model has no attention, or the images do not have its size.
     """
     model = keras_model(model)
-    token_layout(model, check_images(model, images))  # Refuses a model without tokens.
+    token_layout(model, check_images(model, images))  # Raises for a model without tokens.
     images = keras.ops.convert_to_tensor(images, dtype=model.inputs[0].dtype)
-    lines: list[tuple] = []  # Where between SplitLines and JoinLines: axis, prefix, grid.
+    lines: list[tuple] = []  # Between SplitLines and JoinLines: (axis, P, grid).
 
     def call(operation, args, kwargs):
         if isinstance(operation, EncoderBlock):
@@ -63,7 +69,7 @@ def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarra
 def attention_maps(model: Any, images: Any) -> list[np.ndarray]:
     """Returns the attention probabilities of all layers of a model.
 
-    Of L layers it holds `4 B L heads T^2` bytes; `attention_by_layer` holds one layer.
+    They take `4 B L heads T^2` bytes for L layers; `attention_by_layer` holds one layer.
 
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
@@ -73,7 +79,7 @@ def attention_maps(model: Any, images: Any) -> list[np.ndarray]:
         For each layer a float32 array `(B, heads, T, T)`, as `attention_by_layer` yields it.
 
     Raises:
-        ValueError: If the model has no attention, or the images are not of its size.
+        ValueError: If the model has no attention, or the images do not have its size.
 
     Example:
     >>> model = keras_vit.build("ViT-Ti/16", input_shape=(32, 48, 3))
@@ -86,12 +92,12 @@ def attention_maps(model: Any, images: Any) -> list[np.ndarray]:
 def whole_sequence(
     attention: np.ndarray, axis: str, num_prefix_tokens: int, grid: tuple[int, int]
 ) -> np.ndarray:
-    """Returns the attention of lines as that of the sequence which they were split from.
+    """Returns attention along lines as attention of the whole sequence.
 
     Args:
         attention: `(B * lines, heads, P + length, P + length)`.
-        axis: "row" or "column", what a line is.
-        num_prefix_tokens: Tokens in front, P, of which each line has a copy.
+        axis: "row" or "column", the direction of the lines.
+        num_prefix_tokens: P, the tokens before the patches, copied to each line.
         grid: Patches (down, across).
 
     Returns:
@@ -120,11 +126,11 @@ def batches(images: Any, batch_size: int) -> Iterator[Any]:
     """Yields images a few at a time.
 
     Raises:
-        ValueError: If there are none, or the batch size is not positive.
+        ValueError: If there are no images, or the batch size is not positive.
     """
     if batch_size < 1 or not len(images):
         raise ValueError(
-            "There must be at least one image, and one a batch. "
+            "There must be at least one image, and a batch size of at least 1. "
             f"Received: {len(images)} images, batch_size={batch_size}"
         )
     for start in range(0, len(images), batch_size):
@@ -132,16 +138,212 @@ def batches(images: Any, batch_size: int) -> Iterator[Any]:
 
 
 def check_images(model: Any, images: Any) -> tuple[int, int]:
-    """Returns the pixels (height, width) of images that a model takes.
+    """Returns the pixels (height, width) of images.
 
     Raises:
-        ValueError: If they are not of its shape.
+        ValueError: If the images do not have the model's input shape.
     """
     wanted, shape = tuple(model.input_shape), tuple(np.shape(images))
     if len(shape) != 4 or any(
         side not in (None, received) for side, received in zip(wanted[1:], shape[1:], strict=True)
     ):
         raise ValueError(
-            f"Images must be what the model takes, of shape {wanted}. Received: shape {shape}"
+            f"Images must have the model's input shape {wanted}. Received: shape {shape}"
         )
     return shape[1:3]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenLayout:
+    """Layout of a model's token sequence: P prefix tokens, then N patches in raster order.
+
+    Args:
+        grid: Patches (down, across).
+        patch_size: Pixels (down, across) from one patch to the next.
+        num_prefix_tokens: P, the class token and registers before the patches.
+        has_class_token: Whether the first token is a class token.
+    """
+
+    grid: tuple[int, int]
+    patch_size: tuple[int, int]
+    num_prefix_tokens: int
+    has_class_token: bool
+
+    def query(self, name: str | None) -> str:
+        """Returns a query: "token" for the class token, "patches" for the mean over patches.
+
+        Args:
+            name: One of the two; by default the class token if the model has one.
+
+        Raises:
+            ValueError: If it is neither, or "token" for a model without a class token.
+        """
+        if name is None:
+            return "token" if self.has_class_token else "patches"
+        if name not in QUERIES:
+            raise ValueError(f"query must be one of {QUERIES}. Received: query={name!r}")
+        if name == "token" and not self.has_class_token:
+            raise ValueError(
+                'query="token" needs a model with a class token; use "patches" here. '
+                f"Received: query={name!r}"
+            )
+        return name
+
+    def as_map(self, weights: np.ndarray, query: str | None = None) -> np.ndarray:
+        """Returns the attention of a query to each patch.
+
+        Args:
+            weights: `(..., P + N, P + N)`, a row for each query.
+            query: See the method `query`.
+
+        Returns:
+            An array `(..., down, across)`. Its sum is below one by the attention to prefix
+            tokens.
+        """
+        first = self.num_prefix_tokens
+        if self.query(query) == "token":
+            row = weights[..., 0, first:].copy()  # A copy, so that the other weights can be freed.
+        else:
+            row = weights[..., first:, first:].mean(axis=-2)
+        return row.reshape(*row.shape[:-1], *self.grid)
+
+
+def token_layout(model: Any, image_size: tuple[int, int] | None = None) -> TokenLayout:
+    """Returns the layout of a model's tokens.
+
+    Args:
+        model: A `keras.Model` of the package, or a `Classifier`.
+        image_size: Pixels (height, width); by default the model's.
+
+    Raises:
+        ValueError: If the model has no tokens, or takes any image size and none is given.
+    """
+    model = keras_model(model)
+    config = config_of(model)
+    if not isinstance(config, ViTConfig):
+        kind = "an Axial-ResNet" if isinstance(config, AxialResNetConfig) else "a ResNet"
+        raise ValueError(
+            "Tokens need a Vision Transformer, a hybrid or an Axial-ViT. "
+            f"Received: {model.name}, {kind}"
+        )
+    if image_size is None:
+        image_size = model.input_shape[1:3]
+    if None in image_size:
+        raise ValueError(
+            "The model takes images of any size, so image_size is needed. Received: image_size=None"
+        )
+    down, across = config.patch_sizes
+    stride = config.resnet.stride if config.resnet else 1
+    return TokenLayout(
+        grid=config.grid(image_size),
+        patch_size=(down * stride, across * stride),
+        num_prefix_tokens=config.num_prefix_tokens,
+        has_class_token=config.has_class_token,
+    )
+
+
+def keras_model(model: Any) -> Any:
+    """Returns the `keras.Model` of a `Classifier`, or the model itself."""
+    return model if hasattr(model, "layers") else model.model
+
+
+def run_by_operation(
+    model: keras.Model, images: Any, wanted: Callable, call: Callable
+) -> Iterator[Any]:
+    """Runs a functional model one operation at a time, up to the last wanted operation.
+
+    The graph is read from the model's config, as `from_config` does, so the model is not
+    changed. A tensor is freed after the last operation that uses it.
+
+    Args:
+        model: A functional model with one input.
+        images: Its input.
+        wanted: A function `(operation)` that returns whether its result is yielded.
+        call: A function `(operation, args, kwargs)` that runs an operation and returns its
+            output and the result to yield.
+
+    Yields:
+        The results of the wanted operations, in the order of the graph.
+    """
+    config = model.get_config()
+    operations = {operation.name: operation for operation in model.operations}
+    calls = {
+        (layer["name"], index): (node["args"], node["kwargs"])
+        for layer in config["layers"]
+        for index, node in enumerate(layer["inbound_nodes"])
+    }
+    order = _in_order([key for key in calls if wanted(operations[key[0]])], calls)
+    left = collections.Counter(source for key in order for source in _sources(calls[key]))
+    values: dict[Call, list] = {(_input_name(model), 0): [images]}
+    for key in order:
+        operation = operations[key[0]]
+        args, kwargs = _filled(calls[key], values)
+        for source in _sources(calls[key]):
+            left[source] -= 1
+            if not left[source]:
+                del values[source]
+        outputs, found = call(operation, args, kwargs)
+        del args, kwargs
+        values[key] = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if wanted(operation):
+            yield found
+
+
+def _input_name(model):
+    names = [layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer)]
+    if len(names) != 1:
+        raise ValueError(f"The model must have one input. Received: {', '.join(names) or 'none'}")
+    return names[0]
+
+
+def _in_order(wanted, calls):
+    """Returns the wanted calls and all that they need, each after its sources."""
+    order: dict[Call, None] = {}
+
+    def visit(key):
+        if key in order or key not in calls:
+            return
+        for source in _sources(calls[key]):
+            visit(source)
+        order[key] = None
+
+    for key in wanted:
+        visit(key)
+    return list(order)
+
+
+def _sources(argument):
+    """Returns the calls whose outputs an argument contains, each once."""
+    found: dict[Call, None] = {}
+
+    def search(part):
+        if _is_tensor(part):
+            name, index, _ = part["config"]["keras_history"]
+            found[name, index] = None
+        elif isinstance(part, dict):
+            for value in part.values():
+                search(value)
+        elif isinstance(part, (list, tuple)):
+            for value in part:
+                search(value)
+
+    search(argument)
+    return list(found)
+
+
+def _filled(argument, values):
+    """Returns an argument of the config with values in place of its tensors."""
+    if _is_tensor(argument):
+        name, index, output = argument["config"]["keras_history"]
+        return values[name, index][output]
+    if isinstance(argument, dict):
+        if "class_name" in argument:
+            return keras.saving.deserialize_keras_object(argument)
+        return {name: _filled(value, values) for name, value in argument.items()}
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(_filled(value, values) for value in argument)
+    return argument
+
+
+def _is_tensor(argument):
+    return isinstance(argument, dict) and argument.get("class_name") == "__keras_tensor__"

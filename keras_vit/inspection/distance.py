@@ -1,4 +1,4 @@
-"""How far each head looks; paper, Figures 7 (right) and 11."""
+"""Mean attention distance of each head; paper, Figures 7 (right) and 11."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.drawing import new_figure
-from keras_vit.inspection.attention import attention_by_layer, batches
-from keras_vit.inspection.axial import axial_attention, axial_strides, has_axial_units
-from keras_vit.inspection.tokens import keras_model, token_layout
+from keras_vit.inspection.attention import attention_by_layer, batches, keras_model, token_layout
+from keras_vit.inspection.heads import axial_attention, axial_strides, has_axial_units
+from keras_vit.plots import new_figure
 
 
 def attention_distance(
@@ -18,21 +17,21 @@ def attention_distance(
     patch_size: tuple[int, int],
     num_prefix_tokens: int = 0,
 ) -> np.ndarray:
-    """Returns the mean distance in pixels between a query's patch and those it attends to.
+    """Returns the mean distance in pixels from a query's patch to the patches it attends to.
 
-    The distance from the query's centre to every patch's, weighted by attention, and
-    averaged over the patches as queries. Tokens in front of the patches have no place: they
-    are no queries and no keys, and the weights of the patches are renormalised to sum one.
+    The distance between the patches' centres is weighted by attention and averaged over the
+    patches as queries. Prefix tokens have no position: they are left out as queries and as
+    keys, and the weights of the patches are normalised to the sum one.
 
     Args:
         attention: `(B, heads, P + N, P + N)`.
         grid: Patches (down, across).
         patch_size: Pixels (down, across) from one patch to the next.
-        num_prefix_tokens: Tokens in front of the patches, P.
+        num_prefix_tokens: P, the tokens before the patches.
 
     Returns:
-        An array `(B, heads)`, pixels. Queries that attend to no patch at all do not count;
-        NaN where none does.
+        An array `(B, heads)` in pixels. Queries without attention to any patch do not
+        count; NaN if all are such.
     """
     weights = np.asarray(attention, "float64")[..., num_prefix_tokens:, num_prefix_tokens:]
     rows, columns = np.divmod(np.arange(grid[0] * grid[1]), grid[1])
@@ -47,21 +46,21 @@ def attention_distance(
 
 
 def mean_attention_distance(model: Any, images: Any, *, batch_size: int = 8) -> np.ndarray:
-    """Returns the mean attention distance of each head of each layer over images.
+    """Returns the mean attention distance over images, of each head of each layer.
 
     Memory holds the attention of one layer for one batch.
 
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
-        images: `(B, H, W, C)`, preprocessed; the paper takes 128.
+        images: `(B, H, W, C)`, preprocessed; 128 images in the paper.
         batch_size: Images that run at once.
 
     Returns:
-        A float64 array `(layers, heads)`, pixels of the model's input. Of an Axial-ResNet
-        the layers are the row, then the column attention of each unit.
+        A float64 array `(layers, heads)`, in pixels of the model's input. The layers
+        of an Axial-ResNet are the row and the column attention of each unit.
 
     Raises:
-        ValueError: If the model has no attention, or the images are not of its size.
+        ValueError: If the model has no attention, or the images do not have its size.
     """
     model = keras_model(model)
     of_batch = _of_units if has_axial_units(model) else _of_blocks
@@ -90,7 +89,7 @@ def _of_units(model, batch):
 
 
 def draw_attention_distance(distances: np.ndarray, image_width: int) -> Any:
-    """Draws a dot for each head by depth, and the image's width as a line.
+    """Draws a dot for each head by depth, and a line at the image's width.
 
     Args:
         distances: `(layers, heads)`, as `mean_attention_distance` returns it.

@@ -1,4 +1,4 @@
-"""What a model's first layer looks for; paper, Figure 7 (left)."""
+"""Principal components of the embedding filters; paper, Figure 7 (left)."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.drawing import new_figure
-from keras_vit.inspection.tokens import keras_model
+from keras_vit.inspection.attention import keras_model
+from keras_vit.plots import new_figure
 
 
 def filter_components(model: Any, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the principal components of the filters that images are embedded with.
+    """Returns the principal components of a model's first filters.
 
-    Those of the patch embedding; of hybrids and ResNets those of the root convolution, whose
-    kernel is taken as it convolves: standardised. The mean filter is subtracted before. The
-    sign of a component means nothing, so its largest value is made positive.
+    They are the filters of the patch embedding or, in hybrids and ResNets, the standardised
+    kernel of the root convolution. The mean filter is subtracted first. The sign of a
+    component has no meaning, so its largest value is made positive.
 
     Args:
         model: A `keras.Model` of the package, or a `Classifier`.
-        count: How many; fewer are returned if there are no more.
+        count: Number of components; fewer are returned if there are no more.
 
     Returns:
         Components `(count, height, width, C)` of unit length, the strongest first, and the
-        share `(count,)` of the variance that each explains.
+        share of variance that each explains, `(count,)`.
 
     Raises:
-        ValueError: If the model has no such layer, or `count` is not positive.
+        ValueError: If the model has neither layer, or `count` is not positive.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1. Received: count={count}")
@@ -49,13 +49,13 @@ def _kernel(model):
     if "patch_embedding" in layers:
         return keras.ops.convert_to_numpy(layers["patch_embedding"].kernel)
     raise ValueError(
-        "Filters are those of a layer patch_embedding or root_conv. Received: a model with "
+        "The model must have a layer patch_embedding or root_conv. Received: a model with "
         f"layers {', '.join(list(layers)[:5])} ..."
     )
 
 
 def draw_filters(components: np.ndarray) -> Any:
-    """Draws components as tiles, RGB or grey, all on one scale.
+    """Draws components as RGB or grey tiles on one scale.
 
     Args:
         components: `(count, height, width, 1 or 3)`.
@@ -70,8 +70,7 @@ def draw_filters(components: np.ndarray) -> Any:
     count, height, width, channels = components.shape
     if channels not in (1, 3):
         raise ValueError(
-            "Filters are drawn of images with 1 or 3 channels; others have numbers only. "
-            f"Received: {channels} channels"
+            f"Filters are drawn for images with 1 or 3 channels. Received: {channels} channels"
         )
     low, high = components.min(), components.max()
     tiles = (components - low) / max(high - low, np.finfo("float64").tiny)

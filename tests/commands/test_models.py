@@ -1,4 +1,3 @@
-import resource
 import subprocess
 import sys
 
@@ -68,14 +67,11 @@ def test_compute_prints_table_6(capsys):
     assert lines[2].split() == ["ViT-B/16", "7", "224.5", "224", "1.002"]
 
 
-def test_the_table_is_printed_in_a_second_without_tensorflow():
+def test_a_model_is_described_without_tensorflow():
     script = (
         "import sys; from keras_vit.command_line import main; main(['models', 'ViT-L/16']); "
         "sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     assert b"sequence length  197" in done.stdout
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1

@@ -18,8 +18,8 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_write
+from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches, open_source
 

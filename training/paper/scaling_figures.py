@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_write
+from keras_vit.plots import new_figure
 from keras_vit.training.evaluation.results import Result
 
 from .pretraining_compute import (

@@ -1,4 +1,4 @@
-"""How alike the learned positions are; paper, Figures 7 (centre) and 10."""
+"""Similarity of position embeddings; paper, Figures 7 (centre) and 10."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.drawing import new_figure
-from keras_vit.inspection.axial import AXES
-from keras_vit.inspection.tokens import keras_model, token_layout
+from keras_vit.inspection.attention import keras_model, token_layout
+from keras_vit.inspection.heads import AXES
 from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
+from keras_vit.plots import new_figure
 
-MAX_MATRICES = 12  # Drawn of one model; of more, evenly spread ones.
+MAX_MATRICES = 12  # Most tables in a drawing; of more, evenly spread ones are drawn.
 
 
 def position_similarity(model: Any) -> dict[str, np.ndarray]:
-    """Returns the cosine similarity of a model's position embeddings with each other.
+    """Returns the cosine similarities of a model's position embeddings.
 
-    Tokens in front of the patches are left out.
+    Prefix tokens are left out.
 
     Args:
         model: A `keras.Model` of the package, or a `Classifier`.
@@ -26,13 +26,13 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
     Returns:
         An array for each table, by the name of its layer:
 
-        - one-dimensional: `(down, across, down, across)`, for each position the similarity
+        - one-dimensional: `(down, across, down, across)`, the similarity of each position
           with every other;
-        - two-dimensional: NAME/x `(across, across)` of the columns and NAME/y `(down, down)`
-          of the rows;
-        - relative: `(2 N - 1, 2 N - 1)` for each block, of the offsets from 1 - N to N - 1
-          (query minus key, in raster order; along the line in an axial model, where an
-          Axial-ResNet has UNIT/row and UNIT/column), all heads together.
+        - two-dimensional: NAME/x `(across, across)` for columns and NAME/y `(down, down)`
+          for rows;
+        - relative: `(2 N - 1, 2 N - 1)` for each block, for the offsets from 1 - N to N - 1
+          (query minus key, in raster order), over all heads. In an axial model offsets are
+          along the line; the names in an Axial-ResNet are UNIT/row and UNIT/column.
 
     Raises:
         ValueError: If the model has no position embeddings.
@@ -53,7 +53,7 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
                 attention = getattr(layer.attention, axis)
                 found[f"{layer.name}/{axis}"] = _similarity_of_offsets(attention)
     if not found:
-        token_layout(model, (1, 1))  # Says of a ResNet that it is one.
+        token_layout(model, (1, 1))  # Raises for a ResNet, with its name.
         raise ValueError(
             'The model has no position embeddings: position_embedding="none". '
             f"Received: {model.name}"
@@ -62,7 +62,7 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
 
 
 def cosine_similarity(vectors: np.ndarray) -> np.ndarray:
-    """Returns the cosines `(n, n)` of the angles between vectors `(n, D)`; 0 with a zero."""
+    """Returns the cosine similarities `(n, n)` of vectors `(n, D)`; 0 for zero vectors."""
     vectors = np.asarray(vectors, "float64")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(lengths > 0, lengths, 1)
@@ -81,9 +81,8 @@ def _array(variable):
 def draw_position_similarity(similarity: dict[str, np.ndarray]) -> Any:
     """Draws what `position_similarity` returns.
 
-    A one-dimensional table is a grid of tiles: the tile in row r and column c shows the
-    similarity of that position with all others. Other tables are matrices. Of many tables
-    evenly spread ones are drawn.
+    A one-dimensional table becomes a grid of tiles: the tile in row r and column c shows
+    the similarity of that position with all others. Other tables become matrices.
 
     Args:
         similarity: Arrays by name.
@@ -114,7 +113,7 @@ def draw_position_similarity(similarity: dict[str, np.ndarray]) -> Any:
 
 def _draw_tiles(axes, values, name):
     down, across = values.shape[:2]
-    # A row and a column without value between tiles.
+    # An empty row and column between tiles.
     sheet = np.full((down * (down + 1) - 1, across * (across + 1) - 1), np.nan)
     for row in range(down):
         for column in range(across):

@@ -1,36 +1,55 @@
-"""All pictures of a model, with the numbers behind them, in one folder."""
+"""Report on a model: all figures as PNG, SVG and NPZ, and an HTML page."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import html
+import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from keras_vit.classifier import image_files, predict_batch
-from keras_vit.drawing import new_figure
 from keras_vit.files import atomic_folder, check_folder
-from keras_vit.inspection.axial import axial_head_maps, draw_axial_heads, has_axial_units
+from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.inspection.attention import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components
-from keras_vit.inspection.heads import draw_heads, head_maps
-from keras_vit.inspection.page import html_page
-from keras_vit.inspection.positions import draw_position_similarity, position_similarity
-from keras_vit.inspection.rollout import attention_rollout, draw_rollout
-from keras_vit.inspection.tokens import keras_model, token_layout
+from keras_vit.inspection.heads import (
+    axial_head_maps,
+    draw_axial_heads,
+    draw_heads,
+    has_axial_units,
+    head_maps,
+)
+from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
+from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
+
+MAX_WIDTH = 1600  # Pixels; the page shows wider pictures smaller.
+
+STYLE = """
+body { font-family: sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+figure { margin: 2rem 0; }
+img { max-width: 100%; height: auto; border: 1px solid #ddd; }
+figcaption { color: #444; margin-top: .4rem; }
+th { text-align: left; padding-right: 1rem; font-weight: normal; color: #444; }
+"""
 
 SEEN_BY = {
     "token": "from the class token",
-    "patches": "the mean over patches as the query, which is what the head reads",
+    "patches": "from the mean over patches, which the head classifies",
 }
 
 
-class Picture(NamedTuple):
-    """A drawing that becomes NAME.png and NAME.svg."""
+class ReportPicture(NamedTuple):
+    """A drawing that is saved as NAME.png and NAME.svg."""
 
     name: str
     drawing: Any
@@ -39,7 +58,7 @@ class Picture(NamedTuple):
 
 @dataclasses.dataclass
 class _Inspected:
-    """What the pictures are made of; `images` are inputs, `originals` the first few files."""
+    """The model and its images: `images` are inputs, `originals` the first few files."""
 
     model: Any
     image_size: tuple[int, int]
@@ -59,29 +78,29 @@ class _Inspected:
         return self.images[: len(self.originals)]
 
 
-class Figure(NamedTuple):
+class ReportFigure(NamedTuple):
     """A row of `FIGURES`.
 
     Args:
-        heading: Its title on the page.
-        needs_images: Whether it is of images.
-        check: Raises ValueError if the model has no such part.
-        make: From what is inspected to arrays by name and pictures.
+        heading: Heading on the page.
+        needs_images: Whether the figure needs images.
+        check: Function that raises ValueError if the model lacks the part that is shown.
+        make: Function that returns arrays by name, and pictures.
     """
 
     heading: str
     needs_images: bool
     check: Callable[[_Inspected], Any]
-    make: Callable[[_Inspected], tuple[dict[str, Any], Iterator[Picture]]]
+    make: Callable[[_Inspected], tuple[dict[str, Any], Iterator[ReportPicture]]]
 
 
 def _filters(inspected):
     components, shares = filter_components(inspected.model)
     caption = (
         f"The first {len(components)} principal components of the filters that embed the image, "
-        f"scaled as one set; together {shares.sum():.0%} of their variance."
+        f"on one scale; together {shares.sum():.0%} of their variance."
     )
-    pictures = iter([Picture("filters", draw_filters(components), caption)])
+    pictures = iter([ReportPicture("filters", draw_filters(components), caption)])
     return {"components": components, "explained_variance": shares}, pictures
 
 
@@ -91,7 +110,9 @@ def _positions(inspected):
         "Cosine similarity of position embeddings. Tiles: of the position at that row and "
         "column with all others. Matrices: of columns, rows or offsets with each other."
     )
-    pictures = iter([Picture("position_similarity", draw_position_similarity(similarity), caption)])
+    pictures = iter(
+        [ReportPicture("position_similarity", draw_position_similarity(similarity), caption)]
+    )
     return similarity, pictures
 
 
@@ -107,11 +128,11 @@ def _distance(inspected):
         + (
             "Layers are the row, then the column attention of each unit."
             if is_axial
-            else "Tokens that are no patches are left out."
+            else "Class token and registers are left out."
         )
     )
     pictures = iter(
-        [Picture("attention_distance", draw_attention_distance(distances, width), caption)]
+        [ReportPicture("attention_distance", draw_attention_distance(distances, width), caption)]
     )
     return {"distances": distances, "image_size": np.array([height, width])}, pictures
 
@@ -132,7 +153,7 @@ def _rollout(inspected):
             shares = (
                 f"Patches have {attention.min():.2%} (violet) to {attention.max():.2%} (yellow)."
             )
-            yield Picture(f"rollout_{number}", drawing, f"{title}. {caption} {shares}")
+            yield ReportPicture(f"rollout_{number}", drawing, f"{title}. {caption} {shares}")
 
     return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures()
 
@@ -147,15 +168,15 @@ def _heads(inspected):
         batch_size=inspected.batch_size,
     )
     caption = (
-        f"Single heads and layers, {SEEN_BY[inspected.layout.query(inspected.query)]}; each tile "
-        "on its own scale."
+        f"Heads by layer, {SEEN_BY[inspected.layout.query(inspected.query)]}; each tile "
+        "has its own scale."
     )
 
     def pictures():
         rows = zip(inspected.first_images, maps, inspected.titles, strict=True)
         for number, (image, heads, title) in enumerate(rows, 1):
             drawing = draw_heads(image, heads, title=title)
-            yield Picture(f"heads_{number}", drawing, f"{title}. {caption}")
+            yield ReportPicture(f"heads_{number}", drawing, f"{title}. {caption}")
 
     return {"heads": maps, "titles": np.array(inspected.titles)}, pictures()
 
@@ -163,8 +184,8 @@ def _heads(inspected):
 def _axial_heads(inspected):
     maps = axial_head_maps(inspected.model, inspected.first_images, batch_size=inspected.batch_size)
     caption = (
-        "Attention that each position gets, the mean over its row or its column as the queries, "
-        "by unit (block.unit) and head; each tile on its own scale."
+        "Attention to each position, the mean over its row or its column as queries, "
+        "by unit (block.unit) and head; each tile has its own scale."
     )
 
     def pictures():
@@ -172,7 +193,7 @@ def _axial_heads(inspected):
         for number, (image, title) in enumerate(rows):
             of_image = {name: values[number] for name, values in maps.items()}
             drawing = draw_axial_heads(image, of_image, title=title)
-            yield Picture(f"heads_{number + 1}", drawing, f"{title}. {caption}")
+            yield ReportPicture(f"heads_{number + 1}", drawing, f"{title}. {caption}")
 
     return {**maps, "titles": np.array(inspected.titles)}, pictures()
 
@@ -191,7 +212,7 @@ def _check_heads(inspected):
         inspected.layout.query(inspected.query)
     elif inspected.query is not None:
         raise ValueError(
-            "The maps of an Axial-ResNet have no other query than rows and columns: leave it out. "
+            "An Axial-ResNet has only rows and columns as queries, so query must be left out. "
             f"Received: query={inspected.query!r}"
         )
 
@@ -201,18 +222,18 @@ def _check_distance(inspected):
         token_layout(inspected.model, inspected.image_size)
 
 
-# Its name is that of its .npz.
+# By the name of the .npz file.
 FIGURES = {
-    "filters": Figure("Filters of the embedding", False, _check_filters, _filters),
-    "position_similarity": Figure(
+    "filters": ReportFigure("Filters of the embedding", False, _check_filters, _filters),
+    "position_similarity": ReportFigure(
         "Position embeddings",
         False,
         lambda inspected: position_similarity(inspected.model),
         _positions,
     ),
-    "attention_distance": Figure("Attention distance", True, _check_distance, _distance),
-    "rollout": Figure("Attention Rollout", True, _check_rollout, _rollout),
-    "heads": Figure("Attention of single heads", True, _check_heads, _heads),
+    "attention_distance": ReportFigure("Attention distance", True, _check_distance, _distance),
+    "rollout": ReportFigure("Attention Rollout", True, _check_rollout, _rollout),
+    "heads": ReportFigure("Attention of single heads", True, _check_heads, _heads),
 }
 
 
@@ -231,33 +252,32 @@ def write_report(
     batch_size: int = 8,
     progress: Callable[[str], Any] | None = None,
 ) -> list[str]:
-    """Writes PNG, SVG and NPZ of all figures that apply, and `index.html` that shows them.
+    """Writes PNG, SVG and NPZ of all figures that apply, and `index.html` with all of them.
 
     Args:
         folder: New or empty. It appears at the end, in one rename.
         model: A functional `keras.Model` of the package, or a `Classifier`.
-        preprocessing: How an image becomes the model's input.
-        images: Files, and folders of images.
-        class_names: Of the model's outputs, for the titles; None leaves predictions out.
-        name: The heading of the page; the model's own by default.
+        preprocessing: The preprocessing from an image to the model's input.
+        images: Image files and folders of images.
+        class_names: Names of the model's classes, for predictions in the titles, or None.
+        name: The heading of the page; by default the model's name.
         figures: Names of `FIGURES`; by default all that the model and the images allow.
         query: See `attention_rollout`.
-        num_images: Images that the attention distance is averaged over; of more, evenly
-            spread ones are taken.
-        num_pictures: Images of which attention is drawn, the first of those.
+        num_images: Most images for the attention distance; of more, evenly spread ones.
+        num_pictures: Most images whose attention is drawn.
         batch_size: Images that run at once.
-        progress: Gets a line of text for each figure.
+        progress: Function that is called with a line of text for each figure.
 
     Returns:
         Names of the files written.
 
     Raises:
-        ValueError: If the folder is not empty, an image cannot be read, or a figure that is
-            asked for needs a part that the model does not have.
+        ValueError: If the folder is not empty, an image cannot be read, or a figure in
+            `figures` needs a part that the model lacks.
         ImportError: Without matplotlib.
         OSError: If a file cannot be read or written.
     """
-    new_figure((1, 1))  # Without matplotlib nothing else need be tried.
+    new_figure((1, 1))  # Raises at once without matplotlib.
     folder = pathlib.Path(folder)
     check_folder(folder)
     if min(num_images, num_pictures, batch_size) < 1:
@@ -293,7 +313,7 @@ def write_report(
 
 
 def _applicable(inspected, figures, has_images):
-    """Names of the figures to make, and why others are left out."""
+    """Returns the names of the figures to make, and the reasons why others are left out."""
     unknown = [figure for figure in figures or () if figure not in FIGURES]
     if unknown:
         raise ValueError(f"figures must be of {', '.join(FIGURES)}. Received: {', '.join(unknown)}")
@@ -304,7 +324,7 @@ def _applicable(inspected, figures, has_images):
         try:
             row.check(inspected)
             if row.needs_images and not has_images:
-                raise ValueError("It needs images. Received: none")
+                raise ValueError("Images are needed. Received: none")
         except ValueError as error:
             asked_of_query = inspected.query is not None and row.check in (
                 _check_rollout,
@@ -316,17 +336,15 @@ def _applicable(inspected, figures, has_images):
         else:
             names.append(figure)
     if not names:
-        raise ValueError(f"Nothing can be shown of this model. {' '.join(left_out)}")
+        raise ValueError(f"No figure applies to this model. {' '.join(left_out)}")
     return names, left_out
 
 
 def _read_images(inspected, paths, preprocessing, class_names, num_images, num_pictures):
-    from keras_vit.images import apply_preprocessing, read_image
-
     files = image_files(paths)
     if len(files) > num_images:
         files = [files[k] for k in np.linspace(0, len(files) - 1, num_images).round().astype(int)]
-    # The pictures first, spread over all: files of one folder are often of one class.
+    # Drawn images first, spread over all files: those of one folder are often of one class.
     shown = np.linspace(0, len(files) - 1, min(num_pictures, len(files))).round().astype(int)
     files = [files[k] for k in shown] + [
         file for k, file in enumerate(files) if k not in set(shown)
@@ -358,18 +376,16 @@ def seen_region(
 ) -> tuple[float, float, float, float]:
     """Returns the part of an image that its preprocessing keeps.
 
-    It is read off an image whose pixels hold their own places, so it is right for every
-    preprocessing that resizes and crops.
+    It is found by preprocessing an image whose pixels hold their own coordinates, so it is
+    correct for any resizing and cropping.
 
     Args:
         image_size: Pixels (height, width) of the file's image.
-        preprocessing: How it becomes the model's input.
+        preprocessing: The preprocessing from the image to the model's input.
 
     Returns:
         Pixels (top, left, bottom, right).
     """
-    from keras_vit.images import apply_preprocessing
-
     places = np.moveaxis(np.indices(image_size, dtype="float32"), 0, -1) + 0.5
     places = np.concatenate([places, places[..., :1]], axis=-1)
     low, high = np.array(preprocessing.value_range)
@@ -377,7 +393,7 @@ def seen_region(
     kept = (kept - low) * 255 / (high - low)
     edges = []
     for line, length in ((kept[:, 0, 0], image_size[0]), (kept[0, :, 1], image_size[1])):
-        # Not from the ends, where magnifying repeats the last pixel.
+        # Away from the ends, where enlarging repeats the last pixel.
         first, last = len(line) // 4, len(line) - 1 - len(line) // 4
         step = (line[last] - line[first]) / max(last - first, 1)
         start = line[first] - (first + 0.5) * step
@@ -392,3 +408,52 @@ def _save(folder, pictures):
         for suffix in ("png", "svg"):
             picture.drawing.savefig(folder / f"{picture.name}.{suffix}")
         yield folder / f"{picture.name}.png", picture.caption
+
+
+def html_page(
+    title: str,
+    facts: Mapping[str, object],
+    sections: Iterable[tuple[str, Sequence[tuple[pathlib.Path, str]]]],
+    notes: Sequence[str] = (),
+) -> str:
+    """Returns an HTML page with all pictures inside, which needs no network.
+
+    Args:
+        title: The heading.
+        facts: Rows of the table below the heading.
+        sections: For each section its heading, and PNG files with captions.
+        notes: Paragraphs at the end.
+    """
+    rows = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>\n"
+        for name, value in facts.items()
+    )
+    body = "".join(
+        f"<h2>{html.escape(heading)}</h2>\n" + "".join(_figure(*picture) for picture in pictures)
+        for heading, pictures in sections
+    )
+    ends = "".join(f"<p>{html.escape(note)}</p>\n" for note in notes)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{html.escape(title)}</h1>\n<table>\n{rows}</table>\n{body}{ends}</body>\n</html>\n"
+    )
+
+
+def _figure(path, caption):
+    data = base64.b64encode(_shown(path)).decode()
+    text = html.escape(caption)
+    return (
+        f'<figure><img alt="{html.escape(path.stem)}" src="data:image/png;base64,{data}">\n'
+        f"<figcaption>{text}</figcaption></figure>\n"
+    )
+
+
+def _shown(path):
+    with Image.open(path) as image:
+        if image.width <= MAX_WIDTH:
+            return path.read_bytes()
+        smaller = image.resize((MAX_WIDTH, round(image.height * MAX_WIDTH / image.width)))
+    buffer = io.BytesIO()
+    smaller.save(buffer, "PNG")
+    return buffer.getvalue()

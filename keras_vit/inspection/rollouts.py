@@ -1,4 +1,4 @@
-"""Attention Rollout, from the output to the image; paper, Figures 6 and 14."""
+"""Attention Rollout from the output to the image; paper, Figures 6 and 14."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.drawing import displayed, new_figure
-from keras_vit.inspection.attention import attention_by_layer, batches
-from keras_vit.inspection.tokens import keras_model, token_layout
+from keras_vit.inspection.attention import attention_by_layer, batches, keras_model, token_layout
+from keras_vit.plots import displayed, new_figure
 
-# Pixels of the short side, that small images are magnified to so that titles fit.
+# Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240
-COLOR = 0.5  # Share of the colour over the grey image.
+
+# Opacity of the attention's colour over the grey image.
+COLOR = 0.5
 
 
 def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns how much of each input token is in each output token.
+    """Returns the share of each input token in each output token.
 
     Abnar and Zuidema (arXiv 2005.00928), as Appendix D.7 uses it:
 
@@ -27,8 +28,8 @@ def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
     The identity stands for the residual connection.
 
     Args:
-        attention: For each layer, the first one first, `(B, heads, T, T)`; an iterator is
-            read one layer at a time.
+        attention: `(B, heads, T, T)` for each layer, from the first to the last; an iterator
+            is read one layer at a time.
 
     Returns:
         A float64 array `(B, T, T)`, whose rows sum to one.
@@ -50,27 +51,27 @@ def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
 def attention_rollout(
     model: Any, images: Any, *, query: str | None = None, batch_size: int = 8
 ) -> np.ndarray:
-    """Returns Attention Rollout to the patches of images.
+    """Returns the Attention Rollout from a query to the patches of images.
 
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
         images: `(B, H, W, C)`, preprocessed.
-        query: "token" for the class token, "patches" for the mean over patches, which is
-            what a model with global pooling reads; None for what the model has.
+        query: "token" for the class token, "patches" for the mean over patches, which a
+            model with global pooling classifies; by default the class token if there is one.
         batch_size: Images that run at once.
 
     Returns:
-        A float64 array `(B, down, across)`, the share of each patch. The class token's own
-        share is left out.
+        A float64 array `(B, down, across)`, the share of each patch. The shares
+        of prefix tokens are left out.
 
     Raises:
-        ValueError: If the model has no attention or no such query, or the images are not of
-            its size.
+        ValueError: If the model has no attention or no such query, or the images do not
+            have its size.
     """
     maps = []
     for batch in batches(images, batch_size):
         layout = token_layout(keras_model(model), np.shape(batch)[1:3])
-        layout.query(query)  # Refuses before anything runs.
+        layout.query(query)  # Raises before anything runs.
         by_layer = (attention for _, attention in attention_by_layer(model, batch))
         maps.append(layout.as_map(rollout(by_layer), query))
     return np.concatenate(maps)
@@ -83,19 +84,19 @@ def draw_rollout(
     title: str = "",
     region: tuple[float, float, float, float] | None = None,
 ) -> Any:
-    """Draws an image, and twice its attention, at the image's own resolution and aspect.
+    """Draws an image and two pictures of its attention, at the image's resolution.
 
-    The map is interpolated bilinearly between patch centres. In the middle the image is as
-    bright as its attention, scaled to the largest value, as in the paper; there a dark part
-    of the image stays dark. At the right the attention is a colour over the grey image, from
-    the smallest value in violet to the largest in yellow.
+    Attention is interpolated bilinearly between patch centres. The picture in the middle is
+    the image times the attention, scaled to the largest value, as in the paper; dark parts of
+    the image stay dark. The picture at the right has the attention as a colour over the grey
+    image, from violet for the smallest value to yellow for the largest.
 
     Args:
         image: `(H, W, 1 or 3)`, uint8 or floats; the original, not the model's input.
         attention: `(down, across)`.
-        title: What stands above, such as the predicted class.
-        region: Pixels (top, left, bottom, right) of the image that the model saw; all by
-            default. The rest is dark, and grey.
+        title: Text above, such as the predicted class.
+        region: Pixels (top, left, bottom, right) of the image that the model received; by
+            default all. The rest is dark, and grey.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -106,7 +107,7 @@ def draw_rollout(
     height, width = image.shape[:2]
     pixels = displayed(image)
     pixels = pixels / (255 if pixels.dtype == np.uint8 else 1)
-    brightness = spread(attention / max(attention.max(), 1e-12), (height, width), region)
+    brightness = over_pixels(attention / max(attention.max(), 1e-12), (height, width), region)
     lit = pixels * brightness[..., None]
     pictures = (pixels, lit, _colored(pixels, attention, region))
     factor = max(1, -(-MIN_PICTURE // min(height, width)))
@@ -125,28 +126,28 @@ def draw_rollout(
 
 
 def _colored(pixels, attention, region):
-    """Attention as a colour over the grey image."""
+    """Returns the grey image with the attention as a colour over it."""
     from matplotlib import colormaps
 
     low, high = attention.min(), attention.max()
     scaled = (attention - low) / max(high - low, 1e-12)
-    color = colormaps["viridis"](spread(scaled, pixels.shape[:2], region))[..., :3]
-    seen = spread(np.ones_like(scaled), pixels.shape[:2], region)[..., None]
+    color = colormaps["viridis"](over_pixels(scaled, pixels.shape[:2], region))[..., :3]
+    seen = over_pixels(np.ones_like(scaled), pixels.shape[:2], region)[..., None]
     grey = pixels.mean(axis=-1, keepdims=True).repeat(3, axis=-1)
     return (1 - COLOR * seen) * grey + COLOR * seen * color
 
 
-def spread(
+def over_pixels(
     attention: np.ndarray,
     image_size: tuple[int, int],
     region: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
-    """Returns a map over patches as one over pixels, bilinear between the patches' centres.
+    """Returns a map over patches as a map over pixels, bilinear between patch centres.
 
     Args:
         attention: `(down, across)`.
         image_size: Pixels (height, width).
-        region: Pixels (top, left, bottom, right) that the patches cover; all by default.
+        region: Pixels (top, left, bottom, right) that the patches cover; by default all.
 
     Returns:
         An array `(height, width)`, zero outside the region.

@@ -1,0 +1,22 @@
+"""Tables as text, for a terminal."""
+
+from collections.abc import Collection, Sequence
+
+
+def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = None) -> str:
+    """Returns rows of text in columns of equal width, two spaces apart.
+
+    Args:
+        rows: Cells of each row, all rows with as many.
+        left: Numbers of the columns that are aligned at the left, negative ones from the
+            end; the others are aligned at the right. By default all.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    at_left = range(len(widths)) if left is None else {column % len(widths) for column in left}
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if column in at_left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

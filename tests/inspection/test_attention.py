@@ -1,0 +1,180 @@
+import math
+import subprocess
+import sys
+import weakref
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import inspection
+
+TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
+
+
+def normalised(x, layer):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    gamma, beta = np.array(layer.gamma), np.array(layer.beta)
+    return (x - mean) / np.sqrt(variance + 1e-6) * gamma + beta
+
+
+def attention_by_loops(block, tokens, num_prefix=0, relative=False):
+    """Equation 7 for tokens (T, D) by loops over heads, queries and keys: (heads, T, T)."""
+    z = normalised(tokens.astype("float64"), block.norm_1)
+    layer = block.attention
+    length, heads = len(z), layer.num_heads
+    result = np.zeros((heads, length, length))
+    for head in range(heads):
+        q, k = (
+            z @ np.array(p.kernel)[:, head] + np.array(p.bias)[head]
+            for p in (layer.query, layer.key)
+        )
+        for i in range(length):
+            logits = []
+            for j in range(length):
+                key = k[j]
+                if relative and min(i, j) >= num_prefix:
+                    offset = i - j + (length - num_prefix) - 1
+                    key = key + np.array(layer.offset_embedding)[offset, head]
+                logits.append(q[i] @ key / math.sqrt(layer.head_dim))
+            exponentials = np.exp(np.array(logits) - max(logits))
+            result[head, i] = exponentials / exponentials.sum()
+    return result
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TINY,
+        keras_vit.ViTConfig(4, 16, 2, 16, 2, classifier="gap", position_embedding="learned_2d"),
+        keras_vit.ViTConfig(4, 16, 2, 16, 2, num_registers=2, position_embedding="relative"),
+        keras_vit.ViTConfig(
+            4, 16, 2, 16, 2, position_embedding_at="every_block_shared", gelu="exact"
+        ),
+    ],
+)
+def test_attention_equals_loops_over_heads_queries_and_keys(
+    random_model, random_images, inputs_of_blocks, config
+):
+    model, batch = random_model(config), random_images()
+    names = ["encoder_block_0", "encoder_block_1"]
+    tokens = inputs_of_blocks(model, batch, names)
+    maps = inspection.attention_maps(model, batch)
+    assert len(maps) == 2
+    for name, inputs, attention in zip(names, tokens, maps, strict=True):
+        assert attention.dtype == np.float32
+        for image in range(2):
+            expected = attention_by_loops(
+                model.get_layer(name),
+                inputs[image],
+                config.num_prefix_tokens,
+                config.position_embedding == "relative",
+            )
+            np.testing.assert_allclose(attention[image], expected, atol=1e-6)
+
+
+def test_attention_of_an_axial_vit_equals_loops_along_its_lines(
+    random_model, random_images, inputs_of_blocks
+):
+    model, batch = random_model(AXIAL), random_images()
+    lines = inputs_of_blocks(model, batch, ["row_block_0", "column_block_0"])
+    rows, columns = inspection.attention_maps(model, batch)
+    np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(columns.sum(-1), 1, atol=1e-6)
+    # Image 1 has rows 2 and 3 of all; tokens are class, then (row, column) = 1 + 3 row + column.
+    for row in range(2):
+        expected = attention_by_loops(model.get_layer("row_block_0"), lines[0][2 + row])
+        places = [0, 1 + 3 * row, 2 + 3 * row, 3 + 3 * row]
+        found = rows[1][:, places][:, :, places]
+        np.testing.assert_allclose(found[:, 1:], expected[:, 1:], atol=1e-6)
+        np.testing.assert_allclose(found[:, 0, 1:], expected[:, 0, 1:] / 2, atol=1e-6)
+    assert not rows[1][:, 1:4, 4:].any()
+    expected = attention_by_loops(model.get_layer("column_block_0"), lines[1][3 + 2])
+    places = [0, 3, 6]
+    np.testing.assert_allclose(
+        columns[1][:, places][:, :, places][:, 1:], expected[:, 1:], atol=1e-6
+    )
+
+
+def test_attention_of_a_hybrid_and_of_a_free_image_size(random_model, random_images):
+    hybrid = keras_vit.ViTConfig(1, 16, 1, 16, 2, resnet=keras_vit.ResNetStem((1,), 0.5))
+    found = inspection.attention_maps(
+        random_model(hybrid, (16, 24, 3)), random_images((16, 24, 3), 1)
+    )
+    assert [maps.shape for maps in found] == [(1, 2, 25, 25)]
+    layout = inspection.token_layout(random_model(hybrid, (16, 24, 3)))
+    assert (layout.grid, layout.patch_size) == ((4, 6), (4, 4))
+    free = random_model(TINY, (None, None, 3), include_top=False)
+    block = free.get_layer("encoder_block_1")
+    tokens = keras.Model(free.input, block.input)
+    for shape in ((8, 12, 3), (20, 8, 3)):
+        batch = random_images(shape, 1)
+        expected = attention_by_loops(block, np.array(tokens.predict_on_batch(batch))[0])
+        found = inspection.attention_maps(free, batch)[1][0]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_saved_model_gives_the_same_and_is_not_changed(random_model, random_images, tmp_path):
+    model, batch = random_model(TINY), random_images()
+    before, config = model.predict_on_batch(batch), model.get_config()
+    expected = inspection.attention_maps(model, batch)
+    assert model.get_config() == config
+    np.testing.assert_array_equal(model.predict_on_batch(batch), before)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for first, second in zip(expected, inspection.attention_maps(loaded, batch), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_layers_come_one_at_a_time(random_model, random_images):
+    model = random_model(TINY)
+    layers = inspection.attention_by_layer(model, random_images())
+    assert next(layers)[0] == "encoder_block_0"
+    broken = model.get_layer("encoder_block_1")
+    broken.norm_1.gamma.assign(np.full(16, np.nan))
+    assert np.isnan(next(layers)[1]).all()  # It had not run before.
+    with pytest.raises(StopIteration):
+        next(layers)
+
+
+@pytest.mark.parametrize("figure", ["distance", "rollout", "heads"])
+def test_one_layers_attention_is_in_memory_at_a_time(
+    random_model, random_images, figure, monkeypatch
+):
+    deep = random_model(keras_vit.ViTConfig(4, 16, 6, 16, 2))
+    function, module = {
+        "distance": (inspection.mean_attention_distance, inspection.distance),
+        "rollout": (inspection.attention_rollout, inspection.rollouts),
+        "heads": (inspection.head_maps, inspection.heads),
+    }[figure]
+    references, alive = [], []
+
+    def watched(*arguments):
+        for name, attention in inspection.attention_by_layer(*arguments):
+            references.append(weakref.ref(attention))
+            yield name, attention
+            del attention
+            alive.append(sum(reference() is not None for reference in references))
+
+    monkeypatch.setattr(module, "attention_by_layer", watched)
+    function(deep, random_images(count=3), batch_size=2)
+    assert len(references) == 6 * 2  # Layers by batches.
+    assert max(alive) <= 1  # That which the caller looks at.
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_for_large_images_and_models():
+    """ViT-L/16 at 384 pixels: all layers' attention of 8 images would take 4.1 GB."""
+    code = (
+        "import numpy as np, keras_vit\n"
+        "from keras_vit.inspection import mean_attention_distance\n"
+        "from keras_vit.training.run.machine import peak_memory\n"
+        "model = keras_vit.build('ViT-L/16', input_shape=(384, 384, 3))\n"
+        "images = np.zeros((16, 384, 384, 3), 'float32')\n"
+        "mean_attention_distance(model, images, batch_size=8)\n"
+        "print(peak_memory())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) < 4000  # MiB.

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit import inspection
+from keras_vit.inspection.html_report import seen_region
+from keras_vit.preprocessing import Preprocessing
+
+SHAPE = (8, 12, 3)  # 2 x 3 patches of 4 pixels.
+AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
+AXIAL_RESNET = keras_vit.configs.AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
+WIDE = (32, 48, 3)
+EVERY_FIGURE = {"filters", "position_similarity", "attention_distance", "rollout", "heads"}
+
+
+def test_an_error_names_the_part_that_a_model_lacks(random_model):
+    resnet = keras_vit.build("BiT-R50x1", include_top=False, input_shape=(32, 32, 3))
+    assert inspection.filter_components(resnet, 2)[0].shape == (2, 7, 7, 3)
+    for ask in (inspection.attention_maps, inspection.attention_rollout):
+        with pytest.raises(ValueError, match="Vision Transformer.*ResNet"):
+            ask(resnet, np.zeros((1, 32, 32, 3)))
+    with pytest.raises(ValueError, match="Vision Transformer.*ResNet"):
+        inspection.position_similarity(resnet)
+    nowhere = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="none"))
+    with pytest.raises(ValueError, match="no position embeddings"):
+        inspection.position_similarity(nowhere)
+    with pytest.raises(ValueError, match=r"of shape \(None, 8, 12, 3\)"):
+        inspection.attention_maps(nowhere, np.zeros((1, 8, 8, 3)))
+    with pytest.raises(ValueError, match="at least one image"):
+        inspection.attention_rollout(nowhere, np.zeros((0, *SHAPE)))
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "expected"),
+    [
+        ("resize", (0, 0, 100, 200)),
+        # The short side to 256 * 32 / 224 = 37 pixels, then the middle 32.
+        ("resize_small_central_crop", (6.8, 56.8, 93.2, 143.2)),
+        ("resize_central_crop", (6.8, 13.5, 93.2, 186.5)),
+    ],
+)
+def test_the_region_is_what_the_preprocessing_keeps(evaluation, expected):
+    found = seen_region((100, 200), Preprocessing((32, 32), evaluation))
+    np.testing.assert_allclose(found, expected, atol=4)  # The crop is by whole pixels of 2.7.
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "figures"),
+    [
+        (
+            keras_vit.ViTConfig(1, 16, 1, 16, 2, resnet=keras_vit.ResNetStem((1,), 0.5)),
+            (16, 24, 3),
+            EVERY_FIGURE,
+        ),
+        (AXIAL, SHAPE, EVERY_FIGURE),
+        (AXIAL_RESNET, WIDE, EVERY_FIGURE - {"rollout"}),
+    ],
+    ids=["hybrid", "Axial-ViT", "Axial-ResNet"],
+)
+def test_other_architectures_have_the_figures_that_apply(
+    random_model, config, shape, figures, tmp_path
+):
+    file = tmp_path / "wide.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 31, 3), "uint8")).save(file)
+    inspection.write_report(
+        tmp_path / "out",
+        random_model(config, shape),
+        Preprocessing(shape[:2]),
+        [file],
+        num_pictures=1,
+    )
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    drawn = {f"{name}_1" if name in ("rollout", "heads") else name for name in figures}
+    assert written == {
+        "index.html",
+        *(f"{name}.npz" for name in figures),
+        *(f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")),
+    }
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert ("Attention Rollout is left out." in page) == ("rollout" not in figures)

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import inspection
+
+TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+
+
+def cosine(first, second):
+    return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+
+
+def test_position_similarity_is_the_cosine_in_each_form(random_model):
+    model = random_model(TINY)
+    table = np.array(model.get_layer("position_embedding").embedding)[0, 1:]
+    found = inspection.position_similarity(model)["position_embedding"]
+    assert found.shape == (2, 3, 2, 3)
+    assert found[0, 2, 1, 1] == pytest.approx(cosine(table[2], table[4]), abs=1e-6)
+
+    model = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="learned_2d"))
+    layer = model.get_layer("position_embedding")
+    found = inspection.position_similarity(model)
+    assert {name: values.shape for name, values in found.items()} == {
+        "position_embedding/x": (3, 3),
+        "position_embedding/y": (2, 2),
+    }
+    x = np.array(layer.x_embedding)
+    assert found["position_embedding/x"][0, 2] == pytest.approx(cosine(x[0], x[2]), abs=1e-6)
+
+    model = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="relative"))
+    table = np.array(model.get_layer("encoder_block_0").attention.offset_embedding)
+    found = inspection.position_similarity(model)["encoder_block_0"]
+    assert found.shape == (11, 11)
+    assert found[0, 7] == pytest.approx(cosine(table[0].ravel(), table[7].ravel()), abs=1e-6)
+
+
+def test_each_form_of_position_similarity_has_its_own_drawing():
+    rng = np.random.default_rng(4)
+    similarity = {
+        "position_embedding": rng.uniform(-1, 1, (2, 3, 2, 3)),
+        "position_embedding/y": np.eye(2),
+        "encoder_block_0": np.eye(11),
+    }
+    *parts, _ = inspection.draw_position_similarity(similarity).axes  # The last is the scale.
+    assert [part.get_title() for part in parts] == list(similarity)
+    tiles, rows, offsets = (part.images[0] for part in parts)
+    sheet = tiles.get_array().filled(np.nan)
+    assert sheet.shape == (2 * 3 - 1, 3 * 4 - 1)
+    np.testing.assert_array_equal(sheet[3:5, 8:11], similarity["position_embedding"][1, 2])
+    assert np.isnan(sheet[2]).all()
+    assert np.isnan(sheet[:, [3, 7]]).all()
+    assert rows.get_extent() == [0.5, 2.5, 2.5, 0.5]
+    assert offsets.get_extent() == [-5.5, 5.5, 5.5, -5.5]

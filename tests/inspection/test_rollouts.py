@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import inspection
+from keras_vit.inspection.rollouts import over_pixels
+
+TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+
+
+def test_identity_rolls_out_to_identity_and_uniform_to_uniform():
+    identity = np.broadcast_to(np.eye(5), (1, 2, 5, 5))
+    np.testing.assert_array_equal(inspection.rollout([identity] * 3)[0], np.eye(5))
+    uniform = np.full((1, 2, 5, 5), 0.2)
+    found = inspection.rollout([uniform] * 60)[0]
+    np.testing.assert_allclose(found, 0.2, atol=1e-12)
+    # One layer: half is the token's own.
+    np.testing.assert_allclose(inspection.rollout([uniform])[0], 0.1 + 0.5 * np.eye(5))
+
+
+def test_rollout_equals_loops():
+    rng = np.random.default_rng(3)
+    layers = rng.random((3, 2, 4, 5, 5))
+    layers /= layers.sum(-1, keepdims=True)
+    found = inspection.rollout(iter(layers))
+    for image in range(2):
+        product = np.eye(5)
+        for attention in layers[:, image]:
+            step = np.zeros((5, 5))
+            for i in range(5):
+                row = [sum(attention[:, i, j]) / 4 + (i == j) for j in range(5)]
+                step[i] = np.array(row) / sum(row)
+            product = step @ product
+        np.testing.assert_allclose(found[image], product, rtol=1e-12)
+    np.testing.assert_allclose(found.sum(-1), 1)
+    assert not np.allclose(found, inspection.rollout(layers[::-1]))  # The order matters.
+
+
+def test_the_query_of_a_rollout_is_the_class_token_or_the_mean_over_patches(
+    random_model, random_images
+):
+    model, batch = random_model(TINY), random_images()
+    product = inspection.rollout(inspection.attention_maps(model, batch))
+    found = inspection.attention_rollout(model, batch, batch_size=1)
+    np.testing.assert_allclose(found, product[:, 0, 1:].reshape(2, 2, 3), atol=1e-7)
+    found = inspection.attention_rollout(model, batch, query="patches")
+    np.testing.assert_allclose(found, product[:, 1:, 1:].mean(1).reshape(2, 2, 3), atol=1e-7)
+    without = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, classifier="gap"))
+    product = inspection.rollout(inspection.attention_maps(without, batch))
+    found = inspection.attention_rollout(without, batch)
+    np.testing.assert_allclose(found, product.mean(1).reshape(2, 2, 3), atol=1e-7)
+    with pytest.raises(ValueError, match="class token"):
+        inspection.attention_rollout(without, batch, query="token")
+
+
+def test_a_map_covers_the_region_that_the_model_received():
+    found = over_pixels(np.array([[0.0, 1.0]]), (2, 12), (0, 2, 2, 10))
+    assert not found[:, :2].any()
+    assert not found[:, 10:].any()
+    # Patch centres at 4 and 8; pixel centres at 4.5, 5.5, 6.5 and 7.5 between them.
+    np.testing.assert_allclose(found[0, 4:8], [0.125, 0.375, 0.625, 0.875])
+    np.testing.assert_allclose(found[1], found[0])
+
+
+def test_a_drawn_rollout_has_the_images_own_resolution():
+    image = np.zeros((400, 600, 3), "uint8")
+    drawing = inspection.draw_rollout(image, np.ones((2, 3)), title="a cat 99.0%")
+    width, height = drawing.get_size_inches() * drawing.dpi
+    assert len(drawing.axes) == 3
+    for axes in drawing.axes:
+        box = axes.get_position()
+        assert (box.width * width, box.height * height) == pytest.approx((600, 400))
+    assert [text.get_text() for text in drawing.texts] == ["a cat 99.0%"]
+
+
+def test_a_drawn_rollout_shows_attention_on_black_images_and_nothing_outside_the_region():
+    image = np.zeros((40, 60, 3), "uint8")
+    attention = np.array([[0.1, 0.1], [0.1, 0.7]])
+    drawing = inspection.draw_rollout(image, attention, region=(0, 20, 40, 60))
+    dark, lit, colored = (axes.images[0].get_array() for axes in drawing.axes)
+    assert not dark.any()
+    assert not lit.any()  # A black image cannot be lit.
+    assert not colored[:, :20].any()
+    yellow, blue = colored[30, 50], colored[10, 30]
+    assert yellow[0] > 2 * yellow[2]
+    assert blue[2] > blue[1]
+
+
+def test_a_drawn_rollout_is_as_bright_as_the_attention():
+    image = np.full((40, 40, 1), 200, "uint8")
+    drawing = inspection.draw_rollout(image, np.array([[0.1, 0.2], [0.3, 0.4]]))
+    lit = drawing.axes[1].images[0].get_array()
+    np.testing.assert_allclose(lit[0, 0], 200 / 255 * 0.25)
+    np.testing.assert_allclose(lit[-1, -1], 200 / 255)
