@@ -9,6 +9,7 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.models.counting import describe
+from keras_vit.text_tables import align_columns
 from keras_vit.training.paper.pretraining_compute import table_6
 
 
@@ -68,7 +69,7 @@ def model_table(input_shape=None, classes=1000):
                 known,
             )
         )
-    return _aligned(rows, left=(0, 5))
+    return align_columns(rows, left=(0, 5))
 
 
 def model_details(name, input_shape=None, classes=1000):
@@ -97,7 +98,7 @@ def compute_table():
         (row.name, str(row.epochs), f"{row.counted:.1f}", str(row.published), f"{row.ratio:.3f}")
         for row in table_6()
     ]
-    return _aligned(rows, left=(0,))
+    return align_columns(rows, left=(0,))
 
 
 def _sides(text):
@@ -108,14 +109,3 @@ def _sides(text):
             f"--image-size must be as 224, or 384x256 for height and width. Received: {text}"
         )
     return int(match[1]), int(match[2] or match[1])
-
-
-def _aligned(rows, left):
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

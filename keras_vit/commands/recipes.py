@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from keras_vit.text_tables import align_columns
 from keras_vit.training.fields import about
 from keras_vit.training.recipes import (
     FINETUNING,
@@ -61,14 +62,7 @@ def recipe_table(recipes, scale=1.0):
         rows.append((recipe.name, *(_text(value) for value in values.values())))
     is_text = [isinstance(value, str | tuple) for value in values.values()]
     left = {0, *(column for column, text in enumerate(is_text, start=1) if text)}
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if column in left else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    return align_columns(rows, left)
 
 
 def recipe_details(name, scale=1.0):

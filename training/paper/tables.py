@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Callable, Iterable
 
 from keras_vit.files import atomic_write
+from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.results import Result
 
 PAPER, OURS = "paper", "ours"
@@ -107,7 +108,7 @@ class FilledTable:
         Raises:
             ImportError: Without matplotlib.
         """
-        from keras_vit.drawing import new_figure  # Needs NumPy and matplotlib.
+        from keras_vit.plots import new_figure  # Needs NumPy and matplotlib.
 
         header, *body = self.lines()
         widths = [max(len(line[k]) for line in (header, *body)) + 2 for k in range(len(header))]
@@ -222,11 +223,7 @@ def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
 def summary(results: Iterable[Result]) -> str:
     """Returns `list_results` as text with aligned columns."""
     rows = list_results(results)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    return align_columns(rows)
 
 
 def paper_table(number: str) -> list[list[str]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.text_tables import align_columns
 from keras_vit.training import recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
@@ -195,14 +196,7 @@ def summarize(results: Iterable[Result]) -> str:
         lines.append([""] * len(lines[0]))
     titles = [task.title for task in resolve().values()]
     lines.append(_mean_line("mean of 19 tasks", titles, medians, paper))
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if k in (0, len(line) - 1) else text.rjust(width)
-            for k, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return align_columns(lines, left=(0, -1))
 
 
 def _mean_line(name, tasks, medians, paper):
