@@ -49,7 +49,7 @@ def new_output(
 ) -> Iterator[pathlib.Path]:
     """Yields a temporary path, which is renamed to `path` at the end of the block.
 
-    Arguments and errors are those of `check_output`. If the block raises, nothing is left.
+    See `check_output` for arguments and errors. If the block raises, nothing is written.
     """
     check_output(path, format_name, overwrite=overwrite)
     if format_name == "saved_model":

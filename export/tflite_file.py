@@ -265,7 +265,7 @@ def image_classifier_metadata(name: str, value_range) -> bytes:
 
     Args:
         name: Name of the model.
-        value_range: What pixels 0 and 255 become; numbers, or one for each channel.
+        value_range: Values of pixels 0 and 255; numbers, or one for each channel.
     """
     low, high = (np.atleast_1d(np.array(value, "float64")) for value in value_range)
     std = 255 / (high - low)

@@ -1,8 +1,8 @@
-"""What an encoded image says of itself, read in the graph before any pixel is decoded.
+"""Headers of image files: format, size and EXIF orientation, as graph code of TensorFlow.
 
-TensorFlow's decoders take memory for the size that a file claims, ignore EXIF, and (2.21)
-write past their buffer on an animated WebP. So the few bytes that tell are read here first.
-Everything is graph code: it runs in a `tf.data` pipeline and in a SavedModel.
+TensorFlow's decoders allocate memory for the size in a file's header, ignore EXIF, and (2.21)
+write beyond their buffer for an animated WebP. So headers are read before anything is decoded.
+The functions run in `tf.data` pipelines and inside SavedModels.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import tensorflow as tf
 
 JPEG, PNG, GIF, BMP, WEBP, UNKNOWN = range(6)
 
-# How files begin, in hexadecimal, dots for any byte; the first row that fits counts. Of
-# most JPEGs it can be told at once that no EXIF follows: their tables (ff db) do.
+# First bytes of files in hexadecimal, with dots for any byte; the first row that fits counts.
+# The first two rows are JPEGs without EXIF, as most are: their tables (ff db) follow at once.
 _SIGNATURES = (
     ("ff d8 ff e0 00 10" + " .." * 14 + " ff db", JPEG),
     ("ff d8 ff db", JPEG),
@@ -34,24 +34,24 @@ _WORDS = [(row[0].split() + [".."] * _LONGEST)[:_LONGEST] for row in _SIGNATURES
 _BYTES = np.array([[int(word.replace("..", "0"), 16) for word in row] for row in _WORDS])
 _ANY = np.array([[word == ".." for word in row] for row in _WORDS])
 
-# In a branch that is not taken every node costs a little: those of a function that is not
-# inlined cost as much as one. For what most images do not need.
+# Every node costs a little even in a branch that does not run, but a function that is not
+# inlined counts as one node. So code that most images do not need is in such functions.
 seldom = functools.partial(
     tf.function, autograph=False, experimental_attributes={"_noinline": True}
 )
 
 
 class ImageHeader(NamedTuple):
-    """What `read_header` finds, scalar tensors.
+    """The result of `read_header`, as scalar tensors.
 
     Args:
         format: int32; `JPEG`, `PNG`, `GIF`, `BMP`, `WEBP` or `UNKNOWN`.
-        height: int64, pixels as stored, before the orientation is applied; of a GIF, of
-            its first frame. 0 where the header is damaged.
-        width: int64, likewise.
-        orientation: int32, EXIF's 1 to 8; 1 where the file has none.
-        end: int64, bytes to decode: of a GIF, to the end of its first frame. 0 if a GIF or
-            BMP is cut short, or the file is of a kind that TensorFlow cannot decode.
+        height: int64, pixels as stored, before the orientation is applied; in a GIF, of the
+            first frame. 0 if the header is damaged.
+        width: int64, the same.
+        orientation: int32, EXIF's 1 to 8; 1 if the file has none.
+        end: int64, number of bytes to decode: in a GIF, up to the end of the first frame.
+            0 if a GIF or BMP is truncated, or TensorFlow cannot decode this kind of file.
     """
 
     format: tf.Tensor
@@ -62,13 +62,13 @@ class ImageHeader(NamedTuple):
 
 
 def read_header(encoded: tf.Tensor) -> ImageHeader:
-    """Returns what an encoded image says of itself.
+    """Returns the header of an encoded image.
 
     Args:
         encoded: A scalar string tensor.
 
     Returns:
-        An `ImageHeader`. Damaged headers give zeros, not errors, but for JPEG.
+        An `ImageHeader`. Damaged headers other than JPEG's give zeros, not errors.
 
     Raises:
         tf.errors.InvalidArgumentError: If a JPEG's header is damaged.
@@ -93,9 +93,10 @@ def _read(encoded, kind):
 
 @seldom
 def _jpeg(encoded):
-    """Segments: FF, marker, length (two bytes, itself included), content; EXIF is an APP1.
+    """Reads a JPEG's segments: FF, marker, length (two bytes, included), content.
 
-    The EXIF standard puts it before the tables and the frame, where the search ends.
+    EXIF is an APP1 segment. The standard puts it before the tables and the frame, where the
+    search ends.
     """
 
     def step(at, exif, _):
@@ -105,7 +106,7 @@ def _jpeg(encoded):
         more = (head[0] == 0xFF) & (applications | (marker == 0xFE) | (marker == 0xFF))
         found = (marker == 0xE1) & tf.reduce_all(head[4:8] == list(b"Exif"))
         exif = tf.where(more & found, at + 4, exif)
-        # A marker may be padded with any number of FF before it.
+        # Any number of FF bytes may precede a marker.
         at += tf.where(marker == 0xFF, tf.constant(1, tf.int64), 2 + big_endian(head[2:4]))
         return at, exif, more & ~found
 
@@ -121,7 +122,7 @@ def _jpeg_size(encoded):
 
 @seldom
 def _png(encoded):
-    """Chunks: length, type, content, checksum; the first is IHDR, EXIF is eXIf before IDAT."""
+    """Reads a PNG's chunks: length, type, content, checksum. EXIF is eXIf, before IDAT."""
     size = bytes_at(encoded, 16, 8)
 
     def step(at, exif, _):
@@ -140,10 +141,9 @@ def _png(encoded):
 
 @seldom
 def _gif(encoded):
-    """Screen, colours, extensions, then the first image, whose data are blocks of <= 255.
+    """Finds the end of a GIF's first frame, as TensorFlow decodes all frames of a file.
 
-    TensorFlow reads every frame into memory and takes a file that is cut short; so the
-    place where the first frame ends is what matters.
+    A GIF is a screen, colours, extensions, then images in blocks of at most 255 bytes.
     """
     data = tf.io.decode_raw(tf.strings.join([encoded, bytes(16)]), tf.uint8)
     length = _length(encoded)
@@ -156,7 +156,7 @@ def _gif(encoded):
 
     def after_blocks(at):
         def step(at):
-            # Blocks are full but for the last ones: those are jumped over all at once.
+            # Most blocks are full: a run of full ones is skipped in one step.
             full = tf.cast(data[at::256] == 255, tf.int64)
             run = tf.reduce_sum(tf.math.cumprod(full))
             return tf.where(run > 0, at + 256 * run, at + 1 + byte(at))
@@ -179,7 +179,7 @@ def _gif(encoded):
 
 @seldom
 def _bmp(encoded):
-    """A Windows header; that of OS/2 (12 bytes), and run lengths, are not decoded."""
+    """Reads a BMP's Windows header. OS/2 headers and run lengths are not supported."""
     header, bits = little_endian(bytes_at(encoded, 14, 4)), little_endian(bytes_at(encoded, 28, 2))
     width, height = (_signed(little_endian(bytes_at(encoded, at, 4))) for at in (18, 22))
     height = tf.abs(height)  # Negative: stored from the top.
@@ -194,7 +194,7 @@ def _bmp(encoded):
 
 @seldom
 def _webp(encoded):
-    """RIFF chunks; VP8X, if it is there, comes first and says what else there is."""
+    """Reads a WebP's RIFF chunks. A VP8X chunk comes first, with flags of the others."""
     head = tf.cast(bytes_at(encoded, 12, 18), tf.int64)
     kind = tf.cast(head[3], tf.int32)  # Of "VP8 ", "VP8L", "VP8X".
     bits = little_endian(head[9:13])
@@ -225,12 +225,12 @@ def _unknown(encoded):
 
 
 def _found(*numbers):
-    """Packs height, width, orientation and end."""
+    """Packs height, width, orientation and end into one tensor."""
     return tf.stack([tf.cast(number, tf.int64) for number in numbers])
 
 
 def _orientation(encoded, start):
-    """Returns the orientation in the EXIF block that starts there; 1 if `start` is -1."""
+    """Returns the orientation in the EXIF block at `start`; 1 if `start` is -1."""
     none = tf.constant(1, tf.int64)
     return tf.cond(start >= 0, lambda: _read_orientation(encoded, start), lambda: none)
 
@@ -251,7 +251,7 @@ def _read_orientation(encoded, start):
     entries = bytes_at(encoded, directory + 2, tf.cast(12 * tf.maximum(count, 1), tf.int32))
     entries = tf.reshape(entries, (-1, 12))  # Tag, type, count, value: 2, 2, 4, 4 bytes.
     index = tf.where(number(entries[:, :2]) == 0x0112)[:, 0]
-    entry = tf.gather(entries, index[:1])  # None or one.
+    entry = tf.gather(entries, index[:1])  # At most one.
     short = number(entry[:, 2:4]) == 3
     value = tf.reduce_sum(tf.where(short, number(entry[:, 8:10]), number(entry[:, 8:12])))
     return tf.where((value >= 1) & (value <= 8), value, 1)
@@ -262,7 +262,7 @@ def _length(encoded):
 
 
 def bytes_at(encoded, start, count):
-    """Returns `count` bytes as int32, zeros beyond the end; a number gives a static shape."""
+    """Returns `count` bytes as int32, zeros beyond the end; static shape if `count` is an int."""
     start = tf.clip_by_value(tf.cast(start, tf.int64), 0, _length(encoded))
     piece = tf.strings.substr(encoded, start, tf.cast(count, tf.int64))
     values = tf.cast(tf.io.decode_raw(piece, tf.uint8, fixed_length=count), tf.int32)
@@ -270,12 +270,12 @@ def bytes_at(encoded, start, count):
 
 
 def big_endian(values):
-    """Returns the whole numbers whose bytes lie on the last axis, highest first."""
+    """Returns integers from bytes on the last axis, the highest byte first."""
     return little_endian(tf.reverse(values, [-1]))
 
 
 def little_endian(values):
-    """Returns the whole numbers whose bytes lie on the last axis, lowest first."""
+    """Returns integers from bytes on the last axis, the lowest byte first."""
     powers = [256**place for place in range(values.shape[-1])]
     return tf.reduce_sum(tf.cast(values, tf.int64) * tf.constant(powers, tf.int64), axis=-1)
 

@@ -1,7 +1,8 @@
-"""Encoded images to arrays, in the graph: for `tf.data` and for a SavedModel.
+"""Decoding, resizing and preprocessing of image files, as graph code of TensorFlow.
 
-The one place outside training/ and export/ that imports TensorFlow whatever Keras's
-backend, with `image_headers.py`: both need it, and neither may import the other.
+The functions run in `tf.data` pipelines and inside SavedModels. With `image_headers.py` this
+is the only module outside training/ and export/ that needs TensorFlow on every backend of
+Keras: both use it, and neither imports the other.
 """
 
 from __future__ import annotations
@@ -27,59 +28,59 @@ from keras_vit.image_headers import (
 )
 from keras_vit.preprocessing import Preprocessing
 
-# What TensorFlow's decoders allow, 2^29 bytes of RGB; Pillow refuses from there on too.
+# Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
 MAX_PIXELS = 2**29 // 3
 
-# By EXIF orientation 0 (not used) to 8: rows and columns change places, then the order of
-# rows, then that of columns is reversed.
+# By EXIF orientation from 0 (not used) to 8: whether to transpose the image, then to reverse
+# its rows, then its columns.
 _TRANSPOSED = (False, False, False, False, False, True, True, True, True)
 _ROWS_REVERSED = (False, False, False, True, True, False, False, True, True)
 _COLUMNS_REVERSED = (False, False, True, True, False, False, True, True, False)
 
 # big_vision resizes the short side to 256 for 224 pixels, and to 448 for 384.
 _SMALL_FACTORS = ((0, 256 / 224), (384, 448 / 384))  # From this many pixels on: factor.
-_MAX_ASPECT = 32  # Of a longer image the ends are cut off before it is resized.
+_MAX_ASPECT = 32  # Longer images are cropped to this ratio of sides before they are resized.
 
 
 def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
-    """Returns an encoded image's pixels, upright and in colour.
+    """Returns an encoded image's pixels, upright and in RGB.
 
-    JPEG, PNG, BMP, GIF (the first frame) and, where TensorFlow decodes it, WebP. Grey,
-    CMYK, palette, alpha (dropped) and 16 bits become 8-bit RGB; the orientation that EXIF
-    gives is applied. JPEG is decoded as TensorFlow does by default (fast DCT), as in the
-    official code.
+    Formats are JPEG, PNG, BMP, GIF (the first frame) and, if this TensorFlow decodes it,
+    WebP. Grey, CMYK, palette and 16-bit images become 8-bit RGB, alpha is dropped, and
+    EXIF's orientation is applied. JPEG is decoded with TensorFlow's default, the fast DCT, as
+    in the official code.
 
     Args:
         encoded: A scalar string tensor.
-        max_pixels: Height times width that is allowed; checked before memory is taken.
+        max_pixels: Largest height times width; checked before memory is allocated.
 
     Returns:
         uint8 `(H, W, 3)`.
 
     Raises:
-        tf.errors.InvalidArgumentError: If the data are damaged, cut short, empty, of
-            another format or too large.
+        tf.errors.InvalidArgumentError: If the data are damaged, truncated, empty, of another
+            format or too large.
     """
     header = read_header(encoded)
     return _upright(_decode(_checked(encoded, header, max_pixels), header), header)
 
 
 def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
-    """Raises as `decode_image` does, in less time and memory for a JPEG.
+    """Raises the errors of `decode_image`, in less time and memory for a JPEG.
 
     Args:
         encoded: A scalar string tensor.
-        max_pixels: As for `decode_image`.
+        max_pixels: See `decode_image`.
 
     Returns:
-        A scalar to depend on.
+        A scalar, for control dependencies.
 
     Raises:
         tf.errors.InvalidArgumentError: If the image cannot be decoded.
     """
     header = read_header(encoded)
     encoded = _checked(encoded, header, max_pixels)
-    # Every bit is read, but of each 8 x 8 pixels only the mean is computed.
+    # All bits are read, but only the mean of each block of 8 x 8 pixels is computed.
     image = tf.cond(
         header.format == JPEG,
         lambda: tf.io.decode_jpeg(encoded, channels=3, ratio=8),
@@ -93,25 +94,25 @@ def decode_region(
 ) -> tf.Tensor:
     """Returns a rectangle of `decode_image(encoded)`, bit for bit.
 
-    Of a JPEG only that much is decoded.
+    Only the rectangle of a JPEG is decoded.
 
     Args:
         encoded: A scalar string tensor.
-        header: What `read_header` gave for it.
+        header: The result of `read_header`.
         region: `(y, x, height, width)`, int32, in pixels of the upright image.
-        max_pixels: As for `decode_image`.
+        max_pixels: See `decode_image`.
 
     Returns:
         uint8 `(height, width, 3)`.
 
     Raises:
-        tf.errors.InvalidArgumentError: As `decode_image`.
+        tf.errors.InvalidArgumentError: See `decode_image`.
     """
     encoded = _checked(encoded, header, max_pixels)
 
     def decode_jpeg_region(region=region):
-        # A JPEG's colours are stored at half size: at the edge of what is decoded they
-        # are interpolated without their neighbours. One pixel more on each side mends it.
+        # A JPEG's colours are stored at half size and interpolated, at the edge of the
+        # decoded window without neighbours: so the window is one pixel larger on each side.
         size = tf.cast(tf.stack([header.height, header.width]), tf.int32)
         begin, end = tf.maximum(region[:2] - 1, 0), tf.minimum(region[:2] + region[2:] + 1, size)
         window = tf.concat([begin, end - begin], axis=0)
@@ -134,17 +135,17 @@ def decode_region(
 
 
 def upright_size(header: ImageHeader) -> tf.Tensor:
-    """Returns int32 (height, width) of the image that `decode_image` gives."""
+    """Returns int32 (height, width) of the image that `decode_image` returns."""
     size = tf.cast(tf.stack([header.height, header.width]), tf.int32)
     return tf.where(tf.gather(_TRANSPOSED, header.orientation), size[::-1], size)
 
 
 def apply_preprocessing(image: Any, preprocessing: Preprocessing) -> tf.Tensor:
-    """Returns an image as a model takes it, by the official evaluation's arithmetic.
+    """Returns an image as a model's input, by the official evaluation's arithmetic.
 
     Args:
         image: `(H, W, C)`, an array or a tensor, pixels in [0, 255].
-        preprocessing: The size, how to reach it, and the range of values.
+        preprocessing: Image size, way of resizing and value range.
 
     Returns:
         float32 `(height, width, C)`.
@@ -155,7 +156,7 @@ def apply_preprocessing(image: Any, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 def scale(images: tf.Tensor, value_range: Any) -> tf.Tensor:
-    """Returns pixels in [0, 255] as float32 numbers in a range, or each channel in its own."""
+    """Scales pixels from [0, 255] to a value range, or each channel to its own, in float32."""
     low, high = np.array(value_range)
     return tf.cast(images, tf.float32) * np.float32((high - low) / 255) + np.float32(low)
 
@@ -163,19 +164,19 @@ def scale(images: tf.Tensor, value_range: Any) -> tf.Tensor:
 def decode_or_mark(
     encoded: tf.Tensor, preprocessing: Preprocessing, max_pixels: int = MAX_PIXELS
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes a batch in which a damaged image does not spoil the others.
+    """Decodes and preprocesses a batch that may contain damaged images.
 
-    A graph has no way to catch an error but `tf.data`'s: so it is a small pipeline, which
-    also decodes on all cores. It can be saved in a SavedModel.
+    In a graph only `tf.data` can catch errors, so this is a small pipeline, which also
+    decodes on all cores. It can be part of a SavedModel.
 
     Args:
         encoded: Strings `(B,)`, or a scalar.
-        preprocessing: As for `apply_preprocessing`.
-        max_pixels: As for `decode_image`.
+        preprocessing: See `apply_preprocessing`.
+        max_pixels: See `decode_image`.
 
     Returns:
-        float32 `(B, height, width, 3)`, zeros where an image could not be decoded, and
-        bool `(B,)`, whether it could; without the first dimension for a scalar.
+        float32 `(B, height, width, 3)`, zeros for images that could not be decoded, and
+        bool `(B,)`, whether an image could be decoded. Without the dimension B for a scalar.
     """
     encoded = tf.convert_to_tensor(encoded)
     if encoded.shape.rank == 0:
@@ -189,9 +190,9 @@ def decode_or_mark(
     shape = (*preprocessing.image_size, 3)
     decoded = tf.data.Dataset.from_tensor_slices(encoded).enumerate()
     decoded = decoded.map(decode, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
-    # One element behind the last, so that there is a batch even if all are damaged.
-    behind = tf.data.Dataset.from_tensors((count, tf.zeros(shape)))
-    index, images = decoded.concatenate(behind).batch(count + 1).get_single_element()
+    # One more element at the end, so that there is a batch even if all images are damaged.
+    last = tf.data.Dataset.from_tensors((count, tf.zeros(shape)))
+    index, images = decoded.concatenate(last).batch(count + 1).get_single_element()
     index = index[:, tf.newaxis]
     full_shape = tf.concat([[count + 1], tf.constant(shape, tf.int64)], axis=0)
     images = tf.scatter_nd(index, images, full_shape)
@@ -200,40 +201,38 @@ def decode_or_mark(
 
 
 def read_image(path: str | os.PathLike, max_pixels: int = MAX_PIXELS) -> Any:
-    """Returns an image file's pixels, upright and in colour.
+    """Returns an image file's pixels, upright and in RGB.
 
     Args:
         path: A file that `decode_image` can decode.
-        max_pixels: As for `decode_image`.
+        max_pixels: See `decode_image`.
 
     Returns:
         A uint8 array `(H, W, 3)`.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it cannot be decoded; the message is one line, the reason alone.
+        ValueError: If it cannot be decoded. The message is the reason, in one line.
     """
     with open(path, "rb") as file:
         encoded = file.read()
     if not encoded:
         raise ValueError("The file is empty.")
     try:
-        return _decode_eagerly(encoded, max_pixels).numpy()
+        return _decoder(max_pixels)(tf.constant(encoded)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(_reason(error.message)) from error
 
 
 @functools.cache
-def _decode_graph(max_pixels):
+def _decoder(max_pixels):
+    """Returns `decode_image` as a compiled function."""
     signature = [tf.TensorSpec([], tf.string)]
     return tf.function(lambda encoded: decode_image(encoded, max_pixels), signature)
 
 
-def _decode_eagerly(encoded, max_pixels):
-    return _decode_graph(max_pixels)(tf.constant(encoded))
-
-
 def _reason(message):
+    """Returns the reason in an error message of TensorFlow, without names of graph nodes."""
     ours = re.search(r"assertion failed: (.*)", message)
     if ours:
         return " ".join(re.sub(r"[\[\]]", " ", ours[1].partition("[[{{")[0]).split())
@@ -242,10 +241,10 @@ def _reason(message):
 
 
 def _checked(encoded, header, max_pixels):
-    """Returns `encoded`, for use only if the header is good."""
+    """Returns `encoded`, or raises if the header shows that it cannot be decoded."""
     size = tf.stack([header.height, header.width])
     pixels, longest = header.height * header.width, tf.reduce_max(size)
-    # Not the product alone, which may overflow. An unknown format has end 0.
+    # The longest side too, as the product may overflow. An unknown format has end 0.
     good = (header.end > 0) & (pixels > 0) & (pixels <= max_pixels) & (longest <= max_pixels)
 
     @seldom
@@ -276,7 +275,7 @@ def _checked(encoded, header, max_pixels):
 
 
 def _decode(encoded, header):
-    """Returns uint8 `(H, W, 3)` as stored, of an image whose header was checked."""
+    """Decodes an image whose header was checked: uint8 `(H, W, 3)`, as stored."""
 
     def decode(encoded=encoded, channels=3):
         image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
@@ -298,10 +297,10 @@ def _decode(encoded, header):
             )
 
         def decode_webp():
-            # TensorFlow wants the number of channels that the file has, or 0.
+            # TensorFlow accepts only the number of channels in the file, or 0.
             return decode(encoded, channels=0)
 
-        # In the order of GIF, BMP, WEBP.
+        # In the order GIF, BMP, WEBP.
         return tf.switch_case(header.format - GIF, [decode_gif, decode_bmp, decode_webp])
 
     is_simple = header.format <= PNG
@@ -311,7 +310,7 @@ def _decode(encoded, header):
 
 @seldom
 def _decode_palette(encoded, header):
-    """Looks the colours of a BMP up; TensorFlow takes their numbers for grey values."""
+    """Decodes a BMP with a palette, whose indices TensorFlow would return as grey values."""
     bits = _bmp_bits(encoded)
     pixels_start, info_size = (little_endian(bytes_at(encoded, at, 4)) for at in (10, 14))
     palette = tf.reshape(bytes_at(encoded, 14 + info_size, 4 * 256), (256, 4))
@@ -332,7 +331,7 @@ def _bmp_bits(encoded):
 
 
 def _upright(image, header):
-    """Applies EXIF's orientation to a stored image or a rectangle of it."""
+    """Applies EXIF's orientation to a stored image, or to a rectangle of it."""
     image = tf.cond(header.orientation == 1, lambda: image, lambda: _turned(image, header))
     return tf.ensure_shape(image, [None, None, 3])
 
@@ -352,7 +351,7 @@ def _rectangle(image, region):
 
 
 def _stored_region(header, region):
-    """Returns where a rectangle of the upright image lies in the stored one."""
+    """Returns the rectangle of the stored image for a rectangle of the upright one."""
     y, x, height, width = tf.unstack(region)
     full_height, full_width = tf.unstack(upright_size(header))
     y = tf.where(tf.gather(_ROWS_REVERSED, header.orientation), full_height - y - height, y)
@@ -362,18 +361,14 @@ def _stored_region(header, region):
     return tf.where(transposed, turned, stored)
 
 
-def _resize(image, size):
-    return tf.image.resize(image, size)
-
-
 def resize_small(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Makes an image a little larger than a size, and keeps its shape.
+    """Resizes an image to a little more than a size, and keeps its aspect ratio.
 
-    By area, and of the type of the input (uint8: rounded towards zero), as in big_vision:
-    the short side becomes 256 pixels for 224, 448 for 384.
+    Pixels are averaged by area and keep their type (uint8: rounded towards zero), as in
+    big_vision: the short side becomes 256 pixels for 224, and 448 for 384.
 
     Args:
-        image: `(H, W, C)`. Beyond 32 times the short side its ends are cut off first, so
+        image: `(H, W, C)`. A long side above 32 times the short one is cropped first, so
             that the result is bounded.
         size: Pixels (height, width).
 
@@ -393,9 +388,9 @@ def _resize_small_central_crop(image, size):
 
 
 def _resize_central_crop(image, size):
-    """Both sides to a little more than the size, bilinear; then the middle.
+    """Resizes both sides to a little more than the size, bilinear, and crops the middle.
 
-    Rounded towards zero between the two for uint8, as in big_vision.
+    uint8 is rounded towards zero before the crop, as in big_vision.
     """
     resized = tf.image.resize(image, [_small(side) for side in size])
     return _central_crop(tf.cast(resized, image.dtype), size)
@@ -413,7 +408,7 @@ def _central_crop(image, size):
 
 
 _RESIZES = {
-    "resize": _resize,
+    "resize": tf.image.resize,
     "resize_small_central_crop": _resize_small_central_crop,
     "resize_central_crop": _resize_central_crop,
 }

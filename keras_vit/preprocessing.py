@@ -1,4 +1,4 @@
-"""From pixels to what a model takes, and from what it gives to names."""
+"""Settings of preprocessing, and the functions of `keras.applications` for ImageNet models."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import math
 import pathlib
 from typing import Any
 
-# "resize": to the image size whatever the shape, bilinear; the official ViT evaluation.
-# "resize_small_central_crop": the short side first, then the middle; as in big_vision.
-# "resize_central_crop": a little larger whatever the shape, then the middle; few-shot there.
+# "resize": bilinear, to the image size without keeping the aspect ratio; official ViT code.
+# "resize_small_central_crop": the short side, then the middle; big_vision.
+# "resize_central_crop": both sides to a little more, then the middle; big_vision's few-shot.
 EVALUATIONS = ("resize", "resize_small_central_crop", "resize_central_crop")
 
-# Lower case; a file's suffix is compared in lower case.
+# In lower case; suffixes of files are compared in lower case.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp"})
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How an image becomes a model's input; the content of `preprocessing.json`.
+    """Preprocessing from an image to a model's input; the content of `preprocessing.json`.
 
     Args:
         image_size: Pixels (height, width) of the model's input.
-        evaluation: How an image gets that size; one of `EVALUATIONS`.
-        value_range: What pixels 0 and 255 become; each a number, or one for each channel.
+        evaluation: Way of resizing; one of `EVALUATIONS`.
+        value_range: Values for pixels 0 and 255; each a number, or one for each channel.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -49,8 +49,8 @@ class Preprocessing:
             )
         if len(values) != 2 or not _is_range(*values):
             raise ValueError(
-                "The value range must be two finite numbers, the least first, or two lists of "
-                f"them, one for each channel. Received: value_range={self.value_range!r}"
+                "The value range must be two finite numbers in ascending order, or two lists of "
+                f"numbers for the channels. Received: value_range={self.value_range!r}"
             )
         object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "value_range", values)
@@ -61,7 +61,7 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, text: str) -> Preprocessing:
-        """Returns what `to_json` wrote.
+        """Returns the preprocessing of a `preprocessing.json`.
 
         Raises:
             ValueError: If the text is not JSON, or a field is missing, unknown or wrong.
@@ -82,24 +82,24 @@ class Preprocessing:
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Scales pixels from [0, 255] to [-1, 1], what every model here takes.
+    """Scales pixels from [0, 255] to [-1, 1], the input range of every model here.
 
-    As the "tf" mode of `keras.applications`, with two differences: integers are welcome
-    in tensors too, and the argument is never written into.
+    This is the "tf" mode of `keras.applications` with two differences: tensors may hold
+    integers, and the argument is never changed in place.
 
     Args:
         x: Images with values in [0, 255], integers or floats: an array or a tensor.
         data_format: "channels_last", "channels_first" or None. The scale is the same for
-            every channel, so this is only checked, as Keras does.
+            every channel, so this is only validated, as in Keras.
 
     Returns:
         An array or tensor of the same shape: float32 (`keras.config.floatx()`) for
-        integers, else of the type received.
+        integers, else the type of `x`.
 
     Raises:
         ValueError: If `data_format` is unknown.
     """
-    # Here and not above: a `Preprocessing` is read and written without Keras.
+    # Not at the top: a `Preprocessing` is read and written without Keras.
     import keras
     import numpy as np
 
@@ -118,11 +118,11 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
 
 
 def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, Any]]]:
-    """Names the likeliest classes of an ImageNet model's predictions, without a network.
+    """Returns the most likely classes of an ImageNet model's predictions; needs no network.
 
     Args:
         preds: `(B, 1000)`, an array or tensor.
-        top: How many classes to give for each image.
+        top: Number of classes for each image.
 
     Returns:
         For each image a list of `(WordNet id, name, score)`, the highest score first.
@@ -153,7 +153,7 @@ def _imagenet_classes():
 
 
 def _plain(value):
-    """A number as a float, several as a tuple of them; anything else as it is."""
+    """Returns a number as a float, lists as tuples of floats, and other values unchanged."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_plain, value))
     return float(value) if isinstance(value, (int, float)) else value

@@ -80,7 +80,7 @@ def test_the_folder_has_the_six_files_and_nothing_is_left_beside_it(folder):
     ]
 
 
-def test_a_loaded_classifier_is_the_one_that_was_saved(folder, model):
+def test_a_loaded_classifier_equals_the_saved_one(folder, model):
     loaded = load_classifier(folder)
     assert loaded.class_names == NAMES
     assert loaded.preprocessing == PREPROCESSING
@@ -150,7 +150,7 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"model": None}, "Missing in .*: model.keras"),
         ({"classes": None, "preprocessing": None}, "classes.txt, preprocessing.json"),
@@ -170,8 +170,8 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
     ],
     ids=str,
 )
-def test_a_folder_with_a_wrong_file_is_told_in_one_line(folder, tmp_path, changes, said):
-    with pytest.raises(ValueError, match=said) as error:
+def test_a_folder_with_a_wrong_file_is_an_error_of_one_line(folder, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message) as error:
         load_classifier(copy_of(folder, tmp_path, **changes))
     assert len(str(error.value).splitlines()) == 1
 

@@ -97,7 +97,7 @@ def refuses(encoded, match=None):
 
 @pytest.mark.parametrize("order", ["little", "big"])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", WEBP])
-def test_all_orientations_are_those_of_pillow(kind, order):
+def test_all_orientations_equal_pillows(kind, order):
     stored = np.asarray(decode(encode(photo(), kind)))
     for orientation in range(1, 9):
         upright = Image.fromarray(stored)
@@ -217,7 +217,7 @@ def test_bytes_behind_a_bmp_are_ignored():
     np.testing.assert_array_equal(decode(encode(photo(), "BMP") + b"\0\0"), photo())
 
 
-def test_of_an_animated_gif_the_first_frame_counts():
+def test_an_animated_gif_gives_its_first_frame():
     frames = [photo(300, 200, seed).quantize(256) for seed in range(3)]
     encoded = encode(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=50)
     np.testing.assert_array_equal(decode(encoded), frames[0].convert("RGB"))
@@ -226,7 +226,7 @@ def test_of_an_animated_gif_the_first_frame_counts():
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", WEBP])
 @pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.5, 0.9])
-def test_a_file_that_is_cut_short_is_refused(kind, share):
+def test_a_truncated_file_is_refused(kind, share):
     encoded = encode(photo(200, 150), kind)
     refuses(encoded[: int(share * len(encoded))])
 
@@ -276,7 +276,7 @@ def test_an_image_that_claims_too_many_pixels_is_refused(kind):
     assert taken < 100 * 1024  # KiB.
 
 
-def test_the_limit_holds_before_memory_is_taken():
+def test_the_limit_is_checked_before_memory_is_allocated():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(tf.errors.InvalidArgumentError, match="at most 100000000 pixels"):
         decode_image(png_claiming(13_000, 13_000), max_pixels=10**8)
@@ -311,7 +311,7 @@ def test_every_shape_of_image_gets_the_size(evaluation, shape):
     np.testing.assert_allclose(values, 1, atol=1.001 / 255)  # Towards zero, as officially.
 
 
-def test_a_damaged_image_does_not_spoil_its_batch():
+def test_a_damaged_image_does_not_affect_its_batch():
     good = encode(photo(), "JPEG")
     batch = [good[:200], good, b"", encode(photo(seed=1), "PNG"), png_claiming(9**6, 9**6)]
     preprocessing = Preprocessing((16, 8))
@@ -325,7 +325,7 @@ def test_a_damaged_image_does_not_spoil_its_batch():
 
 
 @pytest.mark.parametrize("batch", [[], [b""], [b"", b"?"]])
-def test_a_batch_may_be_empty_or_damaged_throughout(batch):
+def test_a_batch_may_be_empty_or_all_damaged(batch):
     images, ok = decode_or_mark(tf.constant(batch, tf.string), Preprocessing((4, 4)))
     assert images.shape == (len(batch), 4, 4, 3)
     assert ok.numpy().tolist() == [False] * len(batch)

@@ -31,7 +31,7 @@ def test_integers_become_float32_and_floats_keep_their_type():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_the_argument_is_never_written_into(dtype):
+def test_the_argument_is_never_changed(dtype):
     images = PIXELS.astype(dtype)
     preprocess_input(images)
     np.testing.assert_array_equal(images, PIXELS)
@@ -75,13 +75,13 @@ def test_predictions_of_another_shape_are_refused_as_by_keras(shape):
         decode_predictions(np.zeros(shape))
 
 
-def test_a_preprocessing_survives_json():
+def test_a_preprocessing_is_read_back_from_json():
     preprocessing = Preprocessing((224, 192), "resize_small_central_crop", (0, 1))
     assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
     assert json.loads(preprocessing.to_json())["value_range"] == [0.0, 1.0]
 
 
-def test_channels_may_have_ranges_of_their_own():
+def test_channels_may_have_their_own_ranges():
     preprocessing = Preprocessing((2, 2), value_range=((0, -1, 0), (1, 1, 255)))
     assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
     image = np.full((2, 2, 3), 51, "uint8")

@@ -1,7 +1,7 @@
-"""Run as a program, it classifies image files with a SavedModel, by TensorFlow alone.
+"""Program that classifies image files with a SavedModel, without importing keras_vit.
 
 Arguments: the SavedModel's folder. Standard input: paths, one a line. Standard output: the
-likeliest class of each, a JSON list.
+most likely class of each, a JSON list.
 """
 
 import json

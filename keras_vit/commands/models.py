@@ -1,4 +1,4 @@
-"""`keras-vit models`: what can be built, what it costs, and which weights there are."""
+"""`keras-vit models`: all models with their costs and weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    """Prints a table of models, or all about the models named."""
+    """Prints a table of models, or the details of the named ones."""
     if arguments.compute:
         print(compute_table())
         return
@@ -50,7 +50,7 @@ def run(arguments):
 
 
 def model_table(input_shape=None, classes=1000):
-    """Returns a line for each model, at its own image size if none is given."""
+    """Returns a line for each model, by default at its own image size."""
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
     for name in configs.list_models():
         known = ", ".join(catalogue.names_of(name)) or "-"
@@ -88,11 +88,11 @@ def model_details(name, input_shape=None, classes=1000):
         if released.model == name:
             side = configs.default_image_size(name)
             lines.append(f"    {key}: {side} pixels, {released.classes} classes, in the package")
-    return "\n".join(lines if lines[-1] != "  weights" else [*lines, "    no official ones"])
+    return "\n".join(lines if lines[-1] != "  weights" else [*lines, "    none"])
 
 
 def compute_table():
-    """Returns Table 6's compute beside what is counted here."""
+    """Returns the compute of the paper's Table 6 beside our count."""
     rows = [("model", "epochs", "exaFLOPs", "paper", "ratio")]
     rows += [
         (row.name, str(row.epochs), f"{row.counted:.1f}", str(row.published), f"{row.ratio:.3f}")

@@ -1,4 +1,4 @@
-"""`keras-vit predict`: the likeliest classes of images, as they are read."""
+"""`keras-vit predict`: the most likely classes of images."""
 
 import csv
 import json
@@ -6,8 +6,8 @@ import sys
 
 EPILOG = (
     "Exit code: 0 if every image was predicted, 1 if some could not be read (they are "
-    "reported, the others predicted), 2 if the input is wrong or, with --strict, at the "
-    "first image that cannot be read."
+    "reported and the others predicted), 2 for wrong input or, with --strict, at the first "
+    "image that cannot be read."
 )
 
 
@@ -15,7 +15,9 @@ def add_arguments(parser):
     """Declares the command's arguments."""
     parser.epilog = EPILOG
     parser.add_argument("folder", metavar="FOLDER", help="the classifier's folder")
-    parser.add_argument("images", metavar="IMAGE", nargs="+", help="files, and folders of images")
+    parser.add_argument(
+        "images", metavar="IMAGE", nargs="+", help="image files and folders of images"
+    )
     parser.add_argument(
         "--top", type=int, default=5, metavar="K", help="classes to print (default: 5)"
     )
@@ -50,7 +52,7 @@ def run(arguments):
 
 
 def _checked(predictions, failed, strict):
-    """Passes predictions on, and notes those of images that could not be read."""
+    """Yields predictions, and collects those of images that could not be read."""
     for prediction in predictions:
         if prediction.error is not None:
             if strict:
@@ -69,7 +71,7 @@ def _text(predictions):
 
 
 def _json(predictions):
-    """One array, an image a line, so that it can be read whole or as it comes."""
+    """One array with a line for each image, so that lines can also be read one by one."""
     yield "["
     for index, prediction in enumerate(predictions):
         top = [{"class": name, "probability": value} for name, value in prediction.top]
@@ -90,7 +92,7 @@ def _csv(predictions):
 
 
 class _Line:
-    """A file for `csv.writer` that keeps the last line alone."""
+    """A file for `csv.writer` that keeps only the last line."""
 
     def write(self, text):
         self.text = text

@@ -344,7 +344,7 @@ def _read_images(inspected, paths, preprocessing, class_names, num_images, num_p
     files = image_files(paths)
     if len(files) > num_images:
         files = [files[k] for k in np.linspace(0, len(files) - 1, num_images).round().astype(int)]
-    # Drawn images first, spread over all files: those of one folder are often of one class.
+    # Drawn images first, spread over all files: images of one folder often have one class.
     shown = np.linspace(0, len(files) - 1, min(num_pictures, len(files))).round().astype(int)
     files = [files[k] for k in shown] + [
         file for k, file in enumerate(files) if k not in set(shown)

@@ -50,7 +50,7 @@ def _pixels(file):
     return np.asarray(Image.open(file).convert("RGB"))
 
 
-def test_without_images_the_page_says_what_is_left_out(command, tiny, tmp_path):
+def test_without_images_the_page_lists_the_omitted_figures(command, tiny, tmp_path):
     assert command("inspect", tiny, "--output", tmp_path / "out").code == 0
     assert not (tmp_path / "out" / "rollout.npz").exists()
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
@@ -67,11 +67,13 @@ def test_a_resnet_has_filters_only(command, refused, colors, tmp_path):
         ".svg",
     }
     assert not (tmp_path / "out" / "position_similarity.npz").exists()
-    said = refused(*resnet, "--figures", "rollout", "--output", tmp_path / "other")
-    assert "Vision Transformer" in said
+    message = refused(*resnet, "--figures", "rollout", "--output", tmp_path / "other")
+    assert "Vision Transformer" in message
 
 
-def test_wrong_input_is_told_in_one_line_and_nothing_is_written(refused, tiny, colors, tmp_path):
+def test_wrong_input_is_an_error_of_one_line_and_nothing_is_written(
+    refused, tiny, colors, tmp_path
+):
     output = ("--output", tmp_path / "out")
     (tmp_path / "empty").mkdir()
     assert "have images in it" in refused("inspect", tiny, tmp_path / "empty", *output)
@@ -95,10 +97,10 @@ def test_without_matplotlib_the_extra_is_named(refused, tiny, tmp_path, monkeypa
 
 @pytest.mark.parametrize("number", ["0", "8 8 8"])
 def test_an_image_size_is_one_or_two_positive_numbers(refused, tmp_path, number):
-    said = refused(
+    message = refused(
         "inspect", "ViT-Ti/16", "--output", tmp_path / "out", "--image-size", *number.split()
     )
-    assert "--image-size" in said
+    assert "--image-size" in message
 
 
 def test_the_class_token_of_a_model_without_one_is_refused(colors, tmp_path):

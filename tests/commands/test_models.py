@@ -35,7 +35,7 @@ def test_size_and_classes_are_counted_for(capsys):
     assert f"sequence length  {24 * 16 + 1}" in printed
 
 
-def test_a_size_below_a_patch_is_said(capsys):
+def test_a_size_below_a_patch_is_marked(capsys):
     assert main(["models", "--image-size", "20"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "image too small" in lines["ViT-B/32"]

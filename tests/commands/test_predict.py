@@ -99,5 +99,5 @@ def test_no_such_image_folder_or_classifier(refused, tiny, images, tmp_path):
 
 
 def test_the_exit_codes_are_in_the_help(command):
-    said = " ".join(command("predict", "--help").out.split())
-    assert "1 if some could not be read" in said
+    text = " ".join(command("predict", "--help").out.split())
+    assert "1 if some could not be read" in text

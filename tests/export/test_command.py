@@ -39,12 +39,12 @@ def test_wrong_input_is_one_line_and_exit_code_2(classifier, tmp_path, capsys, a
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_no_classifier_is_told(tmp_path, capsys):
+def test_a_folder_without_a_classifier_is_an_error(tmp_path, capsys):
     assert call(tmp_path, "--to", "saved_model", "--output", tmp_path / "1") == 2
     assert "A classifier is a folder with model.keras" in capsys.readouterr().err
 
 
-def test_help_names_what_the_code_knows(capsys):
+def test_help_has_the_precisions_and_the_default_opset(capsys):
     with pytest.raises(SystemExit):
         call("--help")
     text = capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_help_names_what_the_code_knows(capsys):
         ("--batch-size", "many", 'must be a number or "free"'),
     ],
 )
-def test_a_value_of_another_form_is_told(classifier, tmp_path, capsys, option, value, message):
+def test_a_malformed_value_is_an_error(classifier, tmp_path, capsys, option, value, message):
     with pytest.raises(SystemExit, match="2"):
         call(classifier.folder, "--to", "tflite", "--output", tmp_path / "x", option, value)
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What quantisation costs a trained model, on all of a test set."""
+"""Loss of accuracy by quantisation of a trained model, on a whole test set."""
 
 import numpy as np
 import PIL.Image

@@ -19,7 +19,7 @@ def test_onnx_runtime_gives_the_models_probabilities(report):
     assert check.largest_difference < 1e-5  # Float32, depth 2.
 
 
-def test_any_batch_is_taken(report, classifier):
+def test_any_batch_size_is_accepted(report, classifier):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(report.path)
@@ -30,7 +30,7 @@ def test_any_batch_is_taken(report, classifier):
     )
 
 
-def test_the_file_states_its_opset_and_holds_names_and_figures(report, classifier):
+def test_the_file_has_its_opset_the_class_names_and_the_report(report, classifier):
     import onnx
 
     model = onnx.load(report.path)
@@ -43,11 +43,11 @@ def test_the_file_states_its_opset_and_holds_names_and_figures(report, classifie
     assert json.loads(properties["check"])["num_images"] == 10
 
 
-def test_the_only_file_written_is_the_one_asked_for(report):
+def test_only_the_output_file_is_written(report):
     path = pathlib.Path(report.path)
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_unknown_opset_is_told(classifier, tmp_path):
+def test_an_unknown_opset_is_an_error(classifier, tmp_path):
     with pytest.raises(ValueError, match="13 to 18. Received: opset=99"):
         keras_vit.export.onnx(classifier, tmp_path / "x.onnx", opset=99)

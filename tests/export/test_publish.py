@@ -88,7 +88,7 @@ def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_large_folder_is_checked_on_an_even_choice(classifier, tmp_path, monkeypatch):
+def test_check_images_are_spread_evenly_over_a_large_folder(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "MAX_CHECK_IMAGES", 3)
     for index in range(9):
         (tmp_path / f"{index}.png").touch()
@@ -96,7 +96,7 @@ def test_a_large_folder_is_checked_on_an_even_choice(classifier, tmp_path, monke
     assert [path[-5] for path in chosen] == ["0", "3", "6"]
 
 
-def test_without_images_to_check_on_nothing_is_exported(model, classifier):
+def test_an_export_without_check_images_is_an_error(model, classifier):
     bare = Classifier(model, classifier.class_names, classifier.preprocessing)
     with pytest.raises(ValueError, match="--check-images"):
         comparison.find_check_images(bare)

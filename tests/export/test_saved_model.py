@@ -76,7 +76,7 @@ def test_a_batch_of_damaged_images_alone_is_answered(answers):
     assert answers["all_damaged/probabilities"].shape == (2, 3)
 
 
-def test_classes_are_the_likeliest_names_with_their_probabilities(answers, classifier, expected):
+def test_classes_are_the_most_likely_names_with_their_probabilities(answers, classifier, expected):
     names = np.array([name.encode() for name in classifier.class_names], object)
     order = np.argsort(-expected, axis=1)[:, :2]
     assert (answers["bytes/classes"][GOOD] == names[order]).all()
@@ -101,7 +101,7 @@ def test_an_image_above_the_pixel_limit_is_marked(server):
     assert valid.numpy().tolist() == [True, False]
 
 
-def test_a_claim_of_ten_thousand_million_pixels_takes_no_memory(server):
+def test_a_header_with_ten_thousand_million_pixels_takes_no_memory(server):
     header = bytearray(tf.io.encode_png(np.zeros((1, 1, 3), "uint8")).numpy())
     header[16:24] = (100_000).to_bytes(4, "big") * 2
     batch = tf.constant([bytes(header)])
@@ -120,7 +120,7 @@ def test_assets_hold_names_preprocessing_origin_and_the_check(saved_model, class
     assert [row["signature"] for row in check["checks"]] == SIGNATURES
 
 
-def test_another_image_size_costs_the_size_of_its_positions_only(saved_model, classifier):
+def test_another_image_size_adds_only_its_position_embeddings(saved_model, classifier):
     variables = pathlib.Path(saved_model.path) / "variables"
     size = sum(path.stat().st_size for path in variables.iterdir())
     positions = 4 * 32 * (1 + 6 * 5)
@@ -136,7 +136,7 @@ def test_every_signature_was_checked_and_agrees(saved_model):
 
 
 @pytest.mark.slow
-def test_compiled_by_xla_it_says_the_same(classifier, tmp_path):
+def test_xla_gives_the_same_probabilities(classifier, tmp_path):
     report = keras_vit.export.saved_model(classifier, tmp_path / "1", jit_compile=True)
     assert report.agreement == 1
     # Compiled twice, as XLA fuses otherwise than TensorFlow.
@@ -162,7 +162,7 @@ class Server:
         return response.SerializeToString()
 
 
-def test_concurrent_requests_in_the_serving_apis_messages_are_answered_right(
+def test_concurrent_requests_of_the_serving_api_get_the_right_answers(
     server, classifier, files, expected
 ):
     from tensorflow_serving.apis import predict_pb2
@@ -221,7 +221,7 @@ def test_the_documented_grpc_call_is_answered(server, classifier, files, expecte
     assert capsys.readouterr().out.strip() == str(np.array(best, object))
 
 
-def test_warm_up_requests_are_the_serving_apis_own_and_are_answered(saved_model, server):
+def test_warm_up_requests_parse_as_the_serving_apis_and_get_answers(saved_model, server):
     from tensorflow_serving.apis import prediction_log_pb2
 
     path = pathlib.Path(saved_model.path) / "assets.extra" / "tf_serving_warmup_requests"

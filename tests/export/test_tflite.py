@@ -156,7 +156,7 @@ def metadata(content):
     return bytes(model.buffers[entry.buffer].data)
 
 
-def test_metadata_says_how_to_normalise_and_where_the_labels_are(tflite):
+def test_metadata_has_the_normalisation_and_the_file_of_labels(tflite):
     content = metadata(read(tflite["int8"]))
     assert content[4:8] == b"M001"
     (graph,) = Reader.root(content).items(3)
@@ -236,6 +236,6 @@ def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_p
         ({"minimum_agreement": 98}, "share in"),
     ],
 )
-def test_wrong_arguments_are_told(classifier, tmp_path, arguments, message):
+def test_wrong_arguments_are_errors(classifier, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.export.tflite(classifier, tmp_path / "x.tflite", **arguments)

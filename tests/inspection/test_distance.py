@@ -60,7 +60,7 @@ def test_a_row_that_attends_one_cell_to_the_right_has_the_distance_of_a_stride(
     for layer in model.layers:
         if layer.name.startswith("block"):
             for axis in (layer.attention.row, layer.attention.column):
-                # The logits are those of the offsets alone.
+                # Only the offsets contribute to the logits.
                 for part in (axis.query, axis.key):
                     part.kernel.assign(np.zeros(part.kernel.shape))
                 axis.query.bias.assign(np.ones(axis.query.bias.shape))
