@@ -54,7 +54,7 @@ def test_without_images_the_page_lists_the_omitted_figures(command, tiny, tmp_pa
     assert command("inspect", tiny, "--output", tmp_path / "out").code == 0
     assert not (tmp_path / "out" / "rollout.npz").exists()
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert "Attention Rollout is left out. It needs images." in page
+    assert "Attention Rollout is left out. Images are needed." in page
 
 
 def test_a_resnet_has_filters_only(command, refused, colors, tmp_path):
@@ -82,7 +82,7 @@ def test_wrong_input_is_an_error_of_one_line_and_nothing_is_written(
     (tmp_path / "images" / "red" / "broken.png").write_bytes(b"no image")
     assert "broken.png cannot be read" in refused("inspect", tiny, tmp_path / "images", *output)
     assert "figures must be of filters" in refused("inspect", tiny, "--figures", "eyes", *output)
-    assert "needs images" in refused("inspect", tiny, "--figures", "rollout", *output)
+    assert "Images are needed" in refused("inspect", tiny, "--figures", "rollout", *output)
     assert "no such classifier" in refused("inspect", tmp_path / "no_model", *output)
     assert "at least 1" in refused("inspect", tiny, "--num-images", 0, *output)
     assert not (tmp_path / "out").exists()
