@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.classifier import Classifier, image_files, load_classifier, predict_batch
+from keras_vit.classifier import Classifier, load_classifier, predict_batch
 from keras_vit.files import SAMPLES
-from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.images import apply_preprocessing, image_files, read_image
 
 SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
 

@@ -15,7 +15,7 @@ from keras_vit.models.rebuild import float32_model
 
 from . import publish
 from .comparison import ExportReport, as_classifier, find_check_images
-from .formats import MINIMUM_AGREEMENT, ONNX_OPSET, ONNX_OPSETS
+from .options import MINIMUM_AGREEMENT, ONNX_OPSET, ONNX_OPSETS
 
 
 def onnx(

@@ -19,7 +19,7 @@ from keras_vit.models.rebuild import resized_model
 
 from . import publish
 from .comparison import ExportReport, as_classifier, find_check_images, load_images
-from .formats import MINIMUM_AGREEMENT, TOP
+from .options import MINIMUM_AGREEMENT, TOP
 
 # Path and name that TensorFlow Serving prescribes.
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"

@@ -17,13 +17,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.classifier import Classifier, image_files
+from keras_vit.classifier import Classifier
 from keras_vit.files import PREPROCESSING
+from keras_vit.images import image_files
 from keras_vit.models.rebuild import float32_model
 
 from . import publish
 from .comparison import ExportReport, as_classifier, find_check_images, load_images
-from .formats import TFLITE_PRECISIONS
+from .options import TFLITE_PRECISIONS
 
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 

@@ -27,9 +27,9 @@ from keras_vit.files import (
     atomic_folder,
     check_folder,
 )
-from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.images import apply_preprocessing, image_files, read_image
 from keras_vit.layers.compiled_gradient import xla_compiles
-from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
+from keras_vit.preprocessing import Preprocessing
 
 FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
@@ -189,33 +189,6 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
     if getattr(model, "jit_compile", False) and not xla_compiles():
         model.jit_compile = False
     return np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
-
-
-def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
-    """Returns image files: the given ones, and all in the given folders.
-
-    Raises:
-        ValueError: If a path does not exist, or a folder has no images.
-    """
-    if isinstance(paths, (str, os.PathLike)):
-        paths = [paths]
-    files = []
-    for path in map(pathlib.Path, paths):
-        if path.is_dir():
-            inside = sorted(
-                str(file) for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES
-            )
-            if not inside:
-                raise ValueError(
-                    f"A folder must have images in it ({', '.join(sorted(IMAGE_SUFFIXES))}). "
-                    f"Received: {path}"
-                )
-            files += inside
-        elif path.exists():
-            files.append(str(path))
-        else:
-            raise ValueError(f"An image must be an existing file or folder. Received: {path}")
-    return files
 
 
 def load_classifier(folder: str | os.PathLike) -> Classifier:

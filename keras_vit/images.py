@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import os
+import pathlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from keras_vit.image_headers import (
     read_header,
     seldom,
 )
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 
 # Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
 MAX_PIXELS = 2**29 // 3
@@ -198,6 +200,33 @@ def decode_or_mark(
     images = tf.scatter_nd(index, images, full_shape)
     ok = tf.scatter_nd(index, tf.ones_like(index[:, 0]), [count + 1])
     return tf.ensure_shape(images[:-1], [None, *shape]), ok[:-1] > 0
+
+
+def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
+    """Returns image files: the given ones, and all in the given folders.
+
+    Raises:
+        ValueError: If a path does not exist, or a folder has no images.
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    files = []
+    for path in map(pathlib.Path, paths):
+        if path.is_dir():
+            inside = sorted(
+                str(file) for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES
+            )
+            if not inside:
+                raise ValueError(
+                    f"A folder must have images in it ({', '.join(sorted(IMAGE_SUFFIXES))}). "
+                    f"Received: {path}"
+                )
+            files += inside
+        elif path.exists():
+            files.append(str(path))
+        else:
+            raise ValueError(f"An image must be an existing file or folder. Received: {path}")
+    return files
 
 
 def read_image(path: str | os.PathLike, max_pixels: int = MAX_PIXELS) -> Any:

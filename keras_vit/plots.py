@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
-
-from keras_vit.files import atomic_write
 
 
 def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int = 100):
@@ -26,18 +23,6 @@ def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int 
     except ImportError as error:
         raise ImportError("Figures need matplotlib: pip install 'keras-vit[plots]'") from error
     return Figure(figsize=size, layout=layout, dpi=dpi)
-
-
-def save_figure(path: str | os.PathLike, figure: Any, dpi: int = 120) -> None:
-    """Writes a figure to an image file, atomically.
-
-    Args:
-        path: The file; its suffix is the format.
-        figure: A `matplotlib.figure.Figure`.
-        dpi: Pixels per inch.
-    """
-    with atomic_write(path) as partial:
-        figure.savefig(partial, dpi=dpi)
 
 
 def displayed(image: Any) -> np.ndarray:

@@ -14,10 +14,10 @@ import keras_vit
 from keras_vit.classifier import (
     FILES,
     Classifier,
-    image_files,
     load_classifier,
     save_classifier,
 )
+from keras_vit.images import image_files
 from keras_vit.preprocessing import Preprocessing
 
 NAMES = ("ant", "bee", "crow with spaces")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_vit.export.formats import FORMATS, ONNX_OPSET, TFLITE_PRECISIONS, TOP
+from keras_vit.export.options import FORMATS, ONNX_OPSET, TFLITE_PRECISIONS, TOP
 
 # Options of a single format.
 OPTIONS = {

@@ -37,7 +37,8 @@ def run(arguments):
             "--top and --batch-size must be at least 1. Received: "
             f"--top {arguments.top} --batch-size {arguments.batch_size}"
         )
-    from keras_vit.classifier import image_files, load_classifier
+    from keras_vit.classifier import load_classifier
+    from keras_vit.images import image_files
 
     files = image_files(arguments.images)
     classifier = load_classifier(arguments.folder)

@@ -6,7 +6,7 @@ Functions return NumPy arrays; for each there is a function `draw_*` that return
 named like the functions `rollout` and `position_similarity`, which would hide them.
 """
 
-from keras_vit.inspection.attention import (
+from keras_vit.inspection.attention_probabilities import (
     TokenLayout,
     attention_by_layer,
     attention_maps,

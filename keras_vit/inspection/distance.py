@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.inspection.attention import attention_by_layer, batches, keras_model, token_layout
+from keras_vit.inspection.attention_probabilities import (
+    attention_by_layer,
+    batches,
+    keras_model,
+    token_layout,
+)
 from keras_vit.inspection.heads import axial_attention, axial_strides, has_axial_units
 from keras_vit.plots import new_figure
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.inspection.attention import keras_model
+from keras_vit.inspection.attention_probabilities import keras_model
 from keras_vit.plots import new_figure
 
 

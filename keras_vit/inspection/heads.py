@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.inspection.attention import (
+from keras_vit.inspection.attention_probabilities import (
     attention_by_layer,
     batches,
     check_images,

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.inspection.attention import keras_model, token_layout
+from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.heads import AXES
 from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
 from keras_vit.plots import new_figure

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.inspection.attention import attention_by_layer, batches, keras_model, token_layout
+from keras_vit.inspection.attention_probabilities import (
+    attention_by_layer,
+    batches,
+    keras_model,
+    token_layout,
+)
 from keras_vit.plots import displayed, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.

@@ -1,7 +1,7 @@
 import pytest
 
 from keras_vit import command_line
-from keras_vit.export import formats
+from keras_vit.export import options
 
 
 def call(*arguments):
@@ -48,8 +48,8 @@ def test_help_has_the_precisions_and_the_default_opset(capsys):
     with pytest.raises(SystemExit):
         call("--help")
     text = capsys.readouterr().out
-    assert f"{{{','.join(formats.TFLITE_PRECISIONS)}}}" in text
-    assert f"{formats.ONNX_OPSET} by default" in text
+    assert f"{{{','.join(options.TFLITE_PRECISIONS)}}}" in text
+    assert f"{options.ONNX_OPSET} by default" in text
 
 
 @pytest.mark.parametrize(

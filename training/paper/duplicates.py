@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from keras_vit.classifier import image_files
 from keras_vit.files import atomic_write
+from keras_vit.images import image_files
 from keras_vit.training.data import Examples, open_source
 
 from .fingerprints import (

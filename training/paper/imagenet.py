@@ -20,7 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.classifier import image_files
+from keras_vit.images import image_files
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples
