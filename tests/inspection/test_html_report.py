@@ -25,7 +25,7 @@ def test_an_error_names_the_part_that_a_model_lacks(random_model):
     nowhere = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="none"))
     with pytest.raises(ValueError, match="no position embeddings"):
         inspection.position_similarity(nowhere)
-    with pytest.raises(ValueError, match=r"of shape \(None, 8, 12, 3\)"):
+    with pytest.raises(ValueError, match=r"input shape \(None, 8, 12, 3\)"):
         inspection.attention_maps(nowhere, np.zeros((1, 8, 8, 3)))
     with pytest.raises(ValueError, match="at least one image"):
         inspection.attention_rollout(nowhere, np.zeros((0, *SHAPE)))
