@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 
 import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.run.machine import usable_cores
+from keras_vit.training.settings import check_data_service
 
 from .augmentations import AUGMENTATIONS, mixup_parameter, resize_random_crop
 from .examples import Examples, random_key, without_autotune
@@ -96,10 +96,7 @@ def training_batches(
         )
     if shard_by not in SHARDING:
         raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
-    if data_service is not None and not re.fullmatch(r"grpc://.+:\d+", data_service):
-        raise ValueError(
-            f"data_service must be an address such as grpc://host:5000. Received: {data_service!r}"
-        )
+    check_data_service(data_service)
     _check_not_empty(examples)
     rows = batch_size // parts
     augment = AUGMENTATIONS[augmentation]

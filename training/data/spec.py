@@ -29,13 +29,13 @@ class DataSpec:
     (1710, 90)
     """
 
-    data: str | None = setting(
+    data: str | os.PathLike | None = setting(
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
         "tfrecords:FOLDER or tfds:NAME",
         unit="DATA",
     )
-    data_dir: str | None = setting(
+    data_dir: str | os.PathLike | None = setting(
         None, "the folder of tfds, or of the relative paths in a CSV file", unit="DIR"
     )
     holdout: float = setting(

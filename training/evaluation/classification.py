@@ -21,7 +21,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.files import atomic_write
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import Examples, evaluation_batches, open_source
+from keras_vit.training.data import DataSpec, Examples, evaluation_batches
 
 from .calibration import Calibration, calibration_of
 from .predictions import NonFiniteScores as NonFiniteScores, predictions
@@ -304,13 +304,13 @@ def evaluate_classifier(
         ValueError: If the data cannot be opened, lack the split, or have a class that the
             classifier does not know.
     """
-    trained_on = classifier.recipe.get("data") or {}
-    options: dict[str, Any] = {"holdout": 0.0}
-    if trained_on.get("data") and _same_data(data, trained_on["data"]):
-        seed = trained_on.get("split_seed", classifier.recipe["settings"]["seed"])
-        exclude = tuple(trained_on["exclude"])
-        options = {"holdout": trained_on["holdout"], "seed": seed, "exclude": exclude}
-    source = open_source(data, data_dir=data_dir, strict=strict, **options)
+    spec = DataSpec(os.fspath(data), holdout=0.0)
+    trained_on = (classifier.recipe.get("data") or {}).get("data")
+    if trained_on and _same_data(data, trained_on):
+        spec = DataSpec.from_recipe_json(classifier.recipe)
+    source = dataclasses.replace(
+        spec, data=data, data_dir=data_dir, strict=strict, test=True
+    ).open()
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:
         known = ", ".join(classifier.class_names[:10])

@@ -1,4 +1,4 @@
-"""What masked patch prediction predicts of a patch: a table of names."""
+"""Targets of masked patch prediction."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+
+from keras_vit.training import settings
 
 COLOURS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
@@ -108,7 +110,7 @@ def _has_mean_colour(y_true, y_pred):
 
 @dataclasses.dataclass(frozen=True)
 class PatchTarget:
-    """A way to say what was in a patch.
+    """A target: how it is computed from a patch, its shape, loss and metric.
 
     Args:
         of_patches: From pixels `(B, N, height, width, 3)` in [-1, 1] to targets.
@@ -131,15 +133,15 @@ def _colour_accuracy():
     return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
 
 
-# The paper's three, in its order.
+MEAN_COLOUR, DOWNSIZED, PATCH = settings.TARGETS  # The paper's three, in its order.
 TARGETS = {
-    "mean-colour": PatchTarget(
+    MEAN_COLOUR: PatchTarget(
         mean_colour, lambda sizes: (1, COLOURS), _colour_loss, _colour_accuracy
     ),
-    "downsized": PatchTarget(
+    DOWNSIZED: PatchTarget(
         downsized, lambda sizes: (CELLS * CELLS, COLOURS), _colour_loss, _colour_accuracy
     ),
-    "patch": PatchTarget(
+    PATCH: PatchTarget(
         whole_patch,
         lambda sizes: (3 * sizes[0] * sizes[1],),
         keras.losses.MeanSquaredError,

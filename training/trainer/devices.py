@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_vit.training.data import Examples, training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
+from keras_vit.training.settings import STRATEGIES
 
 from .trainer import Trainer
 
@@ -53,15 +54,14 @@ def strategy(name="auto", *, tpu=None, precision=None, verbose=True):
     ...     trainer = Trainer(keras_vit.build("ViT-B/16"))
     ...     trainer.compile(SGD(0.03), "sparse_categorical_crossentropy")
     """
-    if name != "auto" and name not in STRATEGIES:
-        known = ("auto", *STRATEGIES)
-        raise ValueError(f"The strategy must be one of {known}. Received: {name!r}")
+    if name not in STRATEGIES:
+        raise ValueError(f"The strategy must be one of {STRATEGIES}. Received: {name!r}")
     if precision not in PRECISIONS:
         raise ValueError(
             f"precision must be one of {tuple(PRECISIONS)}. Received: precision={precision!r}"
         )
     chosen = _best(tpu) if name == "auto" else name
-    made, devices = STRATEGIES[chosen](tpu)
+    made, devices = _MAKERS[chosen](tpu)
     if precision is not None:
         _set_precision(chosen, precision)
     if verbose:
@@ -138,7 +138,7 @@ def _cpu(_):
 
 
 # Name: what makes it, and says on what it runs.
-STRATEGIES = {"tpu": _tpu, "mirrored": _mirrored, "multiworker": _multiworker, "cpu": _cpu}
+_MAKERS = {"tpu": _tpu, "mirrored": _mirrored, "multiworker": _multiworker, "cpu": _cpu}
 
 
 def _workers():

@@ -10,8 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.configs import HEAD_LAYERS
-
-WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
+from keras_vit.training.settings import WEIGHT_DECAY_TIMES
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):

@@ -7,37 +7,7 @@ import math
 import keras
 from keras import ops
 
-
-def _cosine(schedule, step, progress):
-    return schedule.base_lr * 0.5 * (1 + ops.cos(math.pi * progress))
-
-
-def _linear(schedule, step, progress):
-    return schedule.linear_end + (schedule.base_lr - schedule.linear_end) * (1 - progress)
-
-
-def _rsqrt(schedule, step, progress):
-    decayed = ops.maximum(step - schedule.warmup_steps, 0) / schedule.timescale
-    return schedule.base_lr / ops.sqrt(1 + decayed)
-
-
-def _staircase(schedule, step, progress):
-    passed = ops.cast(step > ops.convert_to_tensor(schedule.boundaries, "float32"), "float32")
-    return schedule.base_lr * ops.power(schedule.factor, ops.sum(passed))
-
-
-def _constant(schedule, step, progress):
-    return schedule.base_lr * ops.ones_like(progress)
-
-
-# Name: the learning rate without warm-up, from the step and the progress in [0, 1].
-DECAYS = {
-    "cosine": _cosine,
-    "linear": _linear,
-    "rsqrt": _rsqrt,
-    "staircase": _staircase,
-    "constant": _constant,
-}
+from keras_vit.training.settings import DECAYS
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -93,7 +63,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     ):
         super().__init__()
         if decay not in DECAYS:
-            raise ValueError(f"decay must be one of {tuple(DECAYS)}. Received: decay={decay!r}")
+            raise ValueError(f"decay must be one of {DECAYS}. Received: decay={decay!r}")
         if not 0 <= warmup_steps < steps:
             raise ValueError(
                 "The warm-up must be shorter than the run. "
@@ -127,13 +97,27 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         step = ops.cast(step, "float32")
         progress = ops.clip((step - self.warmup_steps) / (self.steps - self.warmup_steps), 0, 1)
-        learning_rate = DECAYS[self.decay](self, step, progress)
+        learning_rate = self._decayed(step, progress)
         if self.warmup_steps:
             learning_rate = learning_rate * ops.minimum(1.0, step / self.warmup_steps)
         if self.cooldown_steps:
             left = ops.maximum(self.steps - step, 0) / self.cooldown_steps
             learning_rate = learning_rate * ops.minimum(1.0, left)
         return ops.cast(learning_rate, "float32")
+
+    def _decayed(self, step, progress):
+        """Returns the learning rate without warm-up and cool-down."""
+        if self.decay == "cosine":
+            return self.base_lr * 0.5 * (1 + ops.cos(math.pi * progress))
+        if self.decay == "linear":
+            return self.linear_end + (self.base_lr - self.linear_end) * (1 - progress)
+        if self.decay == "rsqrt":
+            past_warmup = ops.maximum(step - self.warmup_steps, 0)
+            return self.base_lr / ops.sqrt(1 + past_warmup / self.timescale)
+        if self.decay == "staircase":
+            passed = ops.cast(step > ops.convert_to_tensor(self.boundaries, "float32"), "float32")
+            return self.base_lr * ops.power(self.factor, ops.sum(passed))
+        return self.base_lr * ops.ones_like(progress)  # "constant"
 
     def get_config(self):
         return {

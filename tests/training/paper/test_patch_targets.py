@@ -5,7 +5,6 @@ import pytest
 
 from keras_vit.training.paper.patch_targets import (
     COLOURS,
-    TARGETS,
     PatchColourAccuracy,
     colour_classes,
     cut_patches,
@@ -13,7 +12,6 @@ from keras_vit.training.paper.patch_targets import (
     mean_colour,
     whole_patch,
 )
-from keras_vit.training.settings import TARGETS as NAMES
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +102,3 @@ def test_the_accuracy_of_a_regression_is_that_of_its_mean_colours(pixels):
     accuracy.update_state(values, wrong)
     assert float(accuracy.result()) == 0.5
     assert PatchColourAccuracy.from_config(accuracy.get_config()).name == "accuracy"
-
-
-def test_settings_know_the_targets():
-    assert tuple(TARGETS) == NAMES

@@ -1,0 +1,87 @@
+"""Flags that are made from the fields of settings."""
+
+import argparse
+import dataclasses
+
+import pytest
+
+from keras_vit.commands import training_arguments
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.fields import about, setting
+from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
+
+
+def parsed(settings_type, *flags):
+    parser = argparse.ArgumentParser()
+    training_arguments.add_fields(parser, settings_type)
+    return parser.parse_args([str(flag) for flag in flags])
+
+
+def settings(settings_type, *flags):
+    return training_arguments.settings(parsed(settings_type, *flags), settings_type)
+
+
+@pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
+def test_without_flags_everything_has_its_default(settings_type):
+    assert settings(settings_type) == settings_type()
+
+
+@pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches, DataSpec])
+def test_every_flag_has_help_and_what_its_value_is(settings_type):
+    for field in dataclasses.fields(settings_type):
+        known = about(field)
+        assert known.help
+        if known.flag != "" and "bool" not in field.type:
+            assert known.unit or known.choices, field.name
+
+
+def test_flags_give_values_of_the_fields_types():
+    given = settings(
+        FineTuning,
+        *("--image-size", "384x512", "--decay", "staircase", "--boundaries", 5, 9),
+        *("--dropout", 0.5, "--stochastic-depth", 0.1, "--no-jit-compile", "--remat"),
+    )
+    assert (given.image_size, given.boundaries) == ((384, 512), (5, 9))
+    assert (given.dropout_rate, given.stochastic_depth_rate) == (0.5, 0.1)
+    assert (given.jit_compile, given.remat) == (False, True)
+
+
+def test_some_values_stand_for_none():
+    given = settings(FineTuning, "--clip-norm", 0, "--averaging", 0.0, "--weights", "none")
+    assert (given.clip_norm, given.averaging, given.weights) == (None, None, None)
+
+
+def test_flags_win_over_the_recipe():
+    given = settings(FineTuning, "--recipe", "cifar-10", "--scale", 0.01, "--seed", 3)
+    assert given == FineTuning.from_recipe("CIFAR-10", 0.01, seed=3)
+
+
+def test_images_to_leave_out_are_the_lines_of_a_file(tmp_path):
+    (tmp_path / "list").write_text("a.png\n\nb.png\n")
+    arguments = parsed(DataSpec, "--data", "photos", "--exclude", tmp_path / "list")
+    assert training_arguments.data(arguments) == DataSpec("photos", exclude=("a.png", "b.png"))
+
+
+def test_a_new_setting_needs_its_field_alone():
+    @dataclasses.dataclass(frozen=True)
+    class WithNoise(FineTuning):
+        noise: float = setting(
+            0.0,
+            "standard deviation of noise",
+            unit="SIGMA",
+            source="nowhere",
+            limits=("at least 0", lambda value: value >= 0),
+            off=(0,),
+        )
+
+    parser = argparse.ArgumentParser()
+    training_arguments.add_fields(parser, WithNoise)
+    text = " ".join(parser.format_help().split())
+    assert "--noise SIGMA standard deviation of noise (default: 0.0; nowhere)" in text
+    given = settings(WithNoise, "--noise", 0.5)
+    assert given.noise == 0.5
+    assert WithNoise.from_json(given.to_json()) == given
+    assert given.in_use()["noise"] == 0.5  # What the printed plan shows.
+    assert "noise" not in WithNoise().in_use()
+    with pytest.raises(ValueError, match="noise must be at least 0"):
+        WithNoise(noise=-1.0)
