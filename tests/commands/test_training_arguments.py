@@ -1,5 +1,7 @@
 """Flags that are made from the fields of settings."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 
