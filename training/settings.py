@@ -235,7 +235,11 @@ class Settings:
         off=(0, None),
     )
     label_smoothing: float = setting(
-        0.0, "share of the label that is spread over all classes", unit="SHARE", off=(0, None)
+        0.0,
+        "share of the label that is spread over all classes",
+        unit="SHARE",
+        limits=SHARE,
+        off=(0,),
     )
     dropout_rate: float = setting(
         0.0, "share of units dropped", unit="RATE", flag="dropout", limits=SHARE
