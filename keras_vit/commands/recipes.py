@@ -34,7 +34,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    """Prints the tables, or all values of the recipes named."""
+    """Prints the tables, or all values of the named recipes."""
     if arguments.names:
         print("\n\n".join(recipe_details(name, arguments.scale) for name in arguments.names))
         return

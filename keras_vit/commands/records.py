@@ -15,10 +15,10 @@ def add_arguments(parser):
         type=float,
         default=128,
         metavar="MIB",
-        help="at which a file is closed (default: %(default)s MiB)",
+        help="size at which a file is closed (default: %(default)s MiB)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the order, and of what is held out (default: 0)"
+        "--seed", type=int, default=0, help="seed of the order and of the test images (default: 0)"
     )
 
 

@@ -61,9 +61,7 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(
     assert command("predict", output, colors / "test").code == 0
 
 
-def test_ctrl_c_saves_and_the_command_that_is_told_goes_on(
-    command, finetune, tmp_path, monkeypatch
-):
+def test_ctrl_c_saves_and_the_printed_command_resumes(command, finetune, tmp_path, monkeypatch):
     update = ProgressBar.update
 
     def interrupt_at_3(self, n=1):
@@ -83,7 +81,7 @@ def test_ctrl_c_saves_and_the_command_that_is_told_goes_on(
     assert runs(tmp_path) == ["out"]
 
 
-def test_an_unfinished_run_is_not_lost_by_starting_again(refused, finetune, tmp_path):
+def test_an_unfinished_run_is_not_overwritten_by_starting_again(refused, finetune, tmp_path):
     partial = tmp_path / "runs" / "out.partial"
     partial.mkdir(parents=True)
     (partial / "recipe.json").write_text("{}")
@@ -197,7 +195,7 @@ def test_no_space_leaves_no_output(refused, finetune, tmp_path, monkeypatch):
     assert "out" not in runs(tmp_path)
 
 
-def test_without_a_network_the_file_and_its_place_are_told(
+def test_without_a_network_the_file_and_its_address_are_in_the_error(
     refused, finetune, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(catalogue, "BASE_URL", "http://127.0.0.1:9")
@@ -208,7 +206,7 @@ def test_without_a_network_the_file_and_its_place_are_told(
     assert runs(tmp_path) == []
 
 
-def test_a_dry_run_tells_the_recipe_and_writes_nothing(command, finetune, tmp_path):
+def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_path):
     done = command(*finetune("--recipe", "CIFAR-10", "--scale", 0.01, "--dry-run"))
     assert done.code == 0, done.err
     lines = dict(line.split(maxsplit=1) for line in done.out.splitlines())
@@ -222,7 +220,7 @@ def test_a_dry_run_tells_the_recipe_and_writes_nothing(command, finetune, tmp_pa
     assert command(*finetune("--dry-run", "--model", "ViT-B/61")).code == 2
 
 
-def test_a_wrong_recipe_is_told(refused, finetune, tmp_path):
+def test_a_wrong_recipe_is_refused(refused, finetune, tmp_path):
     for more, said in (
         (("--recipe", "Flowers"), "Oxford Flowers-102"),
         (("--recipe", "ViT-B/16 ImageNet"), "keras-vit pretrain"),

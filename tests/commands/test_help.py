@@ -25,7 +25,7 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_argument_is_told_with_the_usage(command, name):
+def test_an_unknown_argument_prints_the_usage(command, name):
     outcome = command(name, "--no-such-argument")
     assert outcome.code == 2
     assert "usage: keras-vit" in outcome.err

@@ -30,7 +30,7 @@ def test_an_image_that_cannot_be_read_is_named(command, refused, colors, tmp_pat
     assert "cut.png" in refused("records", "--data", data, "--output", tmp_path / "a", "--strict")
 
 
-def test_what_is_wrong_is_one_line(refused, colors, tmp_path):
+def test_wrong_input_is_one_line(refused, colors, tmp_path):
     (tmp_path / "full" / "inside").mkdir(parents=True)
     assert "new or empty" in refused("records", "--data", colors, "--output", tmp_path / "full")
     assert "folder" in refused("records", "--data", tmp_path / "no", "--output", tmp_path / "a")
@@ -50,6 +50,6 @@ def test_fine_tuning_takes_its_batches_from_a_service(command, tiny, colors, ser
     assert settings["data_service"] == address
 
 
-def test_an_address_that_is_none_is_one_line(refused, tiny, colors, tmp_path):
+def test_a_wrong_address_is_one_line(refused, tiny, colors, tmp_path):
     given = ("--data", colors, "--weights", tiny, "--output", tmp_path / "out")
     assert "grpc://host:5000" in refused("finetune", *given, "--data-service", "host:5000")

@@ -21,7 +21,7 @@ COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
 
 
 def silent(text):
-    """Says nothing."""
+    """Prints nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_the_best_validation_is_kept(done):
     assert finished.classifier.recipe["best"]["step"] == max(rows)[2]
 
 
-def test_the_recipe_is_told_first_and_repeats_the_run(done, data, tmp_path):
+def test_the_recipe_is_printed_first_and_repeats_the_run(done, data, tmp_path):
     finished, output, said = done
     assert said.splitlines()[0].startswith("model")
     assert "12 of 6 images: 72 images seen, 3.0 epochs" in said
@@ -116,7 +116,7 @@ def test_the_recipe_is_told_first_and_repeats_the_run(done, data, tmp_path):
         np.testing.assert_array_equal(first, second)
 
 
-def test_the_model_card_tells_data_accuracy_and_command(done):
+def test_the_model_card_has_data_accuracy_and_command(done):
     _, output, _ = done
     card = (output / "model_card.md").read_text()
     for fact in (

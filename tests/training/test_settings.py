@@ -25,7 +25,7 @@ def test_every_recipe_resolves_to_settings_with_its_values(recipe):
     assert type(settings).from_json(json.loads(text)) == settings
 
 
-def test_values_that_are_given_win_over_the_recipe():
+def test_given_values_win_over_the_recipe():
     settings = FineTuning.from_recipe("CIFAR-10", learning_rate=0.03, batch_size=64, clip_norm=None)
     assert (settings.learning_rate, settings.batch_size, settings.clip_norm) == (0.03, 64, None)
     assert settings.steps == 10_000
@@ -56,7 +56,7 @@ def test_with_other_steps_the_warm_up_keeps_its_share():
     ("settings", "other"),
     [(FineTuning, "ViT-B/16 ImageNet"), (PreTraining, "CIFAR-10"), (PreTraining, "BiT HyperRule")],
 )
-def test_a_recipe_of_the_other_job_is_told(settings, other):
+def test_a_recipe_of_another_command_is_refused(settings, other):
     with pytest.raises(ValueError, match="this one is for keras-vit"):
         settings.from_recipe(other)
 
@@ -92,7 +92,7 @@ def test_the_hyper_rule_is_resolved_by_the_data(num_images, size, expected):
     assert (settings.decay, settings.augmentation) == ("staircase", "resize_random_crop")
 
 
-def test_values_that_are_given_win_over_the_hyper_rule():
+def test_given_values_win_over_the_hyper_rule():
     settings = FineTuning.from_recipe("BiT HyperRule", image_size=32, steps=50, mixup=0.5)
     settings = settings.resolve(1_000, (300, 300))
     assert (settings.image_size, settings.resize) == ((32, 32), (34, 34))
@@ -130,14 +130,14 @@ def test_a_setting_out_of_range_is_refused(fields):
         FineTuning(**fields)
 
 
-def test_steps_that_are_run_at_once_divide_the_run():
+def test_steps_per_execution_divide_the_steps():
     settings = FineTuning(steps=12, steps_per_execution=4).resolve(10)
     assert settings.evaluate_every == 4
     with pytest.raises(ValueError, match="steps_per_execution must divide"):
         FineTuning(steps=10, steps_per_execution=4).resolve(10)
 
 
-def test_what_only_the_data_can_tell_is_missing_by_name():
+def test_a_value_that_follows_from_the_data_is_missing_by_name():
     settings = FineTuning.from_recipe("BiT HyperRule")
     with pytest.raises(ValueError, match="image_size must be known"):
         _ = settings.preprocessing

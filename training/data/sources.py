@@ -31,10 +31,9 @@ class Source:
 
     Args:
         class_names: The classes in the order of their numbers.
-        splits: "train" and "test", and "validation" where the data have all three. What
-            is held out alone is "test", whatever the data call it.
-        skipped: Files that are not among the examples as they cannot be decoded, each
-            with the reason.
+        splits: "train" and "test", and "validation" where the data have all three. A single
+            held-out split is "test", whatever its name in the data.
+        skipped: Files that cannot be decoded and are left out, each with the reason.
     """
 
     class_names: tuple[str, ...]
@@ -64,27 +63,27 @@ def open_source(
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`.
-        data_dir: Of TensorFlow Datasets, where prepared data are; of a CSV file, what
-            relative paths start from (by default the file's folder).
-        seed: Decides what is held out where the data have no such split.
-        holdout: Share of every class that is then the test split. 0: nothing is held out.
+        data_dir: The folder of prepared TensorFlow Datasets, or the root of relative paths in
+            a CSV file (by default the file's folder).
+        seed: Seed of the choice of test images where the data have no test split.
+        holdout: Share of every class for that test split. 0: there is none.
         strict: Whether the first file that cannot be decoded is an error. Otherwise such
-            files are left out, and named in `skipped`.
-        verify: Whether every file is decoded once, here, so that what can be used is known
-            and counted before any work is done. False trusts the files: one that cannot
-            be decoded then ends the run. Record files are always trusted.
+            files are left out and listed in `skipped`.
+        verify: Whether every file is decoded once now, so that the usable files are known
+            before any work is done. With False, a file that cannot be decoded ends the run.
+            Record files are never verified.
         exclude: Examples to leave out: paths, ends of paths, or names in record files.
-        labelled: Whether labels are needed. Without them a folder may hold its images in any
-            folders or none; the source has no class names, and of its splits "train" alone,
-            which is everything where the data have none.
+        labelled: Whether labels are needed. Without them, images may lie in any folders; the
+            source has no class names and only the split "train", or all images if the data
+            have no splits.
 
     Returns:
         A `Source`.
 
     Raises:
-        ValueError: If there is nothing there, no image, fewer than two classes, a class
-            that is missing in a split, or a name to exclude that does not occur; if record
-            files are not whole; with `strict`, if a file cannot be decoded.
+        ValueError: If the data do not exist, have no images or fewer than two classes, if a
+            class is missing in a split, a name to exclude does not occur, or record files are
+            incomplete; with `strict`, if a file cannot be decoded.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")
@@ -115,7 +114,7 @@ def open_source(
         if verify:
             files, skipped = _verified(files, strict)
         if not files:
-            reason = f"; {len(skipped)} cannot be decoded, {_told(skipped)}" if skipped else ""
+            reason = f"; {len(skipped)} cannot be decoded, {_first_of(skipped)}" if skipped else ""
             raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
         splits = _file_splits(files, class_names)
     if not labelled:
@@ -166,7 +165,7 @@ def _files(data, data_dir, labelled):
 
 
 def _kept(files, exclude, data):
-    """Leaves files out whose path is, or ends with, one of the names."""
+    """Leaves out the files whose path is, or ends with, one of the names."""
     unused, kept = set(exclude), []
     wanted = {"/" + name.replace(os.sep, "/").lstrip("/"): name for name in exclude}
     for file in files:
@@ -182,7 +181,7 @@ def _kept(files, exclude, data):
 
 
 def _without(splits, exclude, data):
-    """Leaves examples out by their name."""
+    """Leaves out examples by name."""
     if not exclude:
         return splits
     wanted = set(exclude)
@@ -199,7 +198,7 @@ def _without(splits, exclude, data):
 def _check_used(unused, data):
     if unused:
         raise ValueError(
-            f"What is excluded must be in the data. Received: {data}, without "
+            f"Excluded images must be in the data. Received: {data}, without "
             f"{', '.join(sorted(unused)[:5])}"
         )
 
@@ -238,7 +237,7 @@ def _check_classes(splits, class_names, skipped):
 
 
 def _with_test(splits, class_names, seed, holdout):
-    """Names the only held-out split "test", or makes one."""
+    """Renames the only held-out split to "test", or makes one."""
     if "test" not in splits and "validation" in splits:
         splits = {**splits, "test": splits["validation"]}
         del splits["validation"]
@@ -255,6 +254,6 @@ def _with_test(splits, class_names, seed, holdout):
     return {"train": rest, "test": test}
 
 
-def _told(skipped):
+def _first_of(skipped):
     path, reason = skipped[0]
     return f"such as {path}: {reason}"

@@ -36,7 +36,7 @@ def test_a_folder_with_splits_keeps_them(make_folder):
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "Validation", "TEST"])
-def test_what_is_held_out_alone_is_the_test_split(make_folder, name):
+def test_a_single_held_out_part_is_the_test_split(make_folder, name):
     source = opened(make_folder({"Train/a": 1, "Train/b": 1, f"{name}/a": 1, f"{name}/b": 1}))
     assert set(source.splits) == {"train", "test"}
 
@@ -116,7 +116,7 @@ def test_examples_are_excluded_by_the_end_of_their_path(make_folder):
     whole = str(folder / "b" / "01.png")
     source = opened(folder, exclude=["a/00.png", whole, "02.png"], holdout=0)
     assert [os.path.relpath(name, folder) for name in all_names(source)] == ["a/01.png", "b/00.png"]
-    with pytest.raises(ValueError, match="excluded must be in the data. .* without 0.png"):
+    with pytest.raises(ValueError, match="Excluded images must be in the data. .* without 0.png"):
         opened(folder, exclude=["0.png"])
 
 
@@ -130,7 +130,7 @@ def test_no_such_folder(tmp_path):
     refused(tmp_path / "missing", "missing; there is no such folder or file")
 
 
-def test_a_file_that_is_no_csv(tmp_path):
+def test_a_file_that_is_not_csv(tmp_path):
     (tmp_path / "images.zip").write_text("")
     refused(tmp_path / "images.zip", r"must be a CSV file, ending in \.csv")
 
@@ -148,7 +148,7 @@ def test_no_images(make_folder):
     refused(folder, "There must be images in the data. Received: .*, none")
 
 
-def test_no_image_that_can_be_decoded(make_folder):
+def test_all_images_are_damaged(make_folder):
     folder = make_folder({"a": 1, "b": 1})
     for label in "ab":
         (folder / label / "00.png").write_bytes(b"")
@@ -180,7 +180,7 @@ def test_classes_beside_splits(make_folder):
     refused(make_folder({**TWO_SPLITS, "bird": 1}), "no other folder: are they classes\\? .*bird")
 
 
-def test_a_share_that_is_none(make_folder):
+def test_a_share_out_of_range(make_folder):
     refused(make_folder({"a": 2, "b": 2}), "holdout must be", holdout=1)
 
 

@@ -1,4 +1,4 @@
-"""Optimizer, loss and trainer that settings stand for."""
+"""Optimizer, loss and trainer from settings."""
 
 import keras
 import pytest
@@ -63,7 +63,7 @@ def test_the_staircase_falls_after_its_boundaries():
     ],
     ids=str,
 )
-def test_what_the_optimizer_cannot_do_is_refused(fields):
+def test_impossible_optimizer_settings_are_refused(fields):
     with pytest.raises(ValueError, match="Received"):
         make_optimizer(FineTuning(steps=20, warmup_steps=0, **fields).resolve(10))
 
@@ -76,7 +76,7 @@ def test_losses_are_found_by_name():
     assert smooth.label_smoothing == 0.1
 
 
-def test_names_without_weight_decay_are_those_that_the_official_code_leaves_out():
+def test_the_official_code_decays_the_same_weights():
     keras.utils.set_random_seed(0)
     model = keras_vit.build(
         keras_vit.ViTConfig(4, 16, 2, 16, 2),
