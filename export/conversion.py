@@ -1,4 +1,4 @@
-"""Weights of other code bases to ours, and back."""
+"""Conversion of weights between this package and other code bases."""
 
 from __future__ import annotations
 
@@ -23,41 +23,25 @@ from keras_vit.files import atomic_folder, atomic_write, check_folder
 from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
 
-from . import foreign, hugging_face
+from . import other_code_bases
+from .conversion_formats import FORMATS, NORMALIZATIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
-    """What a source holds.
+    """A model that was read from any source.
 
     Args:
         model: The model, with softmax; or without a head.
         class_names: The names of its classes, or None without a head.
         preprocessing: How an image becomes its input.
-        notes: What was assumed or left out, a sentence each.
+        notes: A sentence for each assumption and each part that was left out.
     """
 
     model: keras.Model
     class_names: tuple[str, ...] | None
     preprocessing: Preprocessing
     notes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """A row of what can be written.
-
-    Args:
-        summary: What it is.
-        is_folder: Whether a folder is written, or a file.
-        suffix: That the file must have.
-        write: Writes it, and returns notes.
-    """
-
-    summary: str
-    is_folder: bool
-    suffix: str
-    write: Callable[..., list[str]]
 
 
 def convert(
@@ -71,29 +55,30 @@ def convert(
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
 
-    The content of the source says what it is: a classifier's folder, or anything that
-    `keras_vit.load_checkpoint` reads. Its model is found out from the names and shapes.
+    The source is recognised from its content: a classifier's folder, or anything that
+    `keras_vit.load_checkpoint` reads. Its model is recognised from names and shapes.
 
     Args:
         source: A file or folder.
-        destination: The file or folder to write, whole or not at all.
-        to: A key of `FORMATS`; by default what the suffix of the destination says, and a
-            classifier's folder without one.
-        num_heads: Attention heads, for files that do not show them and are of no size of the
+        destination: The file or folder to write, atomically.
+        to: A key of `conversion_formats.FORMATS`; by default it follows from the suffix of the
+            destination, and is a classifier's folder without one.
+        num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
         normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
-            "imagenet" (those of ImageNet by channel), where the source does not say it.
-        overwrite: Whether to replace what is there.
+            "imagenet" (those of ImageNet by channel), where the source does not hold it.
+        overwrite: Whether to replace an existing destination.
 
     Returns:
-        What the conversion could not carry along or had to assume, a sentence each.
+        A sentence for each assumption and each part that was not converted.
 
     Raises:
         ValueError: If source or destination do not fit, or the conversion cannot be exact.
         OSError: If a file cannot be read or written.
     """
     destination = pathlib.Path(destination)
-    row = FORMATS[_format(destination, to)]
+    name = _format(destination, to)
+    row = FORMATS[name]
     if row.is_folder:
         check_folder(destination, marker=MODEL, overwrite=overwrite)
     elif not destination.name.endswith(row.suffix):
@@ -104,11 +89,11 @@ def convert(
             f"Received: {destination}"
         )
     converted = read(source, num_heads, normalization)
-    return [*converted.notes, *row.write(converted, destination, overwrite)]
+    return [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
 
 
 def read(source, num_heads: int | None = None, normalization: str | None = None) -> Converted:
-    """Returns what a source holds; arguments and errors are those of `convert`."""
+    """Returns the model of a source; arguments and errors are those of `convert`."""
     if normalization not in (None, *NORMALIZATIONS):
         raise ValueError(
             f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
@@ -127,17 +112,16 @@ def read(source, num_heads: int | None = None, normalization: str | None = None)
         notes.append("the pooler was left out, as there is no head behind it")
         skip = ("pre_logits/*",)
     report = load_opened(checkpoint, model, LoadOptions(skip))
-    others = foreign.carried(checkpoint, inferred)
-    preprocessing, names = others.preprocessing, others.class_names
-    notes += [*report.notes, *others.notes]
+    preprocessing, names, more_notes = other_code_bases.read_metadata(checkpoint, inferred)
+    notes += [*report.notes, *more_notes]
     if normalization is not None:
-        values = foreign.value_range(*NORMALIZATIONS[normalization])
+        values = other_code_bases.value_range(*NORMALIZATIONS[normalization])
         preprocessing = dataclasses.replace(preprocessing, value_range=values)
     if inferred.classes is None:
         notes.append("the source has no head, nor has the output")
     elif names is None:
         names = tuple(str(index) for index in range(inferred.classes))
-        notes.append("the source has no class names: they are numbers now")
+        notes.append("the source has no class names; numbers were written")
     return Converted(model, names, preprocessing, tuple(notes))
 
 
@@ -187,7 +171,7 @@ def _write_classifier(converted, destination, overwrite):
 
 def _write_keras(converted, destination, overwrite):
     with atomic_write(destination) as partial:
-        # Keras asks for the whole suffix, which the temporary name has only part of.
+        # Keras requires the whole suffix; the temporary name has only its last part.
         named = partial.with_name(f"{partial.name}.weights.h5")
         try:
             converted.model.save_weights(named)
@@ -233,10 +217,10 @@ def _write_hugging_face(converted, destination, overwrite):
         )
     _, height, width, channels = model.input_shape
     files = {
-        hugging_face.CONFIG: hugging_face.config_json(
+        other_code_bases.CONFIG: other_code_bases.config_json(
             config, (height, width), channels, converted.class_names
         ),
-        hugging_face.PREPROCESSOR: hugging_face.preprocessor_json(
+        other_code_bases.PREPROCESSOR: other_code_bases.preprocessor_json(
             converted.preprocessing, channels
         ),
     }
@@ -249,7 +233,7 @@ def _write_hugging_face(converted, destination, overwrite):
     with atomic_folder(destination, marker=MODEL, overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_safetensors(folder / hugging_face.WEIGHTS, arrays, facts_of(model))
+        write_safetensors(folder / other_code_bases.WEIGHTS, arrays, facts_of(model))
     return []
 
 
@@ -270,18 +254,12 @@ def _plain_config(model) -> ViTConfig:
 
 _HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
 
-# Mean and standard deviation of pixels in [0, 1].
-NORMALIZATIONS = {
-    "half": ((0.5,), (0.5,)),
-    "imagenet": (foreign.IMAGENET_MEAN, foreign.IMAGENET_STD),
-}
-
 _WITHOUT_NAMES = "class names and preprocessing have no place in the output"
 
-FORMATS = {
-    "classifier": Format("A classifier's folder", True, "", _write_classifier),
-    "official": Format("An official checkpoint", False, ".npz", _write_official),
-    "weights": Format("A weights file of Keras", False, ".weights.h5", _write_keras),
-    "huggingface": Format("A folder of Hugging Face", True, "", _write_hugging_face),
-    "timm": Format("A state dict of timm", False, ".safetensors", _write_timm),
+_WRITERS: dict[str, Callable[[Converted, pathlib.Path, bool], list[str]]] = {
+    "classifier": _write_classifier,
+    "official": _write_official,
+    "weights": _write_keras,
+    "huggingface": _write_hugging_face,
+    "timm": _write_timm,
 }

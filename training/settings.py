@@ -8,7 +8,7 @@ import operator
 import re
 from typing import Any, ClassVar, Self
 
-from keras_vit import configs
+from keras_vit.models.recognition import config_of_json
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 
 from . import recipes
@@ -506,11 +506,8 @@ class Settings:
             )
         model = fields.get("model")
         if isinstance(model, dict):
-            types = {"ViTConfig", "BiTConfig", "AxialConfig", "AxialResNetConfig"}
             values = {name: value for name, value in model.items() if name != "config"}
-            if model.get("config") not in types:
-                raise ValueError(f"A config must be one of {sorted(types)}. Received: {model}")
-            fields = {**fields, "model": getattr(configs, model["config"])(**values)}
+            fields = {**fields, "model": config_of_json(values, model.get("config"))}
         return cls(**fields)
 
     def in_use(self) -> dict[str, Any]:

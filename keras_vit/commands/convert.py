@@ -1,7 +1,6 @@
 """`keras-vit convert`: weights from one code base to another."""
 
-NORMALIZATIONS = ("half", "imagenet")
-FORMATS = ("classifier", "official", "weights", "huggingface", "timm")
+from keras_vit.export.conversion_formats import FORMATS, NORMALIZATIONS
 
 
 def add_arguments(parser):
@@ -17,23 +16,26 @@ def add_arguments(parser):
     parser.add_argument(
         "--to",
         choices=FORMATS,
-        help="by default what the suffix of DEST says (.npz, .weights.h5, .safetensors), and a "
+        help="by default the format of DEST's suffix (.npz, .weights.h5, .safetensors), and a "
         "classifier's folder without one",
     )
     parser.add_argument(
-        "--num-heads", type=int, metavar="N", help="attention heads, where the file hides them"
+        "--num-heads",
+        type=int,
+        metavar="N",
+        help="attention heads, where the file does not show them",
     )
     parser.add_argument(
         "--normalization",
         choices=NORMALIZATIONS,
-        help="what images are normalised with, where the source does not say: half is values "
-        "from -1 to 1, imagenet the mean and standard deviation of ImageNet",
+        help="normalisation of images, where the source does not hold it: half is values from "
+        "-1 to 1, imagenet the mean and standard deviation of ImageNet",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing DEST")
 
 
 def run(arguments):
-    """Converts, and prints what could not be carried along."""
+    """Converts, and prints a note for each assumption and each part that was left out."""
     from keras_vit.export import convert
 
     notes = convert(

@@ -125,7 +125,7 @@ def config_of_shapes(
 
 
 def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
-    """Returns the config of `dataclasses.asdict` after a way through JSON.
+    """Returns the config that `dataclasses.asdict` and JSON stored.
 
     Args:
         fields: Fields of the config by name.
@@ -136,13 +136,13 @@ def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTCon
     """
     if kind not in _CONFIG_TYPES:
         raise ValueError(f"A config must be one of {sorted(_CONFIG_TYPES)}. Received: {kind!r}")
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-    if isinstance(fields.get("resnet"), Mapping):
-        fields["resnet"] = ResNetStem(**fields["resnet"])
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     try:
-        return _CONFIG_TYPES[kind](**fields)
+        if values.get("resnet") is not None:
+            values["resnet"] = ResNetStem(**values["resnet"])
+        return _CONFIG_TYPES[kind](**values)
     except TypeError as error:
-        raise ValueError(f"A {kind} must have its own fields. Received: {error}") from error
+        raise ValueError(f"The fields must be those of {kind}. Received: {error}") from error
 
 
 def similar_models(shapes: Mapping[str, Shape | None]) -> str:

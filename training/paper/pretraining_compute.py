@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.models.counting import describe
+from keras_vit.models.recognition import config_of_json
 from keras_vit.training.evaluation.results import Result
 
 from .tables import paper_table
@@ -29,16 +30,6 @@ DATA_SETS = {
 
 # The fields that the count of compute needs beside the config.
 COMPUTE_FIELDS = ("images", "epochs", "image_size", "classes")
-
-_CONFIGS = {
-    kind.__name__: kind
-    for kind in (
-        configs.ViTConfig,
-        configs.BiTConfig,
-        configs.AxialConfig,
-        configs.AxialResNetConfig,
-    )
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,17 +104,10 @@ def config_of_result(model: dict[str, Any]) -> Any:
     named = configs.MODELS.get(name) if isinstance(name, str) else None
     if not fields:
         return named
-    fields = dict(fields)
-    kind = _CONFIGS.get(fields.pop("type", None), type(named) if named is not None else None)
-    if kind is None:
-        return None
-    if fields.get("resnet"):
-        fields["resnet"] = configs.ResNetStem(**fields["resnet"])
-    if isinstance(fields.get("patch_size"), list):
-        fields["patch_size"] = tuple(fields["patch_size"])
+    kind = fields.get("type", type(named).__name__)
     try:
-        return kind(**fields)
-    except (TypeError, ValueError):
+        return config_of_json({k: v for k, v in fields.items() if k != "type"}, kind)
+    except ValueError:
         return None  # Of another version.
 
 
