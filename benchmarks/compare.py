@@ -1,7 +1,8 @@
-"""ViT-B/16 at 224 pixels: ours and KerasHub's beside the machine's own matrix rate.
+"""Speed and memory of ViT-B/16 at 224 pixels, here and in KerasHub.
 
-Prints one table. The two sides take turns in one process, so a machine whose speed drifts slows
-both; a ratio is the median over pairs. Peak memory is read in a process of its own for each side.
+Prints one table, with the machine's matrix rate. The two libraries take turns in one process, so
+a machine whose speed drifts slows both; a ratio is the median over pairs of runs. Peak memory is
+measured in a separate process for each library.
 
     python benchmarks/compare.py [--rounds 8] [--precisions float32 mixed_bfloat16]
                                  [--jobs inference:8 training:8]

@@ -1,8 +1,8 @@
-"""What TensorFlow's own graph of ViT-B/16 reaches here, as a limit for `compare.py`.
+"""Speed of ViT-B/16 as a frozen TensorFlow graph, a limit for `compare.py`.
 
-Prints one table for float32 or another precision: our model, and the same as a frozen graph, its
-weights constants, which TensorFlow may lay out anew once; each also with one product for
-query, key and value instead of three. All take turns with a 4096 x 4096 product.
+Prints one table for one precision: our model, and the model as a frozen graph with constant
+weights, whose memory layout TensorFlow can optimise; each also with one product for query, key
+and value instead of three. All take turns with a 4096 x 4096 product.
 
     python benchmarks/frozen_graph.py [--precision float32] [--rounds 10] [--batch-size 8]
 """

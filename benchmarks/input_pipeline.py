@@ -1,4 +1,4 @@
-"""Training images per second of the input pipeline, beside bare JPEG decoding.
+"""Training images per second of the input pipeline and of bare JPEG decoding.
 
 Images of ImageNet's usual size (500 x 375, about 110 kB) are made of scikit-learn's two
 sample photographs. Bare decoding is `tf.io.read_file` and `tf.io.decode_jpeg` on all cores;

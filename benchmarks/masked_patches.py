@@ -1,4 +1,4 @@
-"""Compares fine-tuning after masked patch prediction with the same fine-tuning from scratch.
+"""Fine-tuning after masked patch prediction compared with fine-tuning from scratch.
 
     python benchmarks/masked_patches.py DATA OUTPUT [--seeds 0 1 2]
 
@@ -6,8 +6,8 @@ DATA is what `keras-vit finetune --data` takes, with images of 32 pixels and a t
 CIFAR-10. For each seed a small Vision Transformer (width 64, depth 4, patch 4) is pre-trained on
 the training images without their labels, then fine-tuned with them; and the same model is
 fine-tuned from random weights by the same recipe, with the same seed and as many steps. Accuracy
-is that on all test images. OUTPUT gets the folders and `accuracy.csv`; a run that was cut off
-goes on with what is missing. Ends with a Markdown table.
+is measured on all test images. OUTPUT gets the folders and `accuracy.csv`; the same command
+continues a stopped run. Prints a Markdown table at the end.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Peak memory and time of a ViT-B/16 training step with and without recomputing activations.
 
-Each case runs in a process of its own. Prints one table.
+Each case runs in a separate process. Prints one table.
 
     python benchmarks/remat_memory.py [--batch-size 32]
 """

@@ -1,9 +1,10 @@
-"""Prints the size, agreement and speed of a model's TFLite files, interleaved in one run.
+"""Size, agreement and speed of a model's TFLite files.
 
     python benchmarks/tflite.py [MODEL] [--images 64] [--rounds 15]
 
-The weights are random, as the official initialisation draws them, with a random head: speed
-does not depend on them. The images are scikit-learn's digits, at the model's size.
+Prints one table; the files take turns. The weights are random, with the official initialisation
+and a random head: speed does not depend on them. The images are scikit-learn's digits, at the
+model's size.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""Prints the accuracy of a classifier and of its TFLite files on a labelled data set.
+"""Accuracy of a classifier and of its TFLite files on a labelled data set.
 
     python benchmarks/tflite_accuracy.py CLASSIFIER DATA [--data-dir DIR] [--split test] [FILE ...]
 
-CLASSIFIER is a folder, DATA what `keras-vit evaluate --data` takes. Without FILEs one of each
-precision is exported first, calibrated and checked on images of the data's train split (of the
-only one, if there is one). Every image of the split counts once; images are decoded and prepared
-by the code that evaluates the Keras model. Also prints the points lost, beside the limits that
-the project sets itself, and the time of one call with one image.
+CLASSIFIER is a folder, DATA as for `keras-vit evaluate --data`. Without FILEs, one file of each
+precision is exported first, calibrated and checked on images of the train split (or of the only
+split). Every image of the split counts once, with the preprocessing of the Keras evaluation.
+Prints accuracy, points lost, the limits of this project, and the time of one call with one image.
 """
 
 import argparse

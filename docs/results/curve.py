@@ -1,4 +1,4 @@
-"""Draws a run's history, with the accuracy on the test images at its end.
+"""Accuracy curve of a run, with the accuracy on the test images at its end.
 
 python docs/results/curve.py RUN CURVE.png
 """

@@ -1,0 +1,66 @@
+import ast
+import importlib
+import pathlib
+import re
+import shlex
+
+import pytest
+
+import keras_vit.command_line
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in ROOT.glob("docs/*.md")}
+PAGES |= {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CHANGELOG.md")}
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.S | re.M)
+
+
+def resolve(name):
+    """Returns what a dotted name such as `keras_vit.training.SGD` stands for."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return getattr(resolve(module), attribute)
+
+
+def commands():
+    shell = "".join(block for page in PAGES for block in blocks(page, "sh"))
+    for line in shell.replace("\\\n", " ").splitlines():
+        line = re.sub(r"^[A-Z_]+=\S+ ", "", line)
+        if line.startswith("keras-vit "):
+            yield shlex.split(line, comments=True)[1:]
+
+
+@pytest.mark.parametrize("name", keras_vit.command_line.COMMANDS)
+def test_the_commands_on_the_pages_are_accepted(name, monkeypatch):
+    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
+    monkeypatch.setattr(module, "run", lambda arguments: 0)
+    monkeypatch.setattr(keras_vit.command_line, "import_tensorflow_quietly", lambda: None)
+    for words in commands():
+        if words[0] == name:
+            assert keras_vit.command_line.main(words) == 0
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_names_on_a_page_exist(page):
+    imported = {
+        f"{node.module}.{alias.name}"
+        for block in blocks(page, "python")
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("keras_vit")
+        for alias in node.names
+    }
+    for name in imported | set(re.findall(r"keras_vit(?:\.\w+)+", PAGES[page])):
+        resolve(name)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_on_a_page_exist(page):
+    folder = ROOT if (ROOT / page).exists() else ROOT / "docs"
+    links = re.findall(r"\]\((?!http)([^)#\s]+)[^)\s]*\)", PAGES[page])
+    paths = re.findall(r"\b(?:tests|benchmarks|docs|keras_vit)/[\w/]+\.\w+", PAGES[page])
+    missing = [link for link in links if not (folder / link).exists()]
+    assert not missing + [path for path in paths if not (ROOT / path).exists()]
