@@ -517,17 +517,15 @@ def for_inference(config: Any):
     return dataclasses.replace(config, **{k: v for k, v in defaults.items() if k in fields})
 
 
-def classifier_layer(layers: Mapping[str, Any], suffix: str = "") -> Any:
+def classifier_layer(layers: Mapping[str, Any]) -> Any:
     """Returns the linear layer that gives the class scores, or None without a head.
 
     With a distillation token it is the class token's.
 
     Args:
-        layers: Layers by name, or anything by the name of a layer and `suffix`.
-        suffix: Follows the name in the keys, such as "/kernel".
+        layers: Layers, or anything else, by the name of a layer.
     """
-    names = (f"{name}{suffix}" for name in CLASSIFIER_LAYERS)
-    return next((layers[name] for name in names if name in layers), None)
+    return next((layers[name] for name in CLASSIFIER_LAYERS if name in layers), None)
 
 
 def layer_name(name_or_config: Any) -> str:

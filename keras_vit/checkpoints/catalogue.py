@@ -12,7 +12,7 @@ import pathlib
 
 from keras_vit import configs
 
-# Where all official files lie; a mirror can stand in for it.
+# Server of all official files; a mirror can replace it.
 BASE_URL = "https://storage.googleapis.com"
 
 NAMES = ("imagenet", "imagenet21k")
@@ -23,16 +23,16 @@ class OfficialWeights:
     """A row of the catalogue: one official file.
 
     Args:
-        key: What `weights=` takes.
+        key: Value of `weights=`.
         model: Name of the model.
         pretrained_on: Data set of the pre-training.
         finetuned_on: Data set of the fine-tuning, or "".
-        resolution: Pixels per side of the images that it saw last.
+        resolution: Pixels per side of the images in the last training.
         classes: Classes of the head.
-        note: What to know.
+        note: Remarks of the official README.
         imagenet_top1_percent: Accuracy that the official README gives, or None.
-        sha256: Of the file; "" where it is not known, and then not checked.
-        path: Below `BASE_URL`.
+        sha256: Hash of the file; "" where it is unknown, and then not checked.
+        path: Path below `BASE_URL`.
     """
 
     key: str
@@ -48,12 +48,12 @@ class OfficialWeights:
 
     @property
     def url(self) -> str:
-        """Where the file is."""
+        """Address of the file."""
         return f"{BASE_URL}/{self.path}"
 
     @property
     def name(self) -> str:
-        """Which of "imagenet" and "imagenet21k" may mean it; "" if only the key does."""
+        """The name, "imagenet" or "imagenet21k", that may select it; "" if only the key does."""
         if "SAM" in self.pretrained_on:
             return ""
         if self.finetuned_on == "imagenet2012" or self.pretrained_on == "imagenet2012":
@@ -67,7 +67,7 @@ class OfficialWeights:
 
     @property
     def is_augreg(self) -> bool:
-        """Whether it is of the later training with augmentation and regularisation."""
+        """Whether it is from AugReg, the later training with augmentation and regularisation."""
         return "AugReg" in self.note
 
 
@@ -93,7 +93,7 @@ def rows() -> tuple[OfficialWeights, ...]:
 
 
 def list_weights(model: str | None = None) -> list[str]:
-    """Returns what `weights=` takes: names and keys of official files, released weights.
+    """Returns the values of `weights=`: names and keys of official files, released weights.
 
     Args:
         model: Name of a model, or None for the keys of all.
@@ -111,7 +111,7 @@ def list_weights(model: str | None = None) -> list[str]:
 
 
 def names_of(model: str) -> list[str]:
-    """Returns the names, other than keys, that `weights=` takes for a model.
+    """Returns the names, other than keys, of the weights of a model.
 
     Raises:
         ValueError: If the model is unknown.
@@ -123,23 +123,22 @@ def names_of(model: str) -> list[str]:
 
 
 def find(model: str, weights: str, image_size: tuple[int | None, int | None] = (None, None)):
-    """Returns the official file that `weights` means for a model.
+    """Returns the official file that `weights` selects for a model.
 
-    "imagenet" and "imagenet21k" mean, of the files of the model, one whose resolution is
-    nearest to the image size; of these an AugReg file before an earlier one, one pre-trained
-    on ImageNet-21k before one trained on ImageNet alone, and one that the official README
-    recommends before others. Files trained with SAM are found by key alone.
+    "imagenet" and "imagenet21k" select the file with the resolution nearest to the image size.
+    Ties go to AugReg files, then to files pre-trained on ImageNet-21k, then to those that the
+    official README recommends. Files trained with SAM are selected by their key only.
 
     Args:
         model: Name of the model.
         weights: "imagenet", "imagenet21k" or a key.
-        image_size: Pixels (height, width), each perhaps None, which stands for 224.
+        image_size: Pixels (height, width); None stands for 224.
 
     Returns:
         An `OfficialWeights`.
 
     Raises:
-        ValueError: If there is no such file for the model; the message lists those there are.
+        ValueError: If there is no such file for the model; the message lists the known ones.
     """
     for row in rows():
         if row.key != weights:
@@ -176,8 +175,8 @@ _WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
 
 
 @dataclasses.dataclass(frozen=True)
-class Released:
-    """A classifier's folder inside the package.
+class ReleasedClassifier:
+    """A classifier's folder in the package.
 
     Args:
         model: Name of its model.
@@ -190,12 +189,12 @@ class Released:
     folder: pathlib.Path
 
 
-# What `weights=` and the commands call them: the data that they were trained on.
-RELEASED = {"cifar10": Released("ViT-Mini/4", 10, _WEIGHTS / "vit_mini4_cifar10")}
+# By the name for `weights=` and the commands: the data set of the training.
+RELEASED = {"cifar10": ReleasedClassifier("ViT-Mini/4", 10, _WEIGHTS / "vit_mini4_cifar10")}
 
 
 def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
-    """Returns the folder of a released classifier's name; a folder passes through."""
+    """Returns the folder of a released classifier by its name; any other path is returned."""
     folder = pathlib.Path(folder_or_name)
     released = RELEASED.get(os.fspath(folder_or_name))
     return released.folder if released and not folder.exists() else folder

@@ -37,7 +37,7 @@ def test_one_dense_layer_more_does_not_shift_the_others(saved, model_of):
         )
 
 
-def test_blocks_too_many_are_unused(saved, model_of):
+def test_surplus_blocks_are_unused(saved, model_of):
     with pytest.raises(ValueError, match=r"not in the model \(16\): encoder_block_2/attention/key"):
         keras_vit.load_checkpoint(model_of("vit_token", depth=2), saved)
 

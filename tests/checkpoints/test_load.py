@@ -56,7 +56,7 @@ def test_one_error_lists_all_that_is_missing_unused_and_misshapen(golden, model_
     assert "embedding/bias: file (1, 48), model (48,)" in message
 
 
-def test_a_model_stays_as_it_was_if_anything_fails(golden, model_of, write_npz):
+def test_a_model_is_unchanged_if_anything_fails(golden, model_of, write_npz):
     model = model_of("vit_token")
     before = model.get_weights()
     arrays = golden("vit_token").checkpoint()
@@ -79,7 +79,7 @@ def test_skip_takes_names_of_the_file_and_of_the_model(pattern, golden, model_of
     assert "not loaded: head/" in str(report)
 
 
-def test_layers_of_ones_own_may_be_skipped(model_of, checkpoint_of):
+def test_custom_layers_may_be_skipped(model_of, checkpoint_of):
     body = model_of("vit_token", include_top=False)
     scores = keras.layers.Dense(3, name="mine")(keras.layers.GlobalMaxPooling2D()(body.output))
     model = keras.Model(body.input, scores)
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_model_is_named(write_npz):
     )
 
 
-def test_another_form_of_gelu_is_warned_of(model_of, checkpoint_of):
+def test_another_form_of_gelu_gives_a_warning(model_of, checkpoint_of):
     with pytest.warns(UserWarning, match="trained with gelu='tanh'; the model has gelu='exact'"):
         keras_vit.load_checkpoint(model_of("vit_token", gelu="exact"), checkpoint_of("vit_token"))
 

@@ -63,7 +63,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(whole, path):
         (b"\x00" * 64, "none of them"),
     ],
 )
-def test_what_is_no_checkpoint_is_named(content, says, path):
+def test_other_files_are_refused_with_the_reason(content, says, path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=says):
         open_checkpoint(path)
@@ -89,7 +89,7 @@ def test_pickled_objects_are_never_opened(path):
         "x" * 20000,
     ],
 )
-def test_lying_headers_are_refused_before_memory_is_taken(header, path):
+def test_wrong_headers_are_refused_before_memory_is_taken(header, path):
     _archive(path, weights=_npy(header, b"\x00" * 8))
     with pytest.raises(ValueError, match="truncated or damaged"):
         read_npz(path)
@@ -146,6 +146,20 @@ def test_no_mutation_of_a_checkpoint_gets_past_the_check(golden, model_of, tmp_p
     assert outcomes["refused"] > 150
 
 
+def test_an_archive_is_opened_once_to_judge_and_once_to_read(model_of, checkpoint_of, monkeypatch):
+    opened = []
+
+    class Counted(zipfile.ZipFile):
+        def __init__(self, file, *args, **kwargs):
+            opened.append(file)
+            super().__init__(file, *args, **kwargs)
+
+    model, checkpoint = model_of("vit_token"), checkpoint_of("vit_token")
+    monkeypatch.setattr(zipfile, "ZipFile", Counted)
+    keras_vit.load_checkpoint(model, checkpoint)
+    assert opened == [checkpoint, checkpoint]
+
+
 def test_nothing_is_half_written(path):
     write_npz(path, {"a": np.ones(3, "float32")}, {})
     before = path.read_bytes()
@@ -161,13 +175,13 @@ def test_equal_weights_give_equal_files(path, tmp_path):
     assert path.read_bytes() == (tmp_path / "again.npz").read_bytes()
 
 
-def test_fortran_order_is_read_as_it_was_meant(path):
+def test_fortran_order_is_kept(path):
     array = np.asfortranarray(np.arange(6, dtype="float32").reshape(2, 3))
     np.savez(path, a=array)
     np.testing.assert_array_equal(read_npz(path)[0]["a"].read(), array)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="none.npz"):
         open_checkpoint(tmp_path / "none.npz")
 

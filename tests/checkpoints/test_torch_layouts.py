@@ -82,7 +82,7 @@ def test_a_folder_of_hugging_face_knows_its_grid_and_epsilon(golden, model_of, w
     assert report.resized == {"position_embedding/embedding": ((2, 8), (4, 4))}
 
 
-def test_epsilon_and_gelu_of_hugging_face_are_warned_of(golden, model_of, write_safetensors):
+def test_epsilon_and_gelu_of_hugging_face_give_a_warning(golden, model_of, write_safetensors):
     model = model_of("hf_vit", gelu="tanh", norm_epsilon=1e-6)
     with pytest.warns(UserWarning, match="gelu='exact', norm_epsilon=1e-12; the model has"):
         keras_vit.load_checkpoint(model, write_safetensors(golden("hf_vit").checkpoint()))
@@ -188,7 +188,7 @@ def test_without_pytorch_its_files_say_what_to_install(monkeypatch, tmp_path):
         open_checkpoint(tmp_path / "model.bin")
 
 
-def test_without_safetensors_its_files_say_what_to_install(monkeypatch, write_safetensors):
+def test_without_the_package_safetensors_the_error_names_it(monkeypatch, write_safetensors):
     import sys
 
     path = write_safetensors({"a": np.zeros(2, "float32")})

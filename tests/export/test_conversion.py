@@ -162,14 +162,14 @@ def test_deit_goes_to_hugging_face_and_timm_and_back(golden, tmp_path):
     )
 
 
-def test_keras_hub_brings_its_preprocessing(golden, tmp_path):
+def test_keras_hub_files_hold_their_preprocessing(golden, tmp_path):
     convert(golden("keras_hub").folder / "classifier.keras", tmp_path / "out")
     preprocessing = keras_vit.load_classifier(tmp_path / "out").preprocessing
     assert preprocessing.evaluation == "resize"
     np.testing.assert_allclose(preprocessing.value_range, IMAGENET_RANGE)
 
 
-def test_timm_s_folder_brings_preprocessing_names_and_gelu(golden, tmp_path):
+def test_a_folder_of_timm_holds_preprocessing_names_and_gelu(golden, tmp_path):
     config = {
         "architecture": "vit_tiny",
         "num_classes": 10,
