@@ -120,7 +120,7 @@ class ViTConfig:
         classifier: What the head reads: the class "token", the mean over patches ("gap",
             no class token exists then), an attention pooling over them ("map", none exists
             either), or the class token and DeiT's distillation token, each with a head of
-            its own ("token+distillation"; `keras_vit.models.head`).
+            its own ("token+distillation"; `keras_vit.models.vit.vit_head`).
         representation_size: Units of the hidden tanh layer of the pre-training head; None
             has no such layer.
         dropout_rate: Share of units dropped after each dense layer but query, key and
@@ -253,9 +253,22 @@ class ViTConfig:
         last = max(self.depth - 1, 1)
         return tuple(self.stochastic_depth_rate * (index / last) for index in range(self.depth))
 
+    def block_arguments(self, block: int) -> dict[str, Any]:
+        """Returns the arguments of `keras_vit.layers.EncoderBlock` for a block."""
+        return {
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "gelu": self.gelu,
+            "norm_epsilon": self.norm_epsilon,
+            "remat": self.remat,
+            "stochastic_depth_rate": self.stochastic_depth_rates[block],
+        }
+
     @property
     def architecture(self) -> str:
-        """Which builder makes it."""
+        """Name of the architecture."""
         return "hybrid_vit" if self.resnet else "vit"
 
     @property
@@ -304,7 +317,7 @@ class AxialConfig(ViTConfig):
 
     @property
     def architecture(self) -> str:
-        """Which builder makes it."""
+        """Name of the architecture."""
         return "axial_vit"
 
 

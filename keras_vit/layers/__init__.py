@@ -1,10 +1,10 @@
 """The layers; importing this package registers all of them with Keras."""
 
 from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
-from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import MLP, EncoderBlock, RelativeEncoderBlock
+from keras_vit.layers.heads import AttentionPooling, class_scores
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
 from keras_vit.layers.resnet import PostActivationUnit, PreActivationUnit, StandardizedConv2D
@@ -40,4 +40,5 @@ __all__ = [
     "SplitLines",
     "StandardizedConv2D",
     "TokensToMap",
+    "class_scores",
 ]

@@ -1,25 +1,33 @@
 """The Axial-ViT: self-attention along rows, then along columns; paper, Appendix D.6."""
 
+from __future__ import annotations
+
+import keras
+
 from keras_vit.configs import AxialConfig
-from keras_vit.layers import Dropout, JoinLines, LayerNorm, SplitLines
-from keras_vit.models.head import read_tokens
-from keras_vit.models.hybrid import resnet_features
-from keras_vit.models.positions import encoder_block, position_embeddings, table_grid
-from keras_vit.models.vit import patch_tokens
+from keras_vit.layers import (
+    Dropout,
+    EncoderBlock,
+    JoinLines,
+    LayerNorm,
+    PatchEmbedding,
+    RelativeEncoderBlock,
+    SplitLines,
+)
+from keras_vit.models.resnet import resnet_stem
+from keras_vit.models.vit import add_positions, add_prefix_tokens, position_layers
 
 
-def build_axial_vit(
-    config: AxialConfig, images, *, include_top, pooling, classes, classifier_activation
-):
-    """Returns the output of an Axial-ViT for its input.
+def build_axial_vit(config: AxialConfig, images, grid: tuple[int, int]):
+    """Returns the tokens and the patches of an image; arguments and shapes as in `build_vit`.
 
     A block is the encoder block of the Vision Transformer, with all its weights, on the rows
     of the grid of patches; then another one on the columns. After both, every patch has seen
     all others, while the attention of N patches costs N sqrt(N) and not N^2.
 
     With a class token (or registers) every line gets a copy of it, and the copies are
-    averaged after the block; see `keras_vit.layers.SplitLines`. Patches of one row then still
-    know nothing of other rows within a row block.
+    averaged after the block; see `keras_vit.layers.SplitLines`. Within a row block the patches
+    of one row still do not depend on other rows.
 
     Counted by hand, for a grid of n x n = N patches, no class token, D, k heads, an MLP of 4 D
     and L pairs of blocks:
@@ -28,36 +36,34 @@ def build_axial_vit(
         FLOPs of attention  2 L N^(3/2) (4 D + 5 k): each of n lines has n^2 pairs; a pair is
                             2 D of logits, 2 D of values and 5 for each head's softmax. A ViT
                             has L N^2 (4 D + 5 k).
-
-    The arguments and the result are those of `keras_vit.models.vit.build_vit`.
     """
     if config.resnet:
-        images = resnet_features(config.resnet, images)
-    patches, z = patch_tokens(config, images)
-    add_at_input, add_at_block = position_embeddings(config, patches)
-    z = add_at_input(z)
-    z = Dropout(config.dropout_rate, name="dropout")(z)
-    for index in range(config.depth):
-        z = add_at_block[index](z)
-        z = _axis_block(config, "row", index, z, patches)
-        z = _axis_block(config, "column", index, z, patches)
-    z = LayerNorm(config.norm_epsilon, name="encoder_norm")(z)
-    return read_tokens(
-        config,
-        z,
-        patches,
-        include_top=include_top,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-    )
+        images = resnet_stem(config.resnet, images)
+    patches = PatchEmbedding(config.width, config.patch_sizes, name="patch_embedding")(images)
+    x = keras.layers.Reshape((-1, config.width), name="patch_tokens")(patches)  # (B, N, D)
+    x = add_prefix_tokens(config, x)  # (B, P + N, D)
+
+    positions = position_layers(config, grid)
+    x = add_positions(positions[0], x, patches)
+    x = Dropout(config.dropout_rate, name="dropout")(x)
+    for block in range(config.depth):
+        if block > 0:
+            x = add_positions(positions[block], x, patches)
+        x = encode_lines(config, x, patches, block, "row", grid[1])
+        x = encode_lines(config, x, patches, block, "column", grid[0])
+    x = LayerNorm(config.norm_epsilon, name="encoder_norm")(x)
+    return x, patches
 
 
-def _axis_block(config, axis, index, tokens, patches):
-    down, across = table_grid(config, patches)
-    line = (1, across if axis == "row" else down)
-    split = SplitLines(axis, config.num_prefix_tokens, name=f"split_{axis}s_{index}")
-    join = JoinLines(axis, config.num_prefix_tokens, name=f"join_{axis}s_{index}")
-    lines = split(tokens, patches)  # (B * rows, P + across, D), of rows.
-    lines = encoder_block(config, f"{axis}_block_{index}", line)(lines)
-    return join(lines, patches)
+def encode_lines(config: AxialConfig, x, patches, block: int, axis: str, length: int):
+    """Returns the tokens `(B, P + N, D)` after a block on the rows or columns of the grid."""
+    prefix, name = config.num_prefix_tokens, f"{axis}_block_{block}"
+    # For rows (B * h, P + w, D), for columns (B * w, P + h, D).
+    lines = SplitLines(axis, prefix, name=f"split_{axis}s_{block}")(x, patches)
+    if config.position_embedding == "relative":
+        lines = RelativeEncoderBlock(
+            **config.block_arguments(block), grid=(1, length), num_prefix_tokens=prefix, name=name
+        )(lines)
+    else:
+        lines = EncoderBlock(**config.block_arguments(block), name=name)(lines)
+    return JoinLines(axis, prefix, name=f"join_{axis}s_{block}")(lines, patches)

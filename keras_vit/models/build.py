@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from typing import Any
 
 import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.models.axial_resnet import build_axial_resnet
+from keras_vit.checkpoints.official_weights import load_pretrained
+from keras_vit.configs import AxialConfig, BiTConfig, ViTConfig
 from keras_vit.models.axial_vit import build_axial_vit
-from keras_vit.models.bit import build_bit
-from keras_vit.models.hybrid import build_hybrid_vit
-from keras_vit.models.vit import build_vit
-
-# A config's architecture, and the function that builds its output.
-ARCHITECTURES: dict[str, Callable[..., Any]] = {
-    "vit": build_vit,
-    "hybrid_vit": build_hybrid_vit,
-    "bit": build_bit,
-    "axial_vit": build_axial_vit,
-    "axial_resnet": build_axial_resnet,
-}
+from keras_vit.models.resnet import build_resnet, resnet_head
+from keras_vit.models.vit import build_vit, vit_head
 
 DEFAULT_CLASSES = 1000
 POOLINGS = (None, "token", "avg", "max")
 
 
 def build(
-    name_or_config,
+    name_or_config: str | ViTConfig | BiTConfig,
     *,
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling=None,
-    classes=DEFAULT_CLASSES,
-    classifier_activation="softmax",
-    name=None,
-    **changes,
-):
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: Any | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    pooling: str | None = None,
+    classes: int = DEFAULT_CLASSES,
+    classifier_activation: Any | None = "softmax",
+    name: str | None = None,
+    **changes: Any,
+) -> keras.Model:
     """Returns a model of the paper as a functional `keras.Model`.
 
     Args:
@@ -87,14 +78,15 @@ def build(
     side = configs.default_image_size(name_or_config)
     images = _images(input_tensor, input_shape, (side, side, 3))
     _check_image_size(config, images.shape[1:], include_top)
-    outputs = ARCHITECTURES[config.architecture](
-        config,
-        images,
-        include_top=include_top,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-    )
+    if isinstance(config, BiTConfig):  # Also an Axial-ResNet.
+        x = build_resnet(config, images, side)  # (B, h, w, C)
+        outputs = resnet_head(config, x, include_top, pooling, classes, classifier_activation)
+    else:
+        is_free = None in images.shape[1:3]
+        grid = config.grid((side, side) if is_free else images.shape[1:3])
+        build_tokens = build_axial_vit if isinstance(config, AxialConfig) else build_vit
+        x, patches = build_tokens(config, images, grid)  # (B, P + N, D), (B, h, w, D)
+        outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
     if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
         # Layers upstream of the tensor are part of the model.
         sources = keras.utils.get_source_inputs(input_tensor)
@@ -103,8 +95,6 @@ def build(
         name = configs.layer_name(name_or_config)
     model = keras.Model(images, outputs, name=name)
     if weights is not None:
-        from keras_vit.checkpoints.official_weights import load_pretrained
-
         load_pretrained(model, name_or_config, weights, include_top=include_top)
     return model
 

@@ -188,7 +188,7 @@ def _axial_vit(config, size, channels, classes) -> tuple[Cost, int]:
 
 
 def _hybrid_vit(config, size, channels, classes) -> tuple[Cost, int]:
-    """`keras_vit.models.hybrid.build_hybrid_vit`: the ResNet, then a ViT on its features."""
+    """`keras_vit.models.vit.build_vit`: the ResNet, then a ViT on its features."""
     stem, size, channels = _stem(config.resnet, size, channels)
     trunk, tokens = _vit(config, size, channels, classes)
     return stem + trunk, tokens
@@ -317,19 +317,19 @@ HEADS = {
 
 
 def _stem(stem, size, channels) -> tuple[Cost, tuple[int, int], int]:
-    """`keras_vit.models.hybrid.resnet_features`, and the size and channels of its features."""
+    """`keras_vit.models.resnet.resnet_stem`, and the size and channels of its features."""
     cost = _root(stem, size, channels) + _norm(_area(_strided(size, 2)), stem.width)
     cost += _units(stem, size, _post_activation_unit)
     return cost, stem.feature_size(size), stem.channels
 
 
 def _bit(config, size, channels, classes) -> tuple[Cost, None]:
-    """`keras_vit.models.bit.build_bit`."""
+    """`keras_vit.models.resnet.build_resnet`."""
     return _resnet(config, size, channels, classes, _pre_activation_unit), None
 
 
 def _axial_resnet(config, size, channels, classes) -> tuple[Cost, None]:
-    """`keras_vit.models.axial_resnet.build_axial_resnet`."""
+    """`keras_vit.models.resnet.build_resnet`."""
     unit = functools.partial(_axial_unit, heads=config.num_heads)
     return _resnet(config, size, channels, classes, unit), None
 

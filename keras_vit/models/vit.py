@@ -1,69 +1,162 @@
 """The Vision Transformer, from the image to its class scores; paper, equations 1 to 4."""
 
+from __future__ import annotations
+
 import keras
 
 from keras_vit.configs import ViTConfig
-from keras_vit.layers import ClassToken, Dropout, LayerNorm, PatchEmbedding, Registers
-from keras_vit.models.head import read_tokens
-from keras_vit.models.positions import encoder_block, position_embeddings, table_grid
+from keras_vit.layers import (
+    AttentionPooling,
+    ClassToken,
+    Dropout,
+    EncoderBlock,
+    LayerNorm,
+    PatchEmbedding,
+    PositionEmbedding,
+    PositionEmbedding2D,
+    Registers,
+    RelativeEncoderBlock,
+    TokensToMap,
+    class_scores,
+)
+from keras_vit.models.resnet import resnet_stem
 
 
-def build_vit(config: ViTConfig, images, *, include_top, pooling, classes, classifier_activation):
-    """Returns the output of a Vision Transformer for its input.
+def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
+    """Returns the tokens and the patches of an image.
 
     Args:
         config: The architecture.
         images: A Keras tensor `(B, H, W, C)`; H and W may be unknown.
+        grid: Patches (h, w) that tables of positions are made for. If the image size is
+            unknown, the layers resize their tables in the graph.
+
+    Returns:
+        Keras tensors: the normalised tokens of the last block `(B, P + N, D)`, with the class
+        token and registers in front of N = h w patches; and the embedded patches
+        `(B, h, w, D)`, for their grid.
+    """
+    if config.resnet:
+        images = resnet_stem(config.resnet, images)  # A feature map, (B, H/16, W/16, 1024).
+    patches = PatchEmbedding(config.width, config.patch_sizes, name="patch_embedding")(images)
+    x = keras.layers.Reshape((-1, config.width), name="patch_tokens")(patches)  # (B, N, D)
+    x = add_prefix_tokens(config, x)  # (B, P + N, D)
+
+    positions = position_layers(config, grid)
+    x = add_positions(positions[0], x, patches)  # Equation 1.
+    x = Dropout(config.dropout_rate, name="dropout")(x)
+    for block in range(config.depth):
+        if block > 0:
+            x = add_positions(positions[block], x, patches)  # Variants of Table 8 only.
+        x = encode(config, x, patches, block, grid)  # Equations 2 and 3.
+    x = LayerNorm(config.norm_epsilon, name="encoder_norm")(x)  # Equation 4.
+    return x, patches
+
+
+def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activation):
+    """Returns class scores, or features without a classification head.
+
+    Args:
+        config: The architecture.
+        x: The normalised tokens of the last block `(B, P + N, D)`.
+        patches: The embedded patches `(B, h, w, D)`.
         include_top: Whether to end with the classification head.
         pooling: Without the head: None, "token", "avg" or "max".
-        classes: Classes of the head.
-        classifier_activation: Activation of the head, or None for logits.
+        classes: Classes of the head, K.
+        activation: Activation of the head, or None for logits.
 
     Returns:
-        A Keras tensor: `(B, classes)` float32; without the head `(B, H/P, W/P, D)`, or
-        `(B, D)` if pooled.
+        A Keras tensor: `(B, K)` float32; without the head `(B, h, w, D)`, or `(B, D)` if
+        pooled.
     """
-    patches, z = patch_tokens(config, images)
-    add_at_input, add_at_block = position_embeddings(config, patches)
-    z = add_at_input(z)  # Equation 1.
-    z = Dropout(config.dropout_rate, name="dropout")(z)
-    for index in range(config.depth):
-        z = add_at_block[index](z)
-        block = encoder_block(
-            config,
-            f"encoder_block_{index}",
-            table_grid(config, patches),
-            patches,
-            config.stochastic_depth_rates[index],
-        )
-        z = block(z)  # Equations 2 and 3.
-    z = LayerNorm(config.norm_epsilon, name="encoder_norm")(z)
-    return read_tokens(  # Equation 4 and the head.
-        config,
-        z,
-        patches,
-        include_top=include_top,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-    )
+    if not include_top:
+        if pooling == "token":
+            return x[:, 0]
+        x = TokensToMap(config.num_prefix_tokens, name="patch_map")(x, patches)  # (B, h, w, D)
+        if pooling == "avg":
+            return keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
+        if pooling == "max":
+            return keras.layers.GlobalMaxPooling2D(name="max_pool")(x)
+        return x
+
+    if config.classifier == "token+distillation":
+        # DeiT (arXiv 2012.12877): the mean of two heads' logits, in training too, as a
+        # functional model has one output. To train with a teacher, take both:
+        #     outputs = [model.get_layer(f"{name}_head").output for name in config.class_tokens]
+        #     student = keras.Model(model.input, outputs)
+        logits = [
+            class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
+            for i, token in enumerate(config.class_tokens)
+        ]
+        mean = keras.layers.Average(dtype="float32", name="mean_logits")(logits)
+        return keras.layers.Activation(activation, dtype="float32", name="predictions")(mean)
+
+    if config.classifier == "token":
+        x = x[:, 0]
+    else:  # There is no class token.
+        x = x[:, config.num_registers :] if config.num_registers else x  # (B, N, D)
+        if config.classifier == "gap":
+            x = keras.layers.GlobalAveragePooling1D(name="avg_pool")(x)
+        else:
+            x = AttentionPooling(
+                config.num_heads, config.mlp_dim, config.gelu, config.norm_epsilon, name="map_head"
+            )(x)
+    if config.representation_size:  # The hidden layer of pre-training; paper, section 3.1.
+        x = keras.layers.Dense(
+            config.representation_size,
+            activation="tanh",
+            kernel_initializer="lecun_normal",
+            name="pre_logits",
+        )(x)
+    return class_scores(x, classes, activation, config.head_bias)
 
 
-def patch_tokens(config: ViTConfig, images):
-    """Returns the patches of an image as a map, and as tokens behind the learned ones.
-
-    Args:
-        config: The architecture.
-        images: A Keras tensor `(B, H, W, C)`; H and W may be unknown.
-
-    Returns:
-        Keras tensors `(B, H/P, W/P, D)` and `(B, N + 1, D)`.
-    """
-    # (B, H/P, W/P, D)
-    patches = PatchEmbedding(config.width, config.patch_sizes, name="patch_embedding")(images)
-    z = keras.layers.Reshape((-1, config.width), name="patch_tokens")(patches)  # (B, N, D)
+def add_prefix_tokens(config: ViTConfig, x):
+    """Puts the class token, and registers behind it, in front of the patches `(B, N, D)`."""
     for name in reversed(config.class_tokens):
-        z = ClassToken(name=name)(z)  # (B, N + 1, D)
+        x = ClassToken(name=name)(x)
     if config.num_registers:
-        z = Registers(config.num_registers, len(config.class_tokens), name="registers")(z)
-    return patches, z
+        x = Registers(config.num_registers, len(config.class_tokens), name="registers")(x)
+    return x  # (B, P + N, D)
+
+
+def position_layers(config: ViTConfig, grid) -> list[PositionEmbedding | None]:
+    """Returns the layer that adds positions before each block, or None; paper, Table 8."""
+    if not config.adds_positions:
+        return [None] * config.depth
+
+    def layer(name):
+        layer_type = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D}
+        return layer_type[config.position_embedding](
+            grid, len(config.class_tokens), config.num_registers, name=name
+        )
+
+    if config.position_embedding_at == "every_block":
+        return [layer(f"position_embedding_{block}") for block in range(config.depth)]
+    at_input = layer("position_embedding")
+    others = at_input if config.position_embedding_at == "every_block_shared" else None
+    return [at_input] + [others] * (config.depth - 1)
+
+
+def add_positions(layer: PositionEmbedding | None, x, patches):
+    """Returns the tokens after a layer of `position_layers`."""
+    return x if layer is None else call_on_grid(layer, x, patches)
+
+
+def encode(config: ViTConfig, x, patches, block: int, grid):
+    """Returns the tokens `(B, P + N, D)` after an encoder block."""
+    name = f"encoder_block_{block}"
+    if config.position_embedding != "relative":
+        return EncoderBlock(**config.block_arguments(block), name=name)(x)
+    layer = RelativeEncoderBlock(
+        **config.block_arguments(block),
+        grid=grid,
+        num_prefix_tokens=config.num_prefix_tokens,
+        name=name,
+    )
+    return call_on_grid(layer, x, patches)
+
+
+def call_on_grid(layer, x, patches):
+    """Calls a layer with a table for a grid; a free image size needs `patches` to resize it."""
+    return layer(x, patches=patches) if None in patches.shape[1:3] else layer(x)

@@ -317,3 +317,8 @@ def test_weights_start_as_in_the_official_code():
     assert positions.std() == pytest.approx(0.02, rel=0.05)
     for path in ("class_token/token", "predictions/kernel", "predictions/bias"):
         assert not weights[path].any()
+
+
+def test_a_free_image_size_has_the_grid_that_the_model_is_named_for():
+    model = keras_vit.build("ViT-Mini/4", include_top=False, input_shape=(None, None, 3))
+    assert model.get_layer("position_embedding").grid == (8, 8)

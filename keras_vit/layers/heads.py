@@ -1,4 +1,4 @@
-"""The head that attends to all tokens with a learned query."""
+"""Heads: class scores of a representation, and attention pooling (MAP)."""
 
 import math
 
@@ -7,6 +7,32 @@ from keras import ops
 
 from keras_vit.layers.encoder_block import MLP
 from keras_vit.layers.norms import LayerNorm
+
+
+def class_scores(x, classes: int, activation, bias: float = 0.0, name: str = "predictions"):
+    """Returns the class scores of a representation by a linear layer.
+
+    The layer starts at zero, as the paper's transfer asks (section 3.2), and computes in
+    float32 under every dtype policy: a bfloat16 softmax is wrong in the second digit.
+
+    Args:
+        x: A Keras tensor `(B, D)`.
+        classes: Number of classes, K.
+        activation: A Keras activation, or None for logits.
+        bias: Initial value of the bias.
+        name: The layer's name.
+
+    Returns:
+        A Keras tensor `(B, K)`, float32.
+    """
+    return keras.layers.Dense(
+        classes,
+        activation=activation,
+        kernel_initializer="zeros",
+        bias_initializer=keras.initializers.Constant(bias) if bias else "zeros",
+        dtype="float32",
+        name=name,
+    )(x)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

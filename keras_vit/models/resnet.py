@@ -1,0 +1,110 @@
+"""The ResNets of the paper: the stem of a hybrid, BiT (arXiv 1912.11370) and Axial-ResNet."""
+
+from __future__ import annotations
+
+import keras
+
+from keras_vit.configs import AxialResNetConfig, BiTConfig, ResNetStem
+from keras_vit.layers import (
+    AxialUnit,
+    GroupNorm,
+    PostActivationUnit,
+    PreActivationUnit,
+    StandardizedConv2D,
+    class_scores,
+)
+
+
+def resnet_stem(stem: ResNetStem, images):
+    """Returns the feature map of the ResNet in front of a hybrid; paper, section 3.1.
+
+    As in the official code: standardised convolutions, GroupNorm with epsilon 1e-6, "same"
+    padding in convolution and pool, activation after the addition.
+
+    Args:
+        stem: The ResNet.
+        images: A Keras tensor `(B, H, W, C)`; H and W may be unknown.
+
+    Returns:
+        A Keras tensor `(B, ceil(H / stem.stride), ceil(W / stem.stride), stem.channels)`.
+    """
+    x = StandardizedConv2D(stem.width, kernel_size=7, strides=2, name="root_conv")(images)
+    x = GroupNorm(epsilon=1e-6, name="root_norm")(x)
+    x = keras.layers.ReLU(name="root_relu")(x)
+    x = keras.layers.MaxPooling2D(3, 2, padding="same", name="root_pool")(x)  # (B, H/4, W/4, C)
+    for block, num_units in enumerate(stem.num_blocks):
+        for unit in range(num_units):
+            x = PostActivationUnit(
+                filters=stem.width * 2**block,
+                strides=2 if block > 0 and unit == 0 else 1,
+                name=f"block_{block + 1}_unit_{unit + 1}",
+            )(x)
+    return x
+
+
+def build_resnet(config: BiTConfig, images, image_size: int):
+    """Returns the feature map of a BiT ResNet or an Axial-ResNet.
+
+    BiT is ResNet v2 with GroupNorm (epsilon 1e-5) for BatchNorm and standardised convolutions.
+    All padding is with zeros and the same on every side, before the pool too: there is no ReLU
+    in front of it, so a zero is not the smallest value and counts.
+
+    An Axial-ResNet (paper, Appendix D.6) has row then column self-attention with relative
+    positions for the 3x3 convolution of every unit (`keras_vit.layers.AxialUnit`). The 7x7
+    convolution and the pool of the root stay. Where the convolution had stride 2, the
+    attention sees the map before it, and an average over 2x2 positions follows.
+
+    Counted by hand, an axial unit with C filters on a map of n x n loses the 9 C^2 parameters
+    of the convolution, and gets 2 (4 C^2 + 4 C + (2 n - 1) C) of attention. The attention's
+    pairs cost 2 n^3 (8 C + 6 k) FLOPs with k heads: on both axes n lines of n^2 pairs, each
+    with 2 C for logits, about 4 C and k for positions, 2 C for values and 5 k for the softmax.
+
+    Args:
+        config: The architecture.
+        images: A Keras tensor `(B, H, W, C)`; H and W may be unknown.
+        image_size: Pixels per side that an Axial-ResNet's tables of positions are made for if
+            the image size is unknown.
+
+    Returns:
+        A Keras tensor `(B, ceil(H / 32), ceil(W / 32), 2048 * width_factor)` after the last
+        norm and ReLU, for four blocks.
+    """
+    x = StandardizedConv2D(
+        config.width, kernel_size=7, strides=2, padding=3, epsilon_in="variance", name="root_conv"
+    )(images)
+    x = keras.layers.ZeroPadding2D(1, name="root_padding")(x)
+    x = keras.layers.MaxPooling2D(3, 2, name="root_pool")(x)  # (B, H/4, W/4, width)
+    side = -(-image_size // 4)  # Positions per side; a part of a stride counts as one.
+    for block, num_units in enumerate(config.num_blocks):
+        for unit in range(num_units):
+            filters, strides = config.width * 2**block, 2 if block > 0 and unit == 0 else 1
+            name = f"block_{block + 1}_unit_{unit + 1}"
+            if isinstance(config, AxialResNetConfig):
+                grid = [positions or side for positions in x.shape[1:3]]
+                x = AxialUnit(filters, config.num_heads, grid, strides, name=name)(x)
+            else:
+                x = PreActivationUnit(filters, strides, name=name)(x)
+            side = -(-side // strides)
+    x = GroupNorm(epsilon=1e-5, name="final_norm")(x)
+    return keras.layers.ReLU(name="final_relu")(x)
+
+
+def resnet_head(config: BiTConfig, x, include_top, pooling, classes, activation):
+    """Returns class scores, or features without a classification head.
+
+    Args:
+        config: The architecture.
+        x: The feature map `(B, h, w, C)` of `build_resnet`.
+        include_top: Whether to end with the classification head.
+        pooling: Without the head: None, "avg" or "max".
+        classes: Classes of the head, K.
+        activation: Activation of the head, or None for logits.
+
+    Returns:
+        A Keras tensor: `(B, K)` float32; without the head `(B, h, w, C)`, or `(B, C)` if pooled.
+    """
+    if pooling == "max":
+        return keras.layers.GlobalMaxPooling2D(name="max_pool")(x)
+    if include_top or pooling == "avg":
+        x = keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
+    return class_scores(x, classes, activation, config.head_bias) if include_top else x
