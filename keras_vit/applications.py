@@ -1,6 +1,11 @@
-"""The models as functions, called as those of `keras.applications` are."""
+"""The models of the paper as functions with the signature of `keras.applications`."""
 
 from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import keras
 
 from keras_vit import configs
 from keras_vit.models.build import build
@@ -38,19 +43,37 @@ _DOC = """Instantiates the {model} architecture.
     """
 
 
-def _application(model: str, weights: str | None = None, note: str = ""):
+class Application(Protocol):
+    """The signature of the functions of this module, as in `keras.applications`."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        include_top: bool = True,
+        weights: str | os.PathLike | None = ...,
+        input_tensor: Any | None = None,
+        input_shape: tuple[int | None, ...] | None = None,
+        pooling: str | None = None,
+        classes: int = 1000,
+        classifier_activation: Any | None = "softmax",
+        name: str | None = ...,
+    ) -> keras.Model: ...
+
+
+def _application(model: str, weights: str | None = None, note: str = "") -> Application:
     default_weights, default_name = weights, configs.layer_name(model)
 
     def application(
-        include_top=True,
-        weights=default_weights,
-        input_tensor=None,
-        input_shape=None,
-        pooling=None,
-        classes=1000,
-        classifier_activation="softmax",
-        name=default_name,
-    ):
+        include_top: bool = True,
+        weights: str | os.PathLike | None = default_weights,
+        input_tensor: Any | None = None,
+        input_shape: tuple[int | None, ...] | None = None,
+        pooling: str | None = None,
+        classes: int = 1000,
+        classifier_activation: Any | None = "softmax",
+        name: str | None = default_name,
+    ) -> keras.Model:
         return build(
             model,
             include_top=include_top,
@@ -75,11 +98,11 @@ def _application(model: str, weights: str | None = None, note: str = ""):
 
 
 def function_name(model: str) -> str:
-    """Returns the function's name of a model's: "ViTB16" of "ViT-B/16"."""
+    """Returns the name of a model's function, such as "ViTB16" for "ViT-B/16"."""
     return model.replace("-", "").replace("/", "").replace("+", "")
 
 
-# The official files hold ImageNet classes for these; tests compare with the catalogue.
+# The default weights are "imagenet" if the catalogue has official files with ImageNet classes.
 ViTMini4 = _application(
     "ViT-Mini/4",
     note="""

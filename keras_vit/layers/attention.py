@@ -9,6 +9,41 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.positions import GridTable, resize_offsets
 
 
+def make_projections(dim, num_heads, dtype_policy):
+    """Returns the projections of multi-head attention, built, with the official kernel shapes.
+
+    Args:
+        dim: Token size, D.
+        num_heads: Attention heads, k.
+        dtype_policy: A Keras dtype policy.
+
+    Returns:
+        Layers: query, key and value with kernels `(D, k, D_h)`, and out with `(k, D_h, D)`.
+
+    Raises:
+        ValueError: If `num_heads` does not divide D.
+    """
+    if dim % num_heads:
+        raise ValueError(
+            "The number of heads must divide the token size. "
+            f"Received: num_heads={num_heads}, token size={dim}"
+        )
+    heads = (num_heads, dim // num_heads)
+    layers = [
+        keras.layers.EinsumDense(
+            "abc,cde->abde", (None, *heads), bias_axes="de", dtype=dtype_policy, name=name
+        )
+        for name in ("query", "key", "value")
+    ]
+    out = keras.layers.EinsumDense(
+        "abcd,cde->abe", (None, dim), bias_axes="e", dtype=dtype_policy, name="out"
+    )
+    for layer in layers:
+        layer.build((None, None, dim))
+    out.build((None, None, *heads))
+    return *layers, out
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention; paper, equations 5 to 8.
@@ -35,6 +70,7 @@ class SelfAttention(keras.layers.Layer):
         seed: Seed of the dropout, see `keras_vit.layers.Dropout`.
         return_attention: Whether to return the probabilities too.
         as_rows: Whether to return the tokens of all examples as the rows of a matrix.
+        patches: Used by `RelativeSelfAttention` only.
 
     Output shape:
         `(B, N, D)`, or `(B N, D)` as rows; with `return_attention` a pair, the second
@@ -54,51 +90,44 @@ class SelfAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
 
-    def build(self, input_shape):
-        dim = input_shape[-1]
-        if dim % self.num_heads:
-            raise ValueError(
-                "The number of heads must divide the token size. "
-                f"Received: num_heads={self.num_heads}, token size={dim}"
-            )
+    def build(self, tokens_shape, patches_shape=None):
+        dim = tokens_shape[-1]
         self.head_dim = dim // self.num_heads
-        heads = (self.num_heads, self.head_dim)
-        self.query, self.key, self.value = (
-            keras.layers.EinsumDense(
-                "abc,cde->abde", (None, *heads), bias_axes="de", dtype=self.dtype_policy, name=name
-            )
-            for name in ("query", "key", "value")
+        self.query, self.key, self.value, self.out = make_projections(
+            dim, self.num_heads, self.dtype_policy
         )
-        self.out = keras.layers.EinsumDense(
-            "abcd,cde->abe", (None, dim), bias_axes="e", dtype=self.dtype_policy, name="out"
-        )
-        for projection in (self.query, self.key, self.value):
-            projection.build(input_shape)
-        self.out.build((*input_shape[:-1], *heads))
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
-    def call(self, tokens, training=False, seed=None, return_attention=False, as_rows=False):
-        return self._attend(tokens, training, seed, return_attention, as_rows)
-
-    def _attend(self, tokens, training, seed, return_attention, as_rows, added_logits=None):
-        """Runs the layer; `added_logits` is a function of the queries `(B, k, N, D_h)`."""
+    def call(
+        self,
+        tokens,
+        training=False,
+        seed=None,
+        return_attention=False,
+        as_rows=False,
+        patches=None,
+    ):
         # The scale goes into the query's kernel, the smallest tensor that it can go into.
-        query = self._heads(self.query, tokens, scale=1 / math.sqrt(self.head_dim))
-        key, value = self._heads(self.key, tokens), self._heads(self.value, tokens)
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        if added_logits is not None:
-            logits = logits + added_logits(query)
+        query = self._to_heads(self.query, tokens, scale=1 / math.sqrt(self.head_dim))
+        key, value = self._to_heads(self.key, tokens), self._to_heads(self.value, tokens)
+        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
+        logits = self.add_position_logits(logits, query, patches)
         attention = ops.softmax(ops.cast(logits, "float32"))  # (B, k, N, N)
         dropped = self.dropout(attention, training=training, seed=seed)
-        mixed = ops.matmul(ops.cast(dropped, value.dtype), value)
-        outputs = self._project(self.out, ops.transpose(mixed, (0, 2, 1, 3)))
+        mixed = ops.matmul(ops.cast(dropped, value.dtype), value)  # (B, k, N, D_h), equation 7.
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))  # (B, N, k, D_h)
+        outputs = self._project(self.out, mixed)  # (B N, D), equation 8.
         outputs = outputs if as_rows else ops.reshape(outputs, ops.shape(tokens))
         return (outputs, attention) if return_attention else outputs
 
-    def _heads(self, projection, tokens, scale=1.0):
-        """Projects tokens `(B, N, D)` to heads `(B, k, N, D_h)`."""
+    def add_position_logits(self, logits, query, patches):
+        """Returns the logits `(B, k, N, N)`; `RelativeSelfAttention` adds to them."""
+        return logits
+
+    def _to_heads(self, projection, tokens, scale=1.0):
+        """Projects tokens `(B, N, D)` to heads `(B, k, N, D_h)`; equation 5."""
         length = ops.shape(tokens)[1]
-        x = self._project(projection, tokens, scale)
+        x = self._project(projection, tokens, scale)  # (B N, D)
         x = ops.reshape(x, (-1, length, self.num_heads, self.head_dim))
         return ops.transpose(x, (0, 2, 1, 3))
 
@@ -107,12 +136,23 @@ class SelfAttention(keras.layers.Layer):
         dim = self.num_heads * self.head_dim
         if projection.quantization_mode is not None:
             return ops.reshape(projection(x) * scale, (-1, dim))
-        # A 2-D product with its bias is one fused operation; an einsum is several.
+        # TensorFlow fuses a 2-D product with its bias; the layer's einsum is several operations.
         kernel = ops.reshape(projection.kernel, (dim, dim))
         bias = ops.reshape(projection.bias, (dim,))
         if scale != 1:
             kernel, bias = kernel * scale, bias * scale
         return ops.add(ops.matmul(ops.reshape(x, (-1, dim)), kernel), bias)
+
+    def compute_output_spec(
+        self,
+        tokens,
+        training=False,
+        seed=None,
+        return_attention=False,
+        as_rows=False,
+        patches=None,
+    ):
+        return output_spec(self, tokens, return_attention, as_rows)
 
     def get_config(self):
         return {
@@ -131,13 +171,13 @@ class RelativeSelfAttention(GridTable, SelfAttention):
 
         A = softmax((q k^T + q r_{p_q - p_k}^T) / sqrt(D_h))
 
-    Every head has its own part of the embedding, as it has of a key. There are 2 N - 1
-    offsets; row o + N - 1 of the table belongs to offset o. Tokens in front of the patches
-    (the class token) stand nowhere, so a pair with one of them has the content's logit only.
-    A head that reads the class token alone hence learns nothing for the last block's table.
+    Every head has its own part of the embedding, as of a key. There are 2 N - 1 offsets; row
+    o + N - 1 of the table belongs to offset o. Tokens in front of the patches (the class
+    token) have no position, so a pair with one of them has the content's logit only. If the
+    head reads the class token alone, the last block's table gets no gradient.
 
-    Another grid than the table's: offsets are taken apart into rows and columns, placed on
-    the old grid with aligned corners, interpolated linearly, and put together again; see
+    For another grid than the table's, offsets are split into rows and columns, placed on the
+    old grid with aligned corners, interpolated linearly, and joined again; see
     `resize_offsets`. On the table's own grid this changes nothing.
 
     Args:
@@ -152,9 +192,9 @@ class RelativeSelfAttention(GridTable, SelfAttention):
         training: Whether to drop.
         seed: Seed of the dropout, see `keras_vit.layers.Dropout`.
         return_attention: Whether to return the probabilities too.
-        patches: Only where the grid of the input may differ from `grid`: the map
+        patches: Needed only if the grid of the input may differ from `grid`: the map
             `(B, down, across, D)` that the patches were made of; only its shape is read.
-            A line needs none: its length is that of the sequence.
+            Not needed for a line, whose length is that of the sequence.
 
     Output shape:
         `(B, P + N, D)`; with `return_attention` a pair, the second `(B, k, P + N, P + N)`
@@ -183,59 +223,26 @@ class RelativeSelfAttention(GridTable, SelfAttention):
             name="offset_embedding",
         )
 
-    def call(
-        self,
-        tokens,
-        training=False,
-        seed=None,
-        return_attention=False,
-        as_rows=False,
-        patches=None,
-    ):
-        grid = self._grid_of(tokens, patches)
-        return self._attend(
-            tokens,
-            training,
-            seed,
-            return_attention,
-            as_rows,
-            added_logits=lambda query: self._position_logits(query, grid),
-        )
-
-    def compute_output_spec(
-        self,
-        tokens,
-        training=False,
-        seed=None,
-        return_attention=False,
-        as_rows=False,
-        patches=None,
-    ):
-        return output_spec(self, tokens, return_attention, as_rows)
-
     def resized(self, table, grid):
-        """Returns a table for another grid, two numbers, resized to that of the layer."""
+        """Returns a table of another grid (down, across), resized to the layer's grid."""
         return resize_offsets(ops.convert_to_tensor(table), tuple(grid), self.grid)
 
-    def _grid_of(self, tokens, patches):
+    def add_position_logits(self, logits, query, patches):
+        prefix, grid = self.num_prefix_tokens, self.grid
         if patches is not None:
-            return ops.shape(patches)[1:3]
-        if self.grid[0] == 1:
-            return (1, ops.shape(tokens)[1] - self.num_prefix_tokens)
-        return self.grid
-
-    def _position_logits(self, query, grid):
-        """The query's products with the embeddings of its offsets; zero for prefix tokens."""
+            grid = tuple(ops.shape(patches)[1:3])
+        elif self.grid[0] == 1:
+            grid = (1, ops.shape(query)[2] - prefix)
         table = ops.convert_to_tensor(self.offset_embedding)
-        unchanged = all(isinstance(side, int) for side in grid) and tuple(grid) == self.grid
-        if not unchanged:
+        if not all(isinstance(side, int) for side in grid) or grid != self.grid:
             table = resize_offsets(table, self.grid, grid)
         # From the largest offset down: the keys of one query then have rising columns.
         keys = ops.transpose(ops.flip(ops.cast(table, query.dtype), axis=0), (1, 2, 0))
-        prefix = self.num_prefix_tokens
         products = ops.matmul(query[:, :, prefix:], keys)  # (B, k, N, 2 N - 1)
-        logits = shift_to_pairs(products)
-        return ops.pad(logits, ((0, 0), (0, 0), (prefix, 0), (prefix, 0))) if prefix else logits
+        added = shift_to_pairs(products)  # (B, k, N, N)
+        if prefix:
+            added = ops.pad(added, ((0, 0), (0, 0), (prefix, 0), (prefix, 0)))
+        return logits + added
 
     def get_config(self):
         return {
@@ -246,7 +253,7 @@ class RelativeSelfAttention(GridTable, SelfAttention):
 
 
 def output_spec(layer, tokens, return_attention, as_rows=False):
-    """Written out, as JAX does not find the shapes of unknown sizes by itself."""
+    """Returns the shapes and dtypes of outputs, which JAX cannot infer for unknown sizes."""
     batch, length, dim = tokens.shape
     rows = None if None in (batch, length) else batch * length
     shape = (rows, dim) if as_rows else tokens.shape

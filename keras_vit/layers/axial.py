@@ -91,7 +91,7 @@ class AxialUnit(PreActivationUnit):
         y = conv_3(relu(norm_3(y)))             1x1, to 4 times the filters
         output = x + y
 
-    All else is that of `PreActivationUnit`.
+    Everything else is as in `PreActivationUnit`.
 
     Args:
         filters: Channels of the bottleneck; the output has 4 times as many.
@@ -133,7 +133,7 @@ class AxialUnit(PreActivationUnit):
 
     @property
     def attention(self):
-        """The attention, by the name that its weights have."""
+        """The attention layer."""
         return self.conv_2
 
     def make_spatial_layer(self):
@@ -146,7 +146,7 @@ class AxialUnit(PreActivationUnit):
 
 
 def _along_rows(attention, x, return_attention):
-    """What attention gives for each row, and its probabilities `(B, H, k, W, W)` or None."""
+    """Returns the outputs of attention along rows, and its probabilities `(B, H, k, W, W)`."""
     _, down, across, dim = ops.shape(x)
     rows = ops.reshape(x, (-1, across, dim))
     if not return_attention:
@@ -160,7 +160,7 @@ AXES = ("row", "column")
 
 
 class Lines(keras.layers.Layer):
-    """What `SplitLines` and `JoinLines` share."""
+    """The arguments of `SplitLines` and `JoinLines`."""
 
     def __init__(self, axis, num_prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
@@ -181,8 +181,8 @@ class Lines(keras.layers.Layer):
 class SplitLines(Lines):
     """Makes a sequence of each row, or each column, of the patches' grid.
 
-    A layer that follows sees one line at a time. Tokens in front of the patches (the class
-    token) belong to no line, so each line gets a copy of them; `JoinLines` takes their mean.
+    The next layer sees one line at a time. Tokens in front of the patches (the class token)
+    belong to no line, so each line gets a copy of them; `JoinLines` takes the mean of the copies.
 
     Args:
         axis: "row" or "column".
@@ -232,10 +232,10 @@ class SplitLines(Lines):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class JoinLines(Lines):
-    """Makes one sequence of an image's lines again, which `SplitLines` took apart.
+    """Joins the lines of an image, made by `SplitLines`, to one sequence.
 
-    The tokens in front are the mean over the lines, as divided attention over space and time
-    does (arXiv 2102.05095): a class token is what it became in each row, averaged.
+    The tokens in front are the mean over the lines, as in divided space-time attention
+    (arXiv 2102.05095): a class token is the average of its copies.
 
     Args:
         axis: "row" or "column".

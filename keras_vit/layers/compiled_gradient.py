@@ -8,15 +8,15 @@ import keras
 def with_compiled_gradient(function):
     """Returns the function with a gradient that XLA compiles, on TensorFlow.
 
-    TensorFlow's own gradient takes a kernel for each step of the chain rule and keeps what
-    is between the steps from the forward pass on. Compiled, it is one pass that keeps the
-    inputs alone: a GELU takes a third of the time in training on a CPU. The values of the
-    function stay as they are. JAX compiles the whole step by itself: there the function is
-    returned as it is; so it is called where XLA cannot compile for the device, as in
+    TensorFlow's own gradient runs a kernel for each step of the chain rule and keeps all
+    intermediate values of the forward pass. Compiled, it is one kernel that keeps the inputs
+    only: a GELU takes a third of the time in training on a CPU. The values of the function
+    do not change. On JAX, which compiles the whole step, the function is returned unchanged;
+    it is also called without compilation if XLA cannot compile for the device, as in
     TensorFlow's build for TPUs on their host.
 
-    For training only. Around the function is an operation that keeps TensorFlow from fusing
-    it with its neighbours in inference.
+    For training only: the custom gradient adds an operation that keeps TensorFlow from fusing
+    the function with its neighbours in inference.
 
     Args:
         function: Takes tensors or variables by position and returns a tensor; made of
@@ -40,7 +40,7 @@ def with_compiled_gradient(function):
     def trained(*inputs):
         if not xla_compiles():
             return function(*inputs)
-        # Read here: a variable that is read inside would have to be differentiated apart.
+        # Variables are read here; inside they would need a gradient function of their own.
         return differentiable(*map(tf.convert_to_tensor, inputs))
 
     return trained
@@ -48,7 +48,7 @@ def with_compiled_gradient(function):
 
 @functools.cache
 def xla_compiles() -> bool:
-    """Returns whether the backend has XLA for its default device; TensorFlow tries it once."""
+    """Returns whether XLA compiles for the default device; on TensorFlow it is tried once."""
     if keras.backend.backend() != "tensorflow":
         return True
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers can be given from outside."""
+"""Dropout with an explicit seed."""
 
 import keras
 
@@ -7,8 +7,8 @@ import keras
 class Dropout(keras.layers.Dropout):
     """Sets a share of units to zero in training, as `keras.layers.Dropout` does.
 
-    The difference: `call` takes a `seed` of a caller that must draw the same mask twice,
-    as a block that recomputes its activations in the backward pass. Keras's own layer
+    The difference: `call` takes a `seed`, for callers that must draw the same mask twice,
+    such as a block that recomputes its activations in the backward pass. Keras's own layer
     draws a new mask there, and the gradients are silently wrong.
 
     Args:
@@ -29,7 +29,7 @@ class Dropout(keras.layers.Dropout):
 
 
 class DrawnSeed(keras.random.SeedGenerator):
-    """A seed that was drawn before, in the form that `keras.random` takes.
+    """A fixed seed, in the form that `keras.random` accepts.
 
     Args:
         value: Two integers, the seed.
@@ -40,5 +40,5 @@ class DrawnSeed(keras.random.SeedGenerator):
         self.value = value
 
     def next(self, ordered=True):
-        """Returns the seed, the same at every call."""
+        """Returns the same seed at every call."""
         return self.value

@@ -28,8 +28,8 @@ _TRAINED_GELUS = {name: with_compiled_gradient(gelu) for name, gelu in GELUS.ite
 class _GeluDense(keras.layers.Dense):
     """A dense layer followed by GELU.
 
-    Inside of one layer, and so under one name: TensorFlow's optimizer goes by the order of
-    names, and fuses the two in inference only there.
+    Both in one layer, and so under one name: TensorFlow's graph optimizer visits operations in
+    the order of their names, and fuses the two in inference only if they are neighbours.
     """
 
     def __init__(self, units, gelu, **kwargs):
@@ -92,7 +92,7 @@ class MLP(keras.layers.Layer):
         )
 
     def call(self, tokens, training=False, seed=None):
-        if len(tokens.shape) > 2:  # 2-D products are the ones that TensorFlow fuses.
+        if len(tokens.shape) > 2:  # TensorFlow fuses 2-D products only.
             rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
             return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
         seeds = (None, None) if seed is None else (seed, seed + 1)
@@ -140,6 +140,7 @@ class EncoderBlock(keras.layers.Layer):
         tokens: `(B, N, D)`: batch, tokens, token size.
         training: Whether to drop.
         return_attention: Whether to return the attention probabilities too.
+        patches: Used by `RelativeEncoderBlock` only.
 
     Output shape:
         `(B, N, D)`; with `return_attention` a pair, the second `(B, k, N, N)`.
@@ -175,7 +176,7 @@ class EncoderBlock(keras.layers.Layer):
         self.remat = remat
         self.stochastic_depth_rate = stochastic_depth_rate
 
-    def build(self, input_shape):
+    def build(self, tokens_shape, patches_shape=None):
         policy = self.dtype_policy
         self.norm_1, self.norm_2 = (
             LayerNorm(self.norm_epsilon, dtype=policy, name=name) for name in ("norm_1", "norm_2")
@@ -187,7 +188,7 @@ class EncoderBlock(keras.layers.Layer):
         )
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu, dtype=policy, name="mlp")
         for part in (self.norm_1, self.attention, self.norm_2, self.mlp):
-            part.build(input_shape)
+            part.build(tokens_shape)
         if self._is_random:
             self.seed_generator = keras.random.SeedGenerator()
 
@@ -196,49 +197,49 @@ class EncoderBlock(keras.layers.Layer):
         return self.dropout_rate or self.attention_dropout_rate or self.stochastic_depth_rate
 
     def make_attention(self):
-        """Returns the attention layer, which a variant of the block replaces."""
+        """Returns the attention layer; `RelativeEncoderBlock` has another one."""
         return SelfAttention(
             self.num_heads, self.attention_dropout_rate, dtype=self.dtype_policy, name="attention"
         )
 
-    def call(self, tokens, training=False, return_attention=False):
-        return self.encode(tokens, training, return_attention)
-
-    def encode(self, tokens, training, return_attention, **attention_arguments):
-        """Returns what `call` does; the attention gets the other arguments too."""
-        # Drawn here, once: the recomputed pass must see the same masks.
+    def call(self, tokens, training=False, return_attention=False, patches=None):
+        # Drawn once, outside of the recomputed part, which must see the same masks again.
         seed = self.seed_generator.next() if training and self._is_random else None
-
-        def attend_and_mix(z):
-            seeds = [None if seed is None else seed + use for use in range(5)]
-            shape = ops.shape(z)
-            # As rows, so that TensorFlow fuses a sum with the product in front of it.
-            rows = ops.reshape(z, (-1, z.shape[-1]))
-            y, attention = self.attention(
-                self.norm_1(z),
-                training=training,
-                seed=seeds[0],
-                return_attention=True,
-                as_rows=True,
-                **attention_arguments,
-            )
-            y = self.dropout(y, training=training, seed=seeds[1])
-            rows = rows + self._kept(y, shape, training, seeds[3])
-            y = self.mlp(self.norm_2(rows), training=training, seed=seeds[2])
-            rows = rows + self._kept(y, shape, training, seeds[4])
-            return ops.reshape(rows, shape), attention
-
         if self.remat and training and not return_attention:
-            return keras.remat(lambda z: attend_and_mix(z)[0])(tokens)
-        outputs, attention = attend_and_mix(tokens)
+            return keras.remat(lambda z: self._encode(z, training, seed, patches)[0])(tokens)
+        outputs, attention = self._encode(tokens, training, seed, patches)
         return (outputs, attention) if return_attention else outputs
 
-    def _kept(self, rows, shape, training, seed):
-        """Drops all of a branch's rows of some examples: stochastic depth."""
+    def _encode(self, z, training, seed, patches):
+        """Returns the tokens after the block `(B, N, D)`, and the attention probabilities."""
+        seeds = [None if seed is None else seed + use for use in range(5)]
+        shape = ops.shape(z)
+        # TensorFlow fuses a sum with the product before it if both are matrices, so the
+        # residual stream is kept as the rows of all examples, (B N, D).
+        rows = ops.reshape(z, (-1, z.shape[-1]))
+        y, attention = self.attention(
+            self.norm_1(z),
+            training=training,
+            seed=seeds[0],
+            return_attention=True,
+            as_rows=True,
+            patches=patches,
+        )
+        y = self.dropout(y, training=training, seed=seeds[1])
+        rows = rows + self._drop_examples(y, shape, training, seeds[3])  # Equation 2.
+        y = self.mlp(self.norm_2(rows), training=training, seed=seeds[2])
+        rows = rows + self._drop_examples(y, shape, training, seeds[4])  # Equation 3.
+        return ops.reshape(rows, shape), attention
+
+    def _drop_examples(self, rows, shape, training, seed):
+        """Sets all rows of some examples to zero: stochastic depth."""
         if not (training and self.stochastic_depth_rate):
             return rows
         branch = self.stochastic_depth(ops.reshape(rows, shape), training=training, seed=seed)
         return ops.reshape(branch, ops.shape(rows))
+
+    def compute_output_spec(self, tokens, training=False, return_attention=False, patches=None):
+        return output_spec(self, tokens, return_attention)
 
     def get_config(self):
         return {
@@ -285,9 +286,6 @@ class RelativeEncoderBlock(EncoderBlock):
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
 
-    def build(self, tokens_shape, patches_shape=None):
-        super().build(tokens_shape)
-
     def make_attention(self):
         return RelativeSelfAttention(
             self.num_heads,
@@ -297,12 +295,6 @@ class RelativeEncoderBlock(EncoderBlock):
             dtype=self.dtype_policy,
             name="attention",
         )
-
-    def call(self, tokens, training=False, return_attention=False, patches=None):
-        return self.encode(tokens, training, return_attention, patches=patches)
-
-    def computeoutput_spec(self, tokens, training=False, return_attention=False, patches=None):
-        return output_spec(self, tokens, return_attention)
 
     def get_config(self):
         return {

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.layers.attention import make_projections
 from keras_vit.layers.encoder_block import MLP
 from keras_vit.layers.norms import LayerNorm
 
@@ -76,28 +77,13 @@ class AttentionPooling(keras.layers.Layer):
 
     def build(self, input_shape):
         dim = input_shape[-1]
-        if dim % self.num_heads:
-            raise ValueError(
-                "The number of heads must divide the token size. "
-                f"Received: num_heads={self.num_heads}, token size={dim}"
-            )
         policy = self.dtype_policy
-        heads = (self.num_heads, dim // self.num_heads)
         self.probe = self.add_weight(shape=(1, 1, dim), initializer="glorot_uniform", name="probe")
-        self.query, self.key, self.value = (
-            keras.layers.EinsumDense(
-                "abc,cde->abde", (None, *heads), bias_axes="de", dtype=policy, name=name
-            )
-            for name in ("query", "key", "value")
-        )
-        self.out = keras.layers.EinsumDense(
-            "abcd,cde->abe", (None, dim), bias_axes="e", dtype=policy, name="out"
-        )
+        self.query, self.key, self.value, self.out = make_projections(dim, self.num_heads, policy)
         self.norm = LayerNorm(self.norm_epsilon, dtype=policy, name="norm")
         self.mlp = MLP(self.mlp_dim, gelu=self.gelu, dtype=policy, name="mlp")
-        for part in (self.query, self.key, self.value, self.norm, self.mlp):
+        for part in (self.norm, self.mlp):
             part.build((None, None, dim))
-        self.out.build((None, None, *heads))
 
     def call(self, tokens):
         query = self.query(ops.convert_to_tensor(self.probe)) / math.sqrt(

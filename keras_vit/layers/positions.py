@@ -5,22 +5,22 @@ from keras import ops
 
 
 class GridTable:
-    """Keeps the grid beside the weights, and refuses those of another one.
+    """Saves the grid with the weights, and refuses weights of another grid.
 
-    Tables of 24x6 and of 12x12 patches have the same shape, so the shape cannot tell. A line,
-    a grid of one row, needs no such care.
+    Tables of 24x6 and of 12x12 patches have the same shape, so the shape cannot tell them
+    apart. Nothing is saved for a line, a grid of one row.
     """
 
     grid: tuple[int, int]
 
     def save_own_variables(self, store):
-        """Writes the weights, and the grid unless it is a line."""
+        """Saves the weights, and the grid unless it is a line."""
         super().save_own_variables(store)  # type: ignore[misc]
         if self.grid[0] > 1:
             store["grid"] = list(self.grid)
 
     def load_own_variables(self, store):
-        """Reads the weights; raises ValueError if they are of another grid."""
+        """Loads the weights; raises ValueError if they were saved for another grid."""
         values = {key: store[key] for key in store.keys()}  # noqa: SIM118
         grid = tuple(int(side) for side in values.pop("grid", self.grid))
         if grid != self.grid:
@@ -42,13 +42,13 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
 
     Args:
         grid: Patches (down, across) that the table is for.
-        num_prefix_tokens: Tokens in front of the patches that have a row of their own.
-        num_registers: Tokens between those and the patches, which get nothing.
+        num_prefix_tokens: Tokens in front of the patches, each with a row in the table.
+        num_registers: Tokens between those and the patches, which have no position.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, N, D)`: batch, tokens, token size; N counts prefix and registers.
-        patches: Only where the grid of the input may differ from `grid`: the map
+        patches: Needed only if the grid of the input may differ from `grid`: the map
             `(B, down, across, D)` that the tokens were made of. The table is then
             interpolated linearly with aligned corners, as the official loader does.
 
@@ -84,7 +84,7 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
         )
 
     def check_length(self, tokens_shape, patches_shape):
-        """Raises ValueError if the tokens are not those of the grid."""
+        """Raises ValueError if the number of tokens does not fit the grid."""
         length = self.num_rows + self.num_registers
         if patches_shape is None and tokens_shape[1] not in (None, length):
             raise ValueError(
@@ -104,7 +104,7 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
         return tokens + ops.cast(embedding, tokens.dtype)
 
     def for_grid(self, grid):
-        """Returns the rows `(1, P + N, D)` for a grid, or those of the table for None."""
+        """Returns the table `(1, P + N, D)` resized to a grid; unchanged for None."""
         embedding = ops.convert_to_tensor(self.embedding)
         if grid is None:
             return embedding
@@ -121,7 +121,7 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
         return ops.concatenate([prefix, table], axis=1)
 
     def compute_output_shape(self, tokens_shape, patches_shape=None):
-        # Said, not traced: JAX cannot see that the resized table has a row for each token.
+        # Written out, as JAX cannot infer that the resized table has a row for each token.
         return tokens_shape
 
     def get_config(self):
@@ -154,19 +154,19 @@ class PositionEmbedding2D(PositionEmbedding):
     """Adds an embedding of the patch's column and of its row; paper, Appendix D.4.
 
     Two tables are learned, each of size D / 2, and a patch at column x and row y gets
-    `[X_x; Y_y]`. Tokens in front of the patches have no coordinates: like the class token
-    of the one-dimensional table, each has a row of its own of size D. All values start
-    normal with standard deviation 0.02.
+    `[X_x; Y_y]`. Tokens in front of the patches have no coordinates: each has a separate row
+    of size D, like the class token of the one-dimensional table. All values start normal with
+    standard deviation 0.02.
 
     Args:
         grid: Patches (down, across) that the tables are for.
-        num_prefix_tokens: Tokens in front of the patches that have a row of their own.
-        num_registers: Tokens between those and the patches, which get nothing.
+        num_prefix_tokens: Tokens in front of the patches, each with a row in the table.
+        num_registers: Tokens between those and the patches, which have no position.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, N, D)`: batch, tokens, token size; N counts prefix and registers.
-        patches: Only where the grid of the input may differ from `grid`: the map
+        patches: Needed only if the grid of the input may differ from `grid`: the map
             `(B, down, across, D)` that the tokens were made of. Each table is then
             interpolated linearly with aligned corners.
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.layers.norms import GroupNorm
 
-# Where epsilon stands, and its value in the code that the official files were trained with.
+# The place of epsilon in the formula, and its value in the official training code.
 EPSILONS = {"deviation": 1e-5, "variance": 1e-10}
 
 
@@ -13,9 +13,9 @@ EPSILONS = {"deviation": 1e-5, "variance": 1e-10}
 class StandardizedConv2D(keras.layers.Layer):
     """A 2D convolution without bias, whose kernel is standardised (Qiao et al., 2019).
 
-    The mean and the biased variance are those of each output filter, over height, width and
-    input channels. Two formulas are in use, and files of one give wrong numbers with the
-    other:
+    Each output filter has zero mean and unit variance (biased) over height, width and input
+    channels. Two formulas are in use, and weights trained with one give wrong numbers with
+    the other:
 
         "deviation":  (w - mean) / (sqrt(variance) + 1e-5)      hybrids, vision_transformer
         "variance":   (w - mean) / sqrt(variance + 1e-10)       BiT, big_transfer
@@ -113,7 +113,7 @@ class PostActivationUnit(keras.layers.Layer):
         y = norm_3(conv_3(y))                   1x1, to 4 times the filters
         output = relu(x + y)
 
-    Where the shape changes, `norm_projection(conv_projection(x))` stands for x. The scale
+    If the shape changes, `norm_projection(conv_projection(x))` replaces x. The scale
     of the last norm starts at zero, so that the unit starts as its shortcut. GroupNorm has
     32 groups and epsilon 1e-6 (Keras's default is 1e-3); padding is "same".
 
@@ -181,7 +181,7 @@ class PostActivationUnit(keras.layers.Layer):
         return conv, norm
 
     def compute_output_shape(self, input_shape):
-        # Said, not traced: JAX cannot see that a 1x1 and a 3x3 kernel give maps of one size.
+        # Written out, as JAX cannot infer that a 1x1 and a 3x3 kernel give maps of one size.
         down, across = (
             None if side is None else -(-side // self.strides) for side in input_shape[1:3]
         )
@@ -201,7 +201,7 @@ class PreActivationUnit(keras.layers.Layer):
         y = conv_3(relu(norm_3(y)))             1x1, to 4 times the filters
         output = x + y
 
-    Where the shape changes, `conv_projection(a)` stands for x. GroupNorm has 32 groups and
+    If the shape changes, `conv_projection(a)` replaces x. GroupNorm has 32 groups and
     epsilon 1e-5 (Keras's default is 1e-3); the 3x3 convolution is padded with one zero on
     every side.
 
@@ -251,17 +251,17 @@ class PreActivationUnit(keras.layers.Layer):
         return shortcut + self.widen(self.conv_2(y))
 
     def narrow(self, x):
-        """Returns the shortcut, and what the spatial layer gets."""
+        """Returns the shortcut, and the input of the spatial layer."""
         activated = keras.ops.relu(self.norm_1(x))
         shortcut = self.conv_projection(activated) if self.projects else x
         return shortcut, keras.ops.relu(self.norm_2(self.conv_1(activated)))
 
     def widen(self, y):
-        """Returns what is added to the shortcut, from what the spatial layer gives."""
+        """Returns the summand of the shortcut from the output of the spatial layer."""
         return self.conv_3(keras.ops.relu(self.norm_3(y)))
 
     def make_spatial_layer(self):
-        """Returns the only layer that mixes positions, which a variant of the unit replaces."""
+        """Returns the only layer that mixes positions; `AxialUnit` has another one."""
         return self._conv(self.filters, "conv_2", 3, self.strides, padding=1)
 
     def _conv(self, filters, name, kernel_size=1, strides=1, padding=0):
@@ -276,7 +276,7 @@ class PreActivationUnit(keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape):
-        # Said, not traced: JAX cannot see that a 1x1 and a 3x3 kernel give maps of one size.
+        # Written out, as JAX cannot infer that a 1x1 and a 3x3 kernel give maps of one size.
         down, across = (
             None if side is None else -(-side // self.strides) for side in input_shape[1:3]
         )

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.layers.dropout import DrawnSeed
 
-# What a convolution may choose and an embedding of patches may not.
+# Arguments of a convolution that are fixed here.
 _FIXED = (
     "filters",
     "kernel_size",
@@ -33,7 +33,7 @@ class PatchEmbedding(keras.layers.Conv2D):
         **kwargs: Passed to `keras.layers.Conv2D`: initializers, regularizers, constraints.
 
     Input shape:
-        `(B, H, W, C)`; a rest that makes no whole patch is left out.
+        `(B, H, W, C)`; a remainder smaller than a patch is cut off at the right and below.
 
     Output shape:
         `(B, H/P, W/P, D)`.
@@ -54,7 +54,7 @@ class PatchEmbedding(keras.layers.Conv2D):
         rows, columns = height // patch_height, width // patch_width
         if None in images.shape[1:3] or height % patch_height or width % patch_width:
             images = images[:, : rows * patch_height, : columns * patch_width]
-        # Four dimensions are enough, and the most that some runtimes transpose.
+        # Four dimensions, as some runtimes transpose no more.
         x = ops.reshape(images, (-1, patch_height, columns, patch_width * channels))
         x = ops.transpose(x, (0, 2, 1, 3))
         x = ops.reshape(x, (-1, patch_height * patch_width * channels))
@@ -108,7 +108,7 @@ class Registers(keras.layers.Layer):
 
     Args:
         num_registers: Tokens to add, R.
-        num_prefix_tokens: Tokens in front, which stay there.
+        num_prefix_tokens: Tokens in front, which keep their place.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Input shape:
@@ -181,7 +181,7 @@ class TokensToMap(keras.layers.Layer):
         return ops.reshape(tokens[:, self.num_prefix_tokens :], (-1, down, across, dim))
 
     def compute_output_shape(self, tokens_shape, patches_shape):
-        # Said, not traced: JAX cannot see that there is a token for each patch.
+        # Written out, as JAX cannot infer that there is a token for each patch.
         return (tokens_shape[0], *patches_shape[1:])
 
     def get_config(self):
@@ -193,12 +193,12 @@ class PatchCorruption(keras.layers.Layer):
     """Corrupts a share of the patch embeddings; paper, Appendix B.1.2.
 
     In each image `round(rate * N)` patches are drawn. The embedding of a drawn patch becomes
-    the learned [mask] embedding with probability 0.8, that of another patch with probability
-    0.1, and stays as it is otherwise.
+    the learned [mask] embedding with probability 0.8, another patch's embedding with
+    probability 0.1, and is unchanged otherwise.
 
-    The paper does not say where the other patch is from. Here it is one of the same image
+    The paper does not define the other patch. Here it is one of the same image
     that was not drawn: an image's result then depends on no other image, and the pixels of a
-    patch that was masked or replaced come back in no other place.
+    patch that was masked or replaced appear nowhere else.
 
     In inference the same patches are drawn in every call, so that an evaluation repeats.
 
@@ -228,7 +228,7 @@ class PatchCorruption(keras.layers.Layer):
     def __init__(self, rate=0.5, mask_rate=0.8, replace_rate=0.1, **kwargs):
         super().__init__(**kwargs)
         if not 0 < rate < 1:
-            raise ValueError(f"The corruption must be a share in (0, 1). Received: rate={rate}")
+            raise ValueError(f"rate must be in (0, 1). Received: rate={rate}")
         if min(mask_rate, replace_rate) < 0 or mask_rate + replace_rate > 1:
             raise ValueError(
                 "mask_rate and replace_rate must be shares with a sum of at most 1. "
@@ -243,7 +243,7 @@ class PatchCorruption(keras.layers.Layer):
         length = input_shape[1]
         if length is None or not 0 < self._count(length) < length:
             raise ValueError(
-                "The corruption must take at least one of the patches, and leave one. "
+                "The corruption must drop at least one patch and keep at least one. "
                 f"Received: rate={self.rate} of {length} patches"
             )
         self.mask = self.add_weight(

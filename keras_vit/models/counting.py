@@ -1,7 +1,7 @@
-"""What a model costs, from its config alone: imports neither Keras nor TensorFlow.
+"""Parameters, FLOPs and activations of a config, counted without Keras or TensorFlow.
 
 A floating-point operation is one multiplication or one addition, as in the paper's
-exaFLOPs. Counted as TensorFlow's profiler counts them, for a forward pass of one image:
+exaFLOPs. They are counted as TensorFlow's profiler does, for a forward pass of one image:
 
     matrix product, convolution     2 for each product, 1 for each bias
     norm                            7 an element
@@ -11,16 +11,14 @@ exaFLOPs. Counted as TensorFlow's profiler counts them, for a forward pass of on
     pool                            9 an output (3x3), 4 (2x2)
     addition of two tensors, mean   1 an element
 
-ReLU, copies and comparisons count nothing. Activations are the elements of the outputs of
-all convolutions and matrix products (Radosavovic et al., 2020, arXiv 2003.13678), attention
-logits among them; they tell memory traffic better than FLOPs do.
+ReLU, copies and comparisons are not counted. Activations are the elements of the outputs of
+all convolutions and matrix products (Radosavovic et al., 2020, arXiv 2003.13678), including
+attention logits; they predict memory traffic better than FLOPs do.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
 from keras_vit import configs
@@ -57,7 +55,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """A model and what it costs.
+    """The size and cost of a model.
 
     Args:
         name: The model's name.
@@ -65,7 +63,7 @@ class Description:
         parameters: Numbers that the model learns; `model.count_params()` of the built model.
         flops: Multiplications and additions of a forward pass of one image.
         activations: Elements of the outputs of convolutions and matrix products.
-        sequence_length: Tokens, those in front of the patches among them; None of a ResNet.
+        sequence_length: Tokens, including those in front of the patches; None for a ResNet.
     """
 
     name: str
@@ -96,12 +94,12 @@ def describe(
     classes: int = 1000,
     **changes: Any,
 ) -> Description:
-    """Returns what a model costs, without building it.
+    """Returns the size and cost of a model, without building it.
 
     Args:
         name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
-            that `keras_vit.build` returned or that was loaded from a file; a model tells
-            the other arguments itself.
+            that `keras_vit.build` returned or that was loaded from a file; the other
+            arguments are then those of the model and must be left out.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
             for a model of free image size.
         include_top: Whether the classification head counts.
@@ -119,7 +117,7 @@ def describe(
         model = name_or_config_or_model
         if changes or input_shape or not include_top or classes != 1000:
             raise ValueError(
-                "A model tells its own input shape, classes and config; leave them out. "
+                "The input shape, classes and config of a model are known; leave them out. "
                 f"Received: input_shape={input_shape}, include_top={include_top}, "
                 f"classes={classes}, {changes}"
             )
@@ -136,14 +134,14 @@ def _describe_model(model: Any) -> Description:
     config = config_of(model)
     side = configs.DEFAULT_IMAGE_SIZE
     layers = {layer.name: layer for layer in model.layers}
-    # Not the model's own input: it may be resized before.
+    # Not the model's input, which other layers may resize.
     images = layers["root_conv" if "root_conv" in layers else "patch_embedding"].input
     height, width, channels = images.shape[1:]
     classes = model.output_shape[-1] if "predictions" in layers else None
     described = _describe(model.name, config, (height or side, width or side, channels), classes)
     if described.parameters != model.count_params():
         raise ValueError(
-            "Only models of keras_vit.build can be described, without layers of others. "
+            "Only models of keras_vit.build can be described, without additional layers. "
             f"Received: a model with {model.count_params():,} parameters, of which "
             f"{described.parameters:,} are {config.architecture}'s"
         )
@@ -158,64 +156,62 @@ def _describe(name, config, input_shape, classes) -> Description:
             f"The image must be at least {smallest[0]}x{smallest[1]} pixels. "
             f"Received: input_shape={tuple(input_shape)}"
         )
-    cost, length = ARCHITECTURES[config.architecture](config, (height, width), channels, classes)
+    if isinstance(config, configs.BiTConfig):
+        cost, length = _resnet(config, (height, width), channels, classes), None
+    else:
+        cost, length = _vit(config, (height, width), channels, classes)
     return Description(
         name, tuple(input_shape), cost.parameters, cost.flops, cost.activations, length
     )
 
 
 def _vit(config, size, channels, classes) -> tuple[Cost, int]:
-    """`keras_vit.models.vit.build_vit`; `size` is that of the image, or of the features."""
-    grid, tokens = _grid_and_tokens(config, size)
-    cost = _patch_tokens(config, grid, channels)
-    cost += config.depth * _encoder_block(config, tokens, grid[0] * grid[1])
-    return cost + _read_tokens(config, tokens, classes), tokens
-
-
-def _axial_vit(config, size, channels, classes) -> tuple[Cost, int]:
-    """`keras_vit.models.axial_vit.build_axial_vit`: blocks on rows, blocks on columns."""
-    cost = Cost()
+    """The cost of `build_vit` or `build_axial_vit` with `vit_head`, and the sequence length."""
+    cost, width, prefix = Cost(), config.width, config.num_prefix_tokens
     if config.resnet:
-        cost, size, channels = _stem(config.resnet, size, channels)
-    grid, tokens = _grid_and_tokens(config, size)
-    prefix = config.num_prefix_tokens
-    cost += _patch_tokens(config, grid, channels)
-    for lines, length in (grid, grid[::-1]):
-        block = _shared(lines, _encoder_block(config, prefix + length, length))
-        mean_of_copies = Cost(flops=lines * prefix * config.width)
-        cost += config.depth * (block + mean_of_copies)
-    return cost + _read_tokens(config, tokens, classes), tokens
-
-
-def _hybrid_vit(config, size, channels, classes) -> tuple[Cost, int]:
-    """`keras_vit.models.vit.build_vit`: the ResNet, then a ViT on its features."""
-    stem, size, channels = _stem(config.resnet, size, channels)
-    trunk, tokens = _vit(config, size, channels, classes)
-    return stem + trunk, tokens
-
-
-def _grid_and_tokens(config, size):
-    """Patches (down, across), and the length of the sequence."""
-    grid = (size[0] // config.patch_sizes[0], size[1] // config.patch_sizes[1])
-    return grid, grid[0] * grid[1] + config.num_prefix_tokens
-
-
-def _patch_tokens(config, grid, channels) -> Cost:
-    """The patch embedding, the learned tokens and the positions."""
+        cost += _stem(config.resnet, size, channels)
+        channels = config.resnet.channels
+    grid = config.grid(size)
+    patches = grid[0] * grid[1]
+    tokens = prefix + patches
     patch_height, patch_width = config.patch_sizes
-    return (
-        _dense(grid[0] * grid[1], patch_height * patch_width * channels, config.width)
-        + Cost(parameters=config.num_prefix_tokens * config.width)
-        + _position_embeddings(config, grid)
-    )
+    cost += _dense(patches, patch_height * patch_width * channels, width)
+    cost += Cost(parameters=prefix * width)
+    cost += _position_embeddings(config, grid)
+    if isinstance(config, configs.AxialConfig):
+        for lines, length in (grid, grid[::-1]):  # Rows, then columns.
+            block = _shared(lines, _encoder_block(config, prefix + length, length))
+            mean_of_copies = Cost(flops=lines * prefix * width)
+            cost += config.depth * (block + mean_of_copies)
+    else:
+        cost += config.depth * _encoder_block(config, tokens, patches)
+    cost += _norm(tokens, width)
+    if classes is not None:
+        cost += _vit_head(config, patches, classes)
+    return cost, tokens
 
 
-def _read_tokens(config, tokens, classes) -> Cost:
-    """The last norm and the head."""
-    cost = _norm(tokens, config.width)
-    if classes is None:
-        return cost
-    return cost + HEADS[config.classifier](config, tokens - config.num_prefix_tokens, classes)
+def _vit_head(config, patches, classes) -> Cost:
+    width = config.width
+    if config.classifier == "token+distillation":
+        return 2 * _dense(1, width, classes) + Cost(flops=(2 + SOFTMAX) * classes)
+    cost = Cost()
+    if config.classifier == "gap":
+        cost += Cost(flops=patches * width)
+    elif config.classifier == "map":
+        cost += (
+            Cost(parameters=width)  # The probe.
+            + 2 * _dense(1, width, width)  # Query, out.
+            + 2 * _dense(patches, width, width)  # Key, value.
+            + _attention(1, patches, width, config.num_heads)
+            + _norm(1, width)
+            + _mlp(config, 1)
+            + Cost(flops=width)  # The residual.
+        )
+    if config.representation_size:
+        cost += _dense(1, width, config.representation_size)
+        width = config.representation_size
+    return cost + _head(width, classes)
 
 
 def _position_embeddings(config, grid) -> Cost:
@@ -236,7 +232,7 @@ def _position_embeddings(config, grid) -> Cost:
 
 
 def _encoder_block(config, tokens, patches) -> Cost:
-    """A block on a sequence of tokens, of which so many are patches."""
+    """A block on a sequence of tokens with a number of patches among them."""
     width, heads = config.width, config.num_heads
     cost = 2 * _norm(tokens, width) + _self_attention(tokens, width, heads) + _mlp(config, tokens)
     cost += Cost(flops=2 * tokens * width)  # Residuals.
@@ -277,66 +273,16 @@ def _mlp(config, tokens) -> Cost:
     )
 
 
-def _token_head(config, patches, classes) -> Cost:
-    width = config.width
-    if config.representation_size:
-        return _dense(1, width, config.representation_size) + _head(
-            config.representation_size, classes
-        )
-    return _head(width, classes)
-
-
-def _gap_head(config, patches, classes) -> Cost:
-    return Cost(flops=patches * config.width) + _token_head(config, patches, classes)
-
-
-def _map_head(config, patches, classes) -> Cost:
-    width = config.width
-    return (
-        Cost(parameters=width)  # The probe.
-        + 2 * _dense(1, width, width)  # Query, out.
-        + 2 * _dense(patches, width, width)  # Key, value.
-        + _attention(1, patches, width, config.num_heads)
-        + _norm(1, width)
-        + _mlp(config, 1)
-        + Cost(flops=width)
-        + _token_head(config, patches, classes)
-    )
-
-
-def _distillation_head(config, patches, classes) -> Cost:
-    return 2 * _dense(1, config.width, classes) + Cost(flops=(2 + SOFTMAX) * classes)
-
-
-HEADS = {
-    "token": _token_head,
-    "gap": _gap_head,
-    "map": _map_head,
-    "token+distillation": _distillation_head,
-}
-
-
-def _stem(stem, size, channels) -> tuple[Cost, tuple[int, int], int]:
-    """`keras_vit.models.resnet.resnet_stem`, and the size and channels of its features."""
+def _stem(stem, size, channels) -> Cost:
+    """The cost of `keras_vit.models.resnet.resnet_stem`."""
     cost = _root(stem, size, channels) + _norm(_area(_strided(size, 2)), stem.width)
-    cost += _units(stem, size, _post_activation_unit)
-    return cost, stem.feature_size(size), stem.channels
+    return cost + _units(stem, size)
 
 
-def _bit(config, size, channels, classes) -> tuple[Cost, None]:
-    """`keras_vit.models.resnet.build_resnet`."""
-    return _resnet(config, size, channels, classes, _pre_activation_unit), None
-
-
-def _axial_resnet(config, size, channels, classes) -> tuple[Cost, None]:
-    """`keras_vit.models.resnet.build_resnet`."""
-    unit = functools.partial(_axial_unit, heads=config.num_heads)
-    return _resnet(config, size, channels, classes, unit), None
-
-
-def _resnet(config, size, channels, classes, unit_cost) -> Cost:
+def _resnet(config, size, channels, classes) -> Cost:
+    """The cost of `keras_vit.models.resnet.build_resnet` with `resnet_head`."""
     positions = _area(config.feature_size(size))
-    cost = _root(config, size, channels) + _units(config, size, unit_cost)
+    cost = _root(config, size, channels) + _units(config, size)
     cost += _norm(positions, config.channels)
     if classes is not None:
         cost += Cost(flops=positions * config.channels) + _head(config.channels, classes)
@@ -351,67 +297,54 @@ def _root(config, size, channels) -> Cost:
     )
 
 
-def _units(config, size, unit_cost) -> Cost:
-    """All units; `unit_cost` takes map sizes before and after, input channels and filters."""
+def _units(config, size) -> Cost:
+    """All residual units of a stem, a BiT ResNet or an Axial-ResNet."""
     cost, before, inputs = Cost(), _strided(size, 4), config.width
     for block, num_units in enumerate(config.num_blocks):
         after, filters = _strided(size, 4 * 2**block), config.width * 2**block
         for unit in range(num_units):
             strided = block > 0 and unit == 0
-            cost += unit_cost(before, after, inputs, filters, strided)
+            cost += _unit(config, before, after, inputs, filters, strided)
             before, inputs = after, 4 * filters
     return cost
 
 
-def _post_activation_unit(before, after, inputs, filters, strided) -> Cost:
-    before, after, wide = _area(before), _area(after), 4 * filters
+def _unit(config, before, after, inputs, filters, strided) -> Cost:
+    """A unit, from maps of sizes before and after, input channels and filters."""
+    wide, cells_before, cells = 4 * filters, _area(before), _area(after)
+    has_projection = strided or inputs != wide
     cost = (
-        _standardized_conv(before, 1, inputs, filters)
-        + _norm(before, filters)
-        + _standardized_conv(after, 3, filters, filters)
-        + _norm(after, filters)
-        + _standardized_conv(after, 1, filters, wide)
-        + _norm(after, wide)
-        + Cost(flops=wide * after)
+        _standardized_conv(cells_before, 1, inputs, filters)
+        + _norm(cells_before, filters)
+        + _norm(cells, filters)
+        + _standardized_conv(cells, 1, filters, wide)
+        + Cost(flops=wide * cells)  # The residual.
     )
-    if strided or inputs != wide:
-        cost += _standardized_conv(after, 1, inputs, wide) + _norm(after, wide)
-    return cost
+    if isinstance(config, configs.AxialResNetConfig):
+        cost += _axial_attention(before, cells, filters, config.num_heads, strided)
+    else:
+        cost += _standardized_conv(cells, 3, filters, filters)
+    if has_projection:
+        cost += _standardized_conv(cells, 1, inputs, wide)
+    # Units of a stem end with norms, units of BiT start with one.
+    if isinstance(config, configs.ResNetStem):
+        return cost + (2 if has_projection else 1) * _norm(cells, wide)
+    return cost + _norm(cells_before, inputs)
 
 
-def _pre_activation_unit(before, after, inputs, filters, strided) -> Cost:
-    spatial = _standardized_conv(_area(after), 3, filters, filters)
-    return _pre_activation(before, after, inputs, filters, strided, spatial)
-
-
-def _axial_unit(before, after, inputs, filters, strided, heads) -> Cost:
-    spatial = Cost()
-    for lines, length in (before, before[::-1]):
-        line = _self_attention(length, filters, heads)
-        spatial += _shared(lines, line + _relative_positions(length, filters, heads))
+def _axial_attention(size, cells_after, channels, heads, strided) -> Cost:
+    """Attention along rows and columns, then an average over 2x2 positions if strided."""
+    cost = Cost()
+    for lines, length in (size, size[::-1]):
+        line = _self_attention(length, channels, heads)
+        cost += _shared(lines, line + _relative_positions(length, channels, heads))
     if strided:
-        spatial += Cost(flops=AXIAL_POOL * _area(after) * filters)
-    return _pre_activation(before, after, inputs, filters, strided, spatial)
-
-
-def _pre_activation(before, after, inputs, filters, strided, spatial) -> Cost:
-    before, after, wide = _area(before), _area(after), 4 * filters
-    cost = (
-        _norm(before, inputs)
-        + _standardized_conv(before, 1, inputs, filters)
-        + _norm(before, filters)
-        + spatial
-        + _norm(after, filters)
-        + _standardized_conv(after, 1, filters, wide)
-        + Cost(flops=wide * after)
-    )
-    if strided or inputs != wide:
-        cost += _standardized_conv(after, 1, inputs, wide)
+        cost += Cost(flops=AXIAL_POOL * cells_after * channels)
     return cost
 
 
 def _strided(size, stride) -> tuple[int, int]:
-    """The map of an image; a part of a stride counts as one."""
+    """The size of a map after a stride; a part of a stride counts as one."""
     return (-(-size[0] // stride), -(-size[1] // stride))
 
 
@@ -447,13 +380,3 @@ def _norm(positions, channels) -> Cost:
 
 def _head(width, classes) -> Cost:
     return _dense(1, width, classes) + Cost(flops=SOFTMAX * classes)
-
-
-# A config's architecture, and the function that counts it as its builder builds it.
-ARCHITECTURES: dict[str, Callable[..., tuple[Cost, int | None]]] = {
-    "vit": _vit,
-    "hybrid_vit": _hybrid_vit,
-    "axial_vit": _axial_vit,
-    "bit": _bit,
-    "axial_resnet": _axial_resnet,
-}
