@@ -1,4 +1,4 @@
-"""Every model of the paper as a row of a table. Imports neither Keras nor TensorFlow."""
+"""Configs of all models of the paper, one row of a table each; without Keras or TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
 
 @dataclasses.dataclass(frozen=True)
 class _ResNet:
-    """What all ResNets of the paper share: a root with total stride 4, then blocks of units."""
+    """The ResNets of the paper: a root with total stride 4, then blocks of units."""
 
     num_blocks: tuple[int, ...]
     width_factor: float = 1
@@ -84,7 +84,7 @@ class BiTConfig(_ResNet):
     Args:
         num_blocks: Units in each block, such as (3, 4, 6, 3).
         width_factor: Multiplies every width.
-        head_bias: What the head's bias starts at.
+        head_bias: Initial value of the head's bias.
 
     Raises:
         ValueError: If a block has no unit, or a width is no multiple of 32.
@@ -117,12 +117,12 @@ class ViTConfig:
         depth: Encoder blocks, L.
         mlp_dim: Hidden units of each block's MLP.
         num_heads: Attention heads, k. Divides `width`.
-        classifier: What the head reads: the class "token", the mean over patches ("gap",
-            no class token exists then), an attention pooling over them ("map", none exists
-            either), or the class token and DeiT's distillation token, each with a head of
-            its own ("token+distillation"; `keras_vit.models.vit.vit_head`).
+        classifier: Input of the head: the class "token", the mean over patches ("gap",
+            without a class token), an attention pooling over them ("map", also without
+            one), or the class token and DeiT's distillation token, each with a separate
+            head ("token+distillation"; see `keras_vit.models.vit.vit_head`).
         representation_size: Units of the hidden tanh layer of the pre-training head; None
-            has no such layer.
+            means no such layer.
         dropout_rate: Share of units dropped after each dense layer but query, key and
             value, and after the position embeddings; in [0, 1).
         attention_dropout_rate: Share of attention probabilities dropped; in [0, 1).
@@ -131,18 +131,18 @@ class ViTConfig:
             "relative"; Appendix D.4.
         position_embedding_at: "input", "every_block" (a table for each block) or
             "every_block_shared" (one table, added again in front of each block); Table 8.
-            "none" and "relative" know "input" only.
+            "none" and "relative" allow "input" only.
         resnet: The stem of a hybrid, or None.
         norm_epsilon: Added to LayerNorm's variance.
         remat: Whether blocks recompute their activations in the backward pass: less
             memory, about a third more time.
-        num_registers: Learned tokens behind the class token that no head reads; they have
-            no position.
-        head_bias: What the head's bias starts at. The official pre-training takes -10.0
-            with a sigmoid loss, so that all classes start as unlikely.
+        num_registers: Learned tokens behind the class token, without positions, which the
+            head does not read.
+        head_bias: Initial value of the head's bias. The official pre-training uses -10.0 with
+            a sigmoid loss, so that all classes start out unlikely.
         stochastic_depth_rate: Share of examples that skip the attention of the last block in
             a training step, and as many its MLP; in [0, 1). It grows linearly from 0 in the
-            first block, as in AugReg (arXiv 2106.10270). Not of an Axial-ViT, whose blocks
+            first block, as in AugReg (arXiv 2106.10270). Not for an Axial-ViT, whose blocks
             see lines and not images.
 
     Raises:
@@ -193,8 +193,8 @@ class ViTConfig:
             )
         if self.position_embedding_at != "input" and not self.adds_positions:
             raise ValueError(
-                f'position_embedding="{self.position_embedding}" adds nothing to tokens and goes '
-                'with position_embedding_at="input" only. '
+                f'position_embedding="{self.position_embedding}" adds nothing to tokens and needs '
+                'position_embedding_at="input". '
                 f'Received: position_embedding_at="{self.position_embedding_at}"'
             )
         if self.position_embedding == "learned_2d" and self.width % 2:
@@ -291,15 +291,15 @@ class AxialConfig(ViTConfig):
 
     Each block of the Vision Transformer becomes two, the first with self-attention along the
     rows of the grid of patches and an MLP, the second along the columns and an MLP. The paper
-    does not say what becomes of the class token. Here there is none by default and the head
-    reads the mean over patches, which Appendix D.3 finds as good: a token that all rows read
-    would be a way around the axes. With `classifier="token"` it is part of every line, as in
-    `keras_vit.layers.SplitLines`.
+    does not define the role of the class token. Here there is none by default and the head
+    reads the mean over patches, which is as good (Appendix D.3): a token that all rows read
+    would connect them, which the axes are to avoid. With `classifier="token"` it is part of
+    every line, as in `keras_vit.layers.SplitLines`.
 
-    "relative" positions are those along the line.
+    "relative" positions are relative along the line.
 
     Args:
-        **fields: Those of `ViTConfig`; `depth` counts pairs of blocks.
+        **fields: As in `ViTConfig`; `depth` counts pairs of blocks.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -328,9 +328,9 @@ class AxialResNetConfig(BiTConfig):
     Args:
         num_blocks: Units in each block, such as (3, 4, 6, 3).
         width_factor: Multiplies every width.
-        head_bias: What the head's bias starts at.
-        num_heads: Attention heads; 8, as in Axial-DeepLab (arXiv 2003.07853), whose code the
-            paper's is based on.
+        head_bias: Initial value of the head's bias.
+        num_heads: Attention heads; 8, as in Axial-DeepLab (arXiv 2003.07853), on whose code
+            the paper's code is based.
 
     Raises:
         ValueError: If a block has no unit, a width is no multiple of 32, or of `num_heads`.
@@ -350,17 +350,17 @@ class AxialResNetConfig(BiTConfig):
 
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
-# Of models for other images.
+# Exceptions: pixels per side of models for other images.
 IMAGE_SIZES = {"ViT-Mini/4": 32}
 
-# Paper, Table 1; Ti and S are those of the official checkpoints.
+# Paper, Table 1; Ti and S are from the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
     # A million parameters for images of 32 pixels; ours.
     "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
     "Ti": {"width": 192, "depth": 12, "mlp_dim": 768, "num_heads": 3},
     "S": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 6},
     "B": {"width": 768, "depth": 12, "mlp_dim": 3072, "num_heads": 12},
-    # Figure 4: B with all hidden dimensions halved. That of a head is one, so 12 stay.
+    # Figure 4: B with all hidden dimensions halved, the heads' too, so there are 12 heads.
     "b": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 12},
     "L": {"width": 1024, "depth": 24, "mlp_dim": 4096, "num_heads": 16},
     "H": {"width": 1280, "depth": 32, "mlp_dim": 5120, "num_heads": 16},
@@ -415,29 +415,29 @@ AXIAL: dict[str, ViTConfig | BiTConfig] = {
 
 MODELS: dict[str, ViTConfig | BiTConfig] = {**VIT, **HYBRID, **BIT, **AXIAL}
 
-# Where the lines of Figure 8 meet.
+# The base of the shape study, where the lines of Figure 8 meet.
 SHAPE_STUDY_BASE = ViTConfig(32, width=1024, depth=8, mlp_dim=2048, num_heads=16)
 
 
 def shape_study(
     factors: Iterable[float] = (0.5, 1, 2, 4, 8),
 ) -> dict[str, dict[float, ViTConfig]]:
-    """Returns the models of the shape study, by what is scaled and by how much.
+    """Returns the models of the shape study, by the scaled dimension and the factor.
 
     Paper, Appendix D.2 and Figure 8: the depth, the width, the MLP, the patches or all of
     them are scaled from a base of 8 blocks, D = 1024, an MLP of 2048 and patches of 32
     pixels. Heads stay 64 wide, so their number grows with the width. A factor divides the
-    patch, as a smaller one makes the model larger. The paper prints the base and that the
-    depth goes up to 64; the other factors are ours.
+    patch, as a smaller one makes the model larger. The paper gives the base and a
+    largest depth of 64; the other factors are ours.
 
     Args:
-        factors: Numbers that make every size a whole one; 1 is the base.
+        factors: Numbers by which every size stays a whole number; 1 is the base.
 
     Returns:
         Configs by "depth", "width", "mlp", "patch" and "all", then by factor.
 
     Raises:
-        ValueError: If a factor makes a size that is no whole number.
+        ValueError: If a scaled size is not a whole number.
 
     Example:
     >>> shape_study()["depth"][8].depth
@@ -473,12 +473,12 @@ def shape_study(
 
 
 def list_models() -> list[str]:
-    """Returns the names that `keras_vit.build` knows, as the paper prints them."""
+    """Returns the names for `keras_vit.build`, as printed in the paper."""
     return list(MODELS)
 
 
 def default_image_size(name_or_config: Any) -> int:
-    """Returns the pixels per side that a model is built for if nothing else is said."""
+    """Returns the default pixels per side of a model's images."""
     name = name_or_config if isinstance(name_or_config, str) else None
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
@@ -542,10 +542,10 @@ def classifier_layer(layers: Mapping[str, Any]) -> Any:
 
 
 def layer_name(name_or_config: Any) -> str:
-    """Returns the name that a Keras model gets, such as "vit_b16" for "ViT-B/16"."""
+    """Returns the name of a Keras model, such as "vit_b16" for "ViT-B/16"."""
     if not isinstance(name_or_config, str):
         return name_or_config.architecture
-    # Only the case tells ViT-b from ViT-B.
+    # ViT-b and ViT-B differ in case only.
     name_or_config = name_or_config.replace("ViT-b/", "ViT-half_b/")
     return name_or_config.lower().replace("/", "").replace("+", "_").replace("-", "_")
 

@@ -128,7 +128,7 @@ class EncoderBlock(keras.layers.Layer):
             value, in [0, 1).
         attention_dropout_rate: Share of attention probabilities dropped, in [0, 1).
         stochastic_depth_rate: Share of examples that skip the attention in a training step,
-            and as many the MLP, in [0, 1); what is left is divided by the share that stays
+            and as many the MLP, in [0, 1); the other branches are divided by 1 - rate
             (arXiv 1603.09382).
         gelu: "tanh" or "exact".
         norm_epsilon: Added to LayerNorm's variance.

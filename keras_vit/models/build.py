@@ -1,4 +1,4 @@
-"""Any model of the package as a Keras application."""
+"""`keras_vit.build`: any model of the package as a Keras application."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def build(
             sides may differ, need not be multiples of the patch (the rest is cut off at the
             right and below, as the official code does), and may be None without the head.
         pooling: Without the head: None gives the patch tokens as a map `(B, H/P, W/P, D)`
-            (of a ResNet its last feature map), "token" the class token `(B, D)`, "avg" and
+            (for a ResNet the last feature map), "token" the class token `(B, D)`, "avg" and
             "max" a pooling over the map `(B, D)`.
         classes: Classes of the head.
         classifier_activation: Activation of the head; None gives logits.
-        name: Name of the model; made from the model's name by default.
+        name: Name of the Keras model; such as "vit_b16" by default.
         **changes: Fields of the config and their new values.
 
     Returns:
@@ -88,7 +88,7 @@ def build(
         x, patches = build_tokens(config, images, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
     if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
-        # Layers upstream of the tensor are part of the model.
+        # The model includes the layers upstream of the tensor.
         sources = keras.utils.get_source_inputs(input_tensor)
         images = sources[0] if len(sources) == 1 else sources
     if name is None:
@@ -109,7 +109,7 @@ def _check_arguments(config, include_top, weights, pooling, classes):
         )
     if include_top and pooling is not None:
         raise ValueError(
-            "pooling is for include_top=False; the head has its own. "
+            "pooling needs include_top=False; the head has a fixed pooling. "
             f"Received: include_top=True, pooling={pooling!r}"
         )
     if include_top and (not isinstance(classes, int) or classes < 1):

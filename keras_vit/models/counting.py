@@ -107,7 +107,7 @@ def describe(
         **changes: Fields of the config and their new values.
 
     Raises:
-        ValueError: If the name is unknown, or the model is none of this package's.
+        ValueError: If the name is unknown, or the model is not from this package.
 
     Example:
     >>> describe("ViT-B/16").parameters

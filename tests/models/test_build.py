@@ -196,7 +196,7 @@ def test_two_models_live_in_one():
         ({"input_shape": (12, 12)}, r"\(height, width, channels\)"),
         ({"classes": 0}, "classes must be a positive integer"),
         ({"pooling": "mean"}, "pooling must be one of"),
-        ({"pooling": "avg"}, "pooling is for include_top=False"),
+        ({"pooling": "avg"}, "pooling needs include_top=False"),
         ({"weights": "imagenet"}, "`classes` should be 1000"),
         ({"heads": 3}, "Only fields of ViTConfig can be changed"),
         ({"num_heads": 3}, "heads must divide the width"),
