@@ -243,7 +243,7 @@ class PatchCorruption(keras.layers.Layer):
         length = input_shape[1]
         if length is None or not 0 < self._count(length) < length:
             raise ValueError(
-                "The corruption must drop at least one patch and keep at least one. "
+                "The corruption must take at least one of the patches and leave one. "
                 f"Received: rate={self.rate} of {length} patches"
             )
         self.mask = self.add_weight(

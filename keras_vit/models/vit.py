@@ -38,6 +38,7 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
     """
     if config.resnet:
         images = resnet_stem(config.resnet, images)  # A feature map, (B, H/16, W/16, 1024).
+    # The embedded patches, (B, h, w, D).
     patches = PatchEmbedding(config.width, config.patch_sizes, name="patch_embedding")(images)
     x = keras.layers.Reshape((-1, config.width), name="patch_tokens")(patches)  # (B, N, D)
     x = add_prefix_tokens(config, x)  # (B, P + N, D)

@@ -98,8 +98,8 @@ def test_the_config_is_complete():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"rate": 0.0}, "share in"),
-        ({"rate": 1.0}, "share in"),
+        ({"rate": 0.0}, "rate must be in"),
+        ({"rate": 1.0}, "rate must be in"),
         ({"mask_rate": 0.9, "replace_rate": 0.2}, "at most 1"),
         ({"replace_rate": -0.1}, "at most 1"),
     ],
