@@ -132,8 +132,8 @@ def describe(
 
 def _describe_model(model: Any) -> Description:
     config = config_of(model)
-    side = configs.DEFAULT_IMAGE_SIZE
     layers = {layer.name: layer for layer in model.layers}
+    side = _table_side(config, model.layers)  # Of a free image size.
     # Not the model's input, which other layers may resize.
     images = layers["root_conv" if "root_conv" in layers else "patch_embedding"].input
     height, width, channels = images.shape[1:]
@@ -146,6 +146,18 @@ def _describe_model(model: Any) -> Description:
             f"{described.parameters:,} are {config.architecture}'s"
         )
     return described
+
+
+def _table_side(config, layers):
+    """Returns the pixels per side that tables of positions are made for."""
+    side = configs.DEFAULT_IMAGE_SIZE
+    for layer in layers:
+        if hasattr(layer, "grid") and hasattr(layer, "num_prefix_tokens"):
+            if layer.grid[-1] != config.grid((side, side))[-1]:
+                stride = config.resnet.stride if config.resnet else 1
+                side = layer.grid[-1] * config.patch_sizes[1] * stride
+            break
+    return side
 
 
 def _describe(name, config, input_shape, classes) -> Description:

@@ -160,12 +160,12 @@ def test_images_that_are_resized_first_are_counted_at_the_size_after_it():
     assert describe(model).flops == describe(SMALL["bit"], input_shape=SHAPE, classes=10).flops
 
 
-def test_a_model_with_layers_of_others_is_refused(models):
+def test_a_model_with_additional_layers_is_refused(models):
     inputs = keras.Input((96, 160, 4))
     stretched = keras_vit.build(
         SMALL["token"], classes=10, input_tensor=keras.layers.Conv2D(3, 1)(inputs)
     )
-    with pytest.raises(ValueError, match="without layers of others"):
+    with pytest.raises(ValueError, match="without additional layers"):
         describe(stretched)
     with pytest.raises(ValueError, match=r"one of keras_vit\.build"):
         describe(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
@@ -217,3 +217,11 @@ def test_the_documentation_has_the_tables_of_the_command():
 
 def test_every_model_can_be_counted_at_full_size():
     assert all(describe(name).flops > 0 for name in configs.list_models())
+
+
+@pytest.mark.parametrize("name", ["ViT-Mini/4", "ViT-Ti/16"])
+def test_a_model_of_free_image_size_is_counted_at_the_size_of_its_positions(name):
+    model = keras_vit.build(name, include_top=False, input_shape=(None, None, 3))
+    side = configs.default_image_size(name)
+    assert describe(model).input_shape == (side, side, 3)
+    assert describe(model).flops == describe(name, include_top=False).flops
