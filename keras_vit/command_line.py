@@ -21,7 +21,7 @@ COMMANDS = {
     "pretrain": "Train a model from random weights.",
     "recipes": "List the paper's recipes.",
     "evaluate": "Evaluate a classifier, every image counted once.",
-    "predict": "Print the likeliest classes of images.",
+    "predict": "Print the most likely classes of images.",
     "few-shot": "Evaluate frozen features with a few images per class.",
     "vtab": "Evaluate a model on the 19 tasks of VTAB-1k.",
     "records": "Write images as sharded TFRecord files, for several machines.",
