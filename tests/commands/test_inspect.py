@@ -118,4 +118,4 @@ def test_the_class_token_of_a_model_without_one_is_refused(colors, tmp_path):
         report(query="token")
     assert not (tmp_path / "out").exists()
     report(num_pictures=1, figures=["rollout"])
-    assert "the mean over patches as the query" in (tmp_path / "out" / "index.html").read_text()
+    assert "from the mean over patches" in (tmp_path / "out" / "index.html").read_text()
