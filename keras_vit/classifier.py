@@ -28,7 +28,7 @@ from keras_vit.files import (
     check_folder,
 )
 from keras_vit.images import apply_preprocessing, image_files, read_image
-from keras_vit.layers.compiled_gradient import xla_compiles
+from keras_vit.keras_private import xla_compiles
 from keras_vit.preprocessing import Preprocessing
 
 FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)

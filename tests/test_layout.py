@@ -13,14 +13,15 @@ FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export":
 # them and may not import each other.
 TENSORFLOW_IN_KERAS_VIT = {"images.py", "image_headers.py"}
 
-# The file that imports it where it is Keras's backend, and nothing when it is loaded.
-TENSORFLOW_AS_BACKEND = "compiled_gradient.py"
+# Files that import it inside functions, where it is Keras's backend.
+TENSORFLOW_AS_BACKEND = {"compiled_gradient.py", "keras_private.py"}
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
     "configs": set(),
-    "layers": {"layers"},
+    "layers": {"layers", "keras_private"},
     "files": set(),
+    "keras_private": set(),
     "models": {"configs", "layers", "models", "checkpoints"},
     # Both read a config from names and shapes, which needs neither Keras nor a layer.
     "checkpoints": {"configs", "checkpoints", "files", "models.recognition"},
@@ -86,10 +87,27 @@ def test_only_training_and_export_import_tensorflow():
     for path in sorted((ROOT / "keras_vit").rglob("*.py")):
         if path.name in TENSORFLOW_IN_KERAS_VIT or "commands" in path.parts:
             continue
-        for name in imports(path, anywhere=path.name != TENSORFLOW_AS_BACKEND):
+        for name in imports(path, anywhere=path.name not in TENSORFLOW_AS_BACKEND):
             assert name.split(".")[0] not in ("tensorflow", "jax", "torch") or (
                 "checkpoints" in path.parts and name.split(".")[0] == "torch"
             ), f"{path} imports {name}"
+
+
+def test_private_names_of_other_packages_are_in_one_file():
+    public = {"_fields", "_replace", "_asdict"}  # Of named tuples.
+    for path in sources():
+        if path == ROOT / "keras_vit" / "keras_private.py":
+            continue
+        for name in imports(path):
+            assert not name.startswith("keras.src"), f"{path} imports {name}"
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+        own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+        for node in attributes:
+            if node.attr.startswith("_") and not node.attr.endswith("__"):
+                assert node.attr in own | public, f"{path}:{node.lineno} uses {node.attr}"
 
 
 def test_every_folder_with_code_is_installed():

@@ -8,10 +8,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import classifier
+from keras_vit import classifier, keras_private
 from keras_vit.classifier import predict_batch
 from keras_vit.training import Trainer
-from keras_vit.training.trainer import keras_private
 
 RNG = np.random.default_rng(0)
 

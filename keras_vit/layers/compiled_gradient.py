@@ -1,8 +1,8 @@
 """Gradients of elementwise functions as one kernel."""
 
-import functools
-
 import keras
+
+from keras_vit.keras_private import xla_compiles
 
 
 def with_compiled_gradient(function):
@@ -44,19 +44,3 @@ def with_compiled_gradient(function):
         return differentiable(*map(tf.convert_to_tensor, inputs))
 
     return trained
-
-
-@functools.cache
-def xla_compiles() -> bool:
-    """Returns whether XLA compiles for the default device; on TensorFlow it is tried once."""
-    if keras.backend.backend() != "tensorflow":
-        return True
-    import tensorflow as tf
-
-    add = tf.function(lambda number: number + 1, autograph=False, jit_compile=True)
-    with tf.init_scope():
-        try:
-            add(tf.constant(0.0))
-        except tf.errors.NotFoundError:
-            return False
-    return True

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_vit.keras_private import FixedSeed
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
@@ -25,20 +27,4 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False, seed=None):
         if seed is None or not training or not self.rate:
             return super().call(inputs, training=training)
-        return keras.random.dropout(inputs, self.rate, self.noise_shape, seed=DrawnSeed(seed))
-
-
-class DrawnSeed(keras.random.SeedGenerator):
-    """A fixed seed, in the form that `keras.random` accepts.
-
-    Args:
-        value: Two integers, the seed.
-    """
-
-    def __init__(self, value):
-        # SeedGenerator's own initialiser would make a state variable.
-        self.value = value
-
-    def next(self, ordered=True):
-        """Returns the same seed at every call."""
-        return self.value
+        return keras.random.dropout(inputs, self.rate, self.noise_shape, seed=FixedSeed(seed))

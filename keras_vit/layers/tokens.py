@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.dropout import DrawnSeed
+from keras_vit.keras_private import FixedSeed
 
 # Arguments of a convolution that are fixed here.
 _FIXED = (
@@ -257,7 +257,7 @@ class PatchCorruption(keras.layers.Layer):
         count = self._count(length)
         generator = self.seed_generator
         seed = generator.next() if training else ops.zeros((2,), generator.state.dtype)
-        seeds = [DrawnSeed(seed + offset) for offset in range(3)]
+        seeds = [FixedSeed(seed + offset) for offset in range(3)]
         order = ops.argsort(keras.random.uniform((batch, length), dtype="float32", seed=seeds[0]))
         places, left = order[:, :count], order[:, count:]
         donor = keras.random.randint((batch, length), 0, length - count, seed=seeds[1])

@@ -8,7 +8,7 @@ import jax
 import keras
 from jax import numpy as jnp
 
-from .keras_private import rows_of
+from .data_adapter import unpadded
 
 
 class JAXSteps:
@@ -90,7 +90,7 @@ class JAXSteps:
         """Returns the gradients times the weight, the loss times the weight, the weight."""
         trainer = self.trainer
         trainable, non_trainable, optimizer, metrics = state
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(rows_of(batch))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(unpadded(batch))
         variables = self._variables(trainer.optimizer.variables)
 
         with keras.StatelessScope(_mapping(variables, state)):
@@ -168,7 +168,7 @@ class JAXSteps:
 
     def _test(self, state, batch):
         trainer = self.trainer
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(rows_of(batch))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(unpadded(batch))
         with keras.StatelessScope(_mapping(self._variables(), state)) as scope:
             y_pred = trainer(x, training=False)
             loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=False)

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.configs import HEAD_LAYERS
+from keras_vit.keras_private import variable_index
 from keras_vit.training.settings import WEIGHT_DECAY_TIMES
 
 
@@ -112,7 +113,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def _descend(self, variable, direction, learning_rate):
         """Takes the step; the decay reads the weight before it, as in the official code."""
-        index = self._get_variable_index(variable)
+        index = variable_index(self, variable)
         change = direction * learning_rate
         if self.is_decayed[index]:
             strength = learning_rate * self.decay_strength
@@ -173,7 +174,7 @@ class SGD(DecoupledOptimizer):
         self.momentums = self.add_optimizer_variables(variables, "momentum")
 
     def update_step(self, gradient, variable, learning_rate):
-        buffer = self.momentums[self._get_variable_index(variable)]
+        buffer = self.momentums[variable_index(self, variable)]
         gradient = ops.cast(gradient, buffer.dtype)
         learning_rate = ops.cast(learning_rate, variable.dtype)
         moved = self.momentum * buffer + gradient
@@ -227,7 +228,7 @@ class Adam(DecoupledOptimizer):
         )
 
     def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
+        index = variable_index(self, variable)
         first, second = self.first_moments[index], self.second_moments[index]
         gradient = ops.cast(gradient, first.dtype)
         learning_rate = ops.cast(learning_rate, variable.dtype)

@@ -9,7 +9,7 @@ import re
 import keras
 import tensorflow as tf
 
-from .keras_private import leave_summing_to_the_trainer, unscaled_loss
+from keras_vit.keras_private import disable_gradient_summing, unscale_loss
 
 
 class TensorFlowSteps:
@@ -41,7 +41,7 @@ class TensorFlowSteps:
 
     def train_function(self):
         """Returns the function that `fit` calls, from a data iterator to logs."""
-        leave_summing_to_the_trainer(self.trainer.optimizer)
+        disable_gradient_summing(self.trainer.optimizer)
         if self.trainer.accumulation_steps > 1:
             self.accumulators = self._make_accumulators()
         return self._function(self._draw_and_train, self._train_on)
@@ -197,7 +197,7 @@ class TensorFlowSteps:
         ):
             y_pred = trainer(x, training=True)
             loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=True)
-            loss = unscaled_loss(loss)
+            loss = unscale_loss(loss)
             scaled = trainer.optimizer.scale_loss(loss)
         gradients = tape.gradient(
             scaled,
@@ -240,7 +240,7 @@ class TensorFlowSteps:
     def _predict(self, x, y, sample_weight):
         y_pred = self.trainer(x, training=False)
         loss = self.trainer.compute_loss(x, y, y_pred, sample_weight, training=False)
-        return tf.cast(unscaled_loss(loss), "float32"), y_pred
+        return tf.cast(unscale_loss(loss), "float32"), y_pred
 
     def _make_accumulators(self):
         trained = [(v.shape, v.dtype) for v in self.trainer.trainable_variables]

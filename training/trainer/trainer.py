@@ -10,9 +10,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.dropout import DrawnSeed
+from keras_vit.keras_private import (
+    CompileWherePossible,
+    FixedSeed,
+    SymbolicBuild,
+    loss_tracker,
+)
 
-from . import keras_private
+from .data_adapter import StepAdapter, unpadded
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
@@ -41,7 +46,7 @@ class NonFiniteError(ValueError):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, keras.Model):
+class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     """Trains a model with `compile`, `fit`, `evaluate` and `predict`, exactly.
 
     For the same seed, data and global batch, the losses and weights are the same to float32
@@ -176,7 +181,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = _split(validation_split, x, y, sample_weight)
-        data = keras_private.adapt(
+        data = StepAdapter(
             self.accumulation_steps,
             x=x,
             y=y,
@@ -194,7 +199,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
             callbacks = [*keras.tree.flatten(callbacks or []), stop]
         if validation_data is not None:
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
-            validation_data = keras_private.adapt(
+            validation_data = StepAdapter(
                 1,
                 x=x,
                 y=y,
@@ -254,7 +259,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
         """
         data = x
         if not options:
-            data = keras_private.adapt(
+            data = StepAdapter(
                 1,
                 x=x,
                 y=y,
@@ -286,7 +291,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
         Returns:
             Arrays of the model's outputs, in order.
         """
-        data = keras_private.adapt(1, x=x, batch_size=batch_size, steps_per_epoch=steps)
+        data = StepAdapter(1, x=x, batch_size=batch_size, steps_per_epoch=steps)
         with _told_if_a_worker_is_lost():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
@@ -339,7 +344,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
     def predict_step(self, *arguments):
         """Predicts a batch; on JAX the state comes before it."""
         *state, batch = arguments
-        return super().predict_step(*state, keras_private.rows_of(batch))
+        return super().predict_step(*state, unpadded(batch))
 
     def state_variables(self):
         """Returns every variable that the steps to come depend on."""
@@ -370,7 +375,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
 
         def draw(shape, seed):
             seed = ops.stack([ops.cast(part, dtype) for part in seed])
-            return keras.random.randint(shape, 0, 2**30, dtype="int32", seed=DrawnSeed(seed))
+            return keras.random.randint(shape, 0, 2**30, dtype="int32", seed=FixedSeed(seed))
 
         first, second = ops.unstack(draw((2,), (self.seed % 2**30, self.step)), 2)
         place = (first + ops.cast(replica, "int32"), second + ops.cast(micro_batch, "int32"))
@@ -399,7 +404,7 @@ class Trainer(keras_private.SymbolicBuild, keras_private.CompileWherePossible, k
         """
         loss = ops.where(stopped, math.nan, ops.where(good, loss, 0.0))
         weight = ops.where(ops.logical_or(good, stopped), weight, 0.0)
-        keras_private.loss_tracker(self).update_state(loss, sample_weight=weight)
+        loss_tracker(self).update_state(loss, sample_weight=weight)
 
     def check_finite(self, logs):
         """Raises `NonFiniteError` if training has stopped, by the logs of its last step."""

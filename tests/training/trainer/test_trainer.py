@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.training import SGD, NonFiniteError, Trainer, warmup_schedule
-from keras_vit.training.trainer.keras_private import adapt
+from keras_vit.training.trainer.data_adapter import StepAdapter
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((22, 8, 8, 3)).astype("float32")
@@ -228,16 +228,16 @@ def test_workers_share_each_batch_unless_told_otherwise(policy, expected):
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policies[policy]
     data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(4).with_options(options)
-    adapted = adapt(2, x=data).get_tf_dataset()
+    adapted = StepAdapter(2, x=data).get_tf_dataset()
     assert adapted.options().experimental_distribute.auto_shard_policy == policies[expected]
 
 
 def test_only_a_data_set_of_the_users_is_tuned():
-    assert adapt(1, x=IMAGES).get_tf_dataset().options().autotune.enabled is False
-    generated = adapt(1, x=((IMAGES[:4],) for _ in range(2))).get_tf_dataset()
+    assert StepAdapter(1, x=IMAGES).get_tf_dataset().options().autotune.enabled is False
+    generated = StepAdapter(1, x=((IMAGES[:4],) for _ in range(2))).get_tf_dataset()
     assert generated.options().autotune.enabled is False
     data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(4)
-    assert adapt(1, x=data).get_tf_dataset().options().autotune.enabled is None
+    assert StepAdapter(1, x=data).get_tf_dataset().options().autotune.enabled is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""Private names of Keras, all in this file.
+
+Keras may change them in any release, so setup.cfg pins it below the next minor one until this
+file has been tried on it. Each entry has its reason and the issue that it works around;
+tests/test_keras_private.py and tests/training/trainer/test_replicas.py fail as soon as Keras
+has mended one, and its workaround can go.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import keras
+from keras.src.losses.loss import unscale_loss_for_distribution
+
+# `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
+# that Keras would choose for the data in one that counts steps.
+from keras.src.trainers.data_adapters import get_data_adapter as get_data_adapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import (
+    TFDatasetAdapter as TFDatasetAdapter,
+)
+
+if TYPE_CHECKING:
+    from keras import Model as Mixin  # The class that the classes below are mixed into.
+else:
+    Mixin = object
+
+
+class SymbolicBuild(Mixin):
+    """Builds losses, metrics and optimizer from the shapes and dtypes of the data.
+
+    `fit` takes the first batch instead and averages it over replicas, which fails where the
+    replicas' shares differ in size, and always with several workers (keras#20585,
+    keras#19246). Without a strategy it leaves the building to the first step, which is inside
+    a `tf.while_loop` here.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is not None:
+            data_batch = _replica_specs(iterator.data_adapter.get_tf_dataset())
+        with self.distribute_strategy.scope():
+            super()._symbolic_build(data_batch=data_batch)
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is not None:  # On JAX.
+            data_batch = next(iter(iterator.data_adapter.get_jax_iterator()))
+            data_batch = getattr(data_batch, "batch", data_batch)
+        super()._symbolic_build(data_batch=data_batch)
+
+
+def _replica_specs(dataset):
+    """Returns the tensor specs of a batch on one replica, None where it holds none."""
+    import tensorflow as tf
+
+    def replica_spec(spec):
+        spec = getattr(spec, "_value_specs", (spec,))[0]
+        return spec if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec)) else None
+
+    return keras.tree.map_structure(replica_spec, dataset.element_spec)
+
+
+class CompileWherePossible(Mixin):
+    """Takes `jit_compile="auto"` for False where TensorFlow has no XLA for its device.
+
+    Keras takes it for True as soon as TensorFlow lists a device that is not a CPU, as its
+    build for TPUs does on a host without one; see `keras_vit.classifier.predict_batch`.
+    """
+
+    def _resolve_auto_jit_compile(self):
+        return super()._resolve_auto_jit_compile() and xla_compiles()
+
+
+@functools.cache
+def xla_compiles() -> bool:
+    """Returns whether the backend has XLA for its default device; TensorFlow tries it once."""
+    if keras.backend.backend() != "tensorflow":
+        return True
+    import tensorflow as tf
+
+    add = tf.function(lambda number: number + 1, autograph=False, jit_compile=True)
+    with tf.init_scope():
+        try:
+            add(tf.constant(0.0))
+        except tf.errors.NotFoundError:
+            return False
+    return True
+
+
+class FixedSeed(keras.random.SeedGenerator):
+    """A seed in the form that the functions of `keras.random` take inside a compiled step.
+
+    They take an integer or a `SeedGenerator`, but no tensor, and a generator's own
+    initialiser would make a state variable.
+
+    Args:
+        value: Two integers, the seed: an array or a tensor.
+    """
+
+    def __init__(self, value):
+        self.value = value
+
+    def next(self, ordered=True):
+        """Returns the seed, the same at every call."""
+        return self.value
+
+
+def unscale_loss(loss: Any) -> Any:
+    """Returns a replica's mean loss; Keras divides it by the number of replicas."""
+    return unscale_loss_for_distribution(loss)
+
+
+def disable_gradient_summing(optimizer: keras.optimizers.Optimizer) -> None:
+    """Stops an optimizer from summing gradients over replicas.
+
+    Keras clips each replica's gradient and then sums, so that N replicas may take a step N
+    times as long. The trainer sums first; a second sum would multiply by N.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+
+
+def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
+    """Returns the place of a variable among those that the optimizer was built with.
+
+    `update_step` gets a variable, on replicas one replica's part of it, and the optimizer's own
+    variables are lists; Keras's optimizers find their place by the same method.
+    """
+    return optimizer._get_variable_index(variable)
+
+
+def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
+    """Returns the metric that `fit` shows as the loss; `metrics` gives it no name of its own."""
+    return trainer._loss_tracker
+
+
+def is_multi_process(distribution: Any) -> bool:
+    """Returns whether a `keras.distribution` spreads a batch over several processes."""
+    return getattr(distribution, "_is_multi_process", False)

@@ -1,0 +1,131 @@
+"""Data of `fit` and `evaluate`, counted in optimizer steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from keras_vit.keras_private import (
+    DataAdapter,
+    TFDatasetAdapter,
+    get_data_adapter,
+    is_multi_process,
+)
+
+
+class StepAdapter(DataAdapter):
+    """A Keras data adapter whose length is counted in steps of several batches.
+
+    Keras counts batches; with accumulation an epoch has fewer steps than batches.
+
+    Args:
+        accumulation_steps: Batches of a step.
+        **data: `x`, `y`, `sample_weight`, `batch_size`, `steps_per_epoch`, `shuffle` and
+            `class_weight` as `keras.Model.fit` takes them.
+    """
+
+    def __init__(self, accumulation_steps, **data):
+        self.adapter = get_data_adapter(**data)
+        self.accumulation_steps = accumulation_steps
+
+    def get_tf_dataset(self):
+        """Returns the batches, one by one, of the same examples for any number of workers."""
+        import tensorflow as tf
+
+        from keras_vit.training.data.examples import untuned
+
+        dataset = self.adapter.get_tf_dataset()
+        if not isinstance(self.adapter, TFDatasetAdapter):
+            dataset = untuned(dataset)  # Keras made it; a user's data set keeps its options.
+        policies = tf.data.experimental.AutoShardPolicy
+        if (
+            isinstance(dataset, tf.data.Dataset)
+            and dataset.options().experimental_distribute.auto_shard_policy == policies.AUTO
+        ):
+            # TensorFlow's own choice is to give each worker other files.
+            options = tf.data.Options()
+            options.experimental_distribute.auto_shard_policy = policies.DATA
+            dataset = dataset.with_options(options)
+        return dataset
+
+    def get_jax_iterator(self):
+        """Yields the batches, padded for the devices that they are spread over."""
+        shards = _num_shards()
+        for batch in self.adapter.get_jax_iterator():
+            yield batch if shards is None else _padded(batch, shards)
+
+    @property
+    def num_batches(self):
+        """Steps of an epoch; the last may have fewer batches."""
+        batches = self.adapter.num_batches
+        return None if batches is None else math.ceil(batches / self.accumulation_steps)
+
+    @property
+    def batch_size(self):
+        """Examples of a batch."""
+        return self.adapter.batch_size
+
+    @property
+    def has_partial_batch(self):
+        """Whether the last batch is smaller."""
+        return self.adapter.has_partial_batch
+
+    @property
+    def partial_batch_size(self):
+        """Examples of the last batch, if it is smaller."""
+        return self.adapter.partial_batch_size
+
+    def on_epoch_begin(self):
+        """Passes the call on."""
+        self.adapter.on_epoch_begin()
+
+    def on_epoch_end(self):
+        """Passes the call on."""
+        self.adapter.on_epoch_end()
+
+
+class Padded(NamedTuple):
+    """A batch with as many rows as its devices can share, and the number of real ones.
+
+    Keras cannot spread a batch of 7 over 4 devices. The number is the width of an array, so
+    that it is known when a step is compiled.
+
+    Args:
+        batch: The batch, its last row repeated.
+        rows: An array `(devices, real rows)`.
+    """
+
+    batch: Any
+    rows: Any
+
+
+def unpadded(batch):
+    """Returns the real rows of a batch, inside a compiled step."""
+    if not isinstance(batch, Padded):
+        return batch
+    rows = batch.rows.shape[1]
+    return keras.tree.map_structure(lambda part: None if part is None else part[:rows], batch.batch)
+
+
+def _padded(batch, shards):
+    rows = len(next(part for part in keras.tree.flatten(batch) if part is not None))
+    missing = -rows % shards
+
+    def pad(part):
+        if part is None or not missing:
+            return part
+        return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+
+    return Padded(keras.tree.map_structure(pad, batch), np.zeros((shards, rows), "uint8"))
+
+
+def _num_shards():
+    """Returns the devices that this process alone spreads a batch over, or None."""
+    distribution = keras.distribution.distribution()
+    if distribution is None or is_multi_process(distribution):
+        return None
+    mesh = distribution.device_mesh
+    return mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
