@@ -268,10 +268,9 @@ def test_a_factor_that_divides_a_layer_is_refused():
 
 
 def test_both_heads_start_at_the_bias_of_the_recipe():
-    from keras_vit.training.trainer.losses import initialise_head_bias
-
-    model = keras_vit.build(SMALL, classifier="token+distillation", input_shape=SHAPE, classes=5)
-    initialise_head_bias(model, -10.0)
+    model = keras_vit.build(
+        SMALL, classifier="token+distillation", input_shape=SHAPE, classes=5, head_bias=-10.0
+    )
     for name in ("class_token_head", "distillation_token_head"):
         np.testing.assert_array_equal(array(model.get_layer(name).bias), -10)
 

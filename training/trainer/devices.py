@@ -1,4 +1,4 @@
-"""Devices: strategies, precision, the split of a batch, and the data of each worker."""
+"""Devices of training: strategies, precision, batch splits and the data of each worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from keras_vit.training.settings import STRATEGIES
 from .trainer import Trainer
 
 PRECISIONS = {None: None, "float32": "float32", "bfloat16": "mixed_bfloat16", "auto": None}
-# Files that a machine with TPU cores has.
+# Device files of a machine with TPU cores.
 TPU_DEVICES = ("dev/accel0", "dev/vfio/0")
 # Flags of processors that multiply bfloat16 in hardware.
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
@@ -31,23 +31,23 @@ def strategy(name="auto", *, tpu=None, precision=None, verbose=True):
     """Returns the strategy to build model, trainer and optimizer under.
 
     Args:
-        name: "tpu"; "mirrored", all GPUs of this machine, or its logical CPUs where there
-            are several; "multiworker", the machines that TF_CONFIG names; "cpu"; or "auto":
-            a TPU if there is one, else the machines of TF_CONFIG, else all GPUs, else the
-            CPU.
-        tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine; TPU_NAME of
-            the environment by default, then the machine's own.
-        precision: None leaves Keras's dtype policy alone. "float32"; "bfloat16", float32
-            weights and bfloat16 products, where the hardware has them; "auto" takes
-            bfloat16 where it can.
-        verbose: Whether to print what was chosen.
+        name: "tpu"; "mirrored", all GPUs of this machine or its logical CPUs; "multiworker",
+            the machines of TF_CONFIG; "cpu"; or "auto", the first that there is of a TPU, the
+            machines of TF_CONFIG, all GPUs, and the CPU.
+        tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine. By default
+            TPU_NAME of the environment, then the machine's own TPU.
+        precision: None does not change Keras's dtype policy. "float32"; "bfloat16", float32
+            weights and bfloat16 products; "auto", bfloat16 if the hardware has it, else
+            float32.
+        verbose: Whether to print the chosen strategy.
 
     Returns:
         A `tf.distribute.Strategy`. On one device this is TensorFlow's default strategy, so
         that Keras compiles with XLA where it would.
 
     Raises:
-        ValueError: If what was asked for is not there; the message says what was looked for.
+        ValueError: If the device is not found, or the hardware has no bfloat16; the error
+            lists what was tried.
 
     Example:
     >>> with strategy("auto").scope():
@@ -137,7 +137,7 @@ def _cpu(_):
     return tf.distribute.get_strategy(), f"{cores} cores"
 
 
-# Name: what makes it, and says on what it runs.
+# Name: function of the argument tpu to the strategy and a description of its devices.
 _MAKERS = {"tpu": _tpu, "mirrored": _mirrored, "multiworker": _multiworker, "cpu": _cpu}
 
 
@@ -154,10 +154,10 @@ def _workers():
 
 
 def is_chief():
-    """Returns whether this process is the one that writes: the only one, or the first of TF_CONFIG.
+    """Returns whether this process writes files: it is the only one, or TF_CONFIG's first.
 
     Raises:
-        ValueError: If TF_CONFIG is no JSON object.
+        ValueError: If TF_CONFIG is not a JSON object.
     """
     if len(_workers()) < 2:
         return True
@@ -175,7 +175,7 @@ def _set_precision(chosen, precision):
     has_bfloat16 = chosen == "tpu" or _has_bfloat16(chosen)
     if precision == "bfloat16" and not has_bfloat16:
         raise ValueError(
-            "bfloat16 must be in the hardware, or it is slower than float32: a TPU, a GPU of "
+            "bfloat16 needs hardware support, or it is slower than float32: a TPU, a GPU of "
             f"compute capability 8 or a CPU with one of {BFLOAT16_FLAGS}. Received: none of them"
         )
     policy = PRECISIONS[precision]
@@ -198,12 +198,12 @@ def _has_bfloat16(chosen):
 
 @dataclasses.dataclass(frozen=True)
 class BatchSplit:
-    """How the examples of a step are shared.
+    """The split of a step's examples into micro-batches and replicas.
 
     Args:
         batch_size: Examples of a step.
         accumulation_steps: Micro-batches of a step.
-        replicas: Devices that share a micro-batch.
+        replicas: Devices that split a micro-batch.
     """
 
     batch_size: int
@@ -228,20 +228,21 @@ class BatchSplit:
 
 
 def split_batch(batch_size, *, replicas=1, accumulation_steps=None, most_per_replica=None):
-    """Returns how to share a batch evenly, as static shapes need.
+    """Returns an even split of a batch over replicas, for static shapes.
 
     Args:
-        batch_size: Examples of an optimizer step, on all replicas together.
+        batch_size: Examples of an optimizer step, over all replicas.
         replicas: `strategy.num_replicas_in_sync`.
         accumulation_steps: Micro-batches of a step; by default the fewest with which a
             replica holds at most `most_per_replica` examples.
-        most_per_replica: Examples that fit a device; None for any number.
+        most_per_replica: Largest number of examples on a device; None for no limit.
 
     Returns:
         A `BatchSplit`.
 
     Raises:
-        ValueError: If the batch cannot be shared evenly; the nearest that can are named.
+        ValueError: If the batch cannot be split evenly; the error has the nearest sizes
+            that can.
 
     Example:
     >>> print(split_batch(512, replicas=4, most_per_replica=32))
@@ -267,13 +268,13 @@ def split_batch(batch_size, *, replicas=1, accumulation_steps=None, most_per_rep
 
 
 class Place:
-    """One device, or those of a `tf.distribute` strategy.
+    """The devices of a run: a `tf.distribute` strategy or TensorFlow's default device.
 
     Args:
-        name: A name that `strategy` takes, or None for TensorFlow's own device.
+        name: A name for `strategy`, or None for TensorFlow's default device.
 
     Raises:
-        ValueError: If what was asked for is not there.
+        ValueError: If the device is not found.
     """
 
     def __init__(self, name: str | None = None):
@@ -292,17 +293,18 @@ class Place:
         return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
 
     def batches(self, examples: Examples, *, batch_size: int, **options: Any):
-        """Returns `training_batches` for `fit`: on each of several workers its share of them.
+        """Returns `training_batches` for `fit`, on each of several workers its own part.
 
-        A worker decodes its share alone, except with mixup, which blends across all of it.
+        A worker decodes its own part alone. With mixup, which blends images of the whole
+        batch, each worker decodes all of it.
 
         Args:
             examples: The images.
-            batch_size: Images of a batch, of all replicas together.
+            batch_size: Images of a batch, over all replicas.
             **options: See `training_batches`.
         """
         mixup = mixup_parameter(options["augmentation"], options["mixup"])
-        # The workers share what a service gives: each may take its own rows only.
+        # A data service splits the batches of one pipeline: each worker must take its own rows.
         if (
             self.strategy is None
             or self.workers == 1
@@ -315,16 +317,16 @@ class Place:
         return self.strategy.distribute_datasets_from_function(lambda _: local)
 
     def leave(self) -> None:
-        """Waits for the other workers, which would take one that is gone for a failure."""
+        """Waits for the other workers, for which a process that exits early is an error."""
         if self.strategy is not None and self.workers > 1:
             self.strategy.reduce("SUM", self.strategy.run(lambda: tf.constant(1)), axis=None)
 
 
 def predictor_of(trainer: Trainer) -> Any:
-    """Returns what predicts as the trainer's model does, on all devices of this process.
+    """Returns an object whose `predict_on_batch` uses all devices of this process.
 
-    Returns:
-        An object with `predict_on_batch`.
+    Args:
+        trainer: The trainer of the model that predicts.
     """
     strategy = trainer.distribute_strategy
     if strategy.num_replicas_in_sync == 1:
@@ -333,10 +335,10 @@ def predictor_of(trainer: Trainer) -> Any:
 
 
 class _ReplicaPredictor:
-    """Predicts each batch on the replicas of this process, each a part.
+    """Prediction of a batch in parts, one on each replica of this process.
 
-    Keras's `predict_on_batch` gives every replica the whole batch. The workers do not wait
-    for each other here: each of them predicts all of the batch.
+    Keras's `predict_on_batch` gives every replica the whole batch. Several workers do not
+    wait for each other: each of them predicts the whole batch.
     """
 
     def __init__(self, model, strategy):
@@ -348,7 +350,7 @@ class _ReplicaPredictor:
         )
 
     def predict_on_batch(self, images):
-        """Returns the outputs, an array, in order."""
+        """Returns the outputs as an array, in order."""
         images = np.asarray(images)
         missing = -len(images) % self.replicas
         padded = np.concatenate([images, np.repeat(images[-1:], missing, axis=0)])

@@ -1,4 +1,4 @@
-"""The steps of a `Trainer` on JAX, on one device or under `keras.distribution`."""
+"""Train and test steps on JAX, on one device or under `keras.distribution`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .data_adapter import unpadded
 
 
 class JAXSteps:
-    """The train and test functions of a trainer; see `TensorFlowSteps` for what a step is.
+    """The train and test functions of a trainer; `TensorFlowSteps` describes a step.
 
-    The sums over devices are XLA's: a batch is one array, whatever its sharding. State goes
-    in and out as the lists of values that Keras's JAX trainer passes around.
+    XLA sums over devices: a batch is one array, whatever its sharding. The state is the
+    lists of values that Keras's JAX trainer passes: trainable variables, non-trainable
+    variables, optimizer variables (in training) and metrics variables.
 
     Args:
         trainer: A compiled `Trainer`.
@@ -74,7 +75,7 @@ class JAXSteps:
             return function
         shardings = None
         if keras.distribution.distribution() is not None:
-            # Without this XLA may choose to leave a weight on one device.
+            # Without this XLA may leave a weight on one device.
             shardings = (None, tuple([v.value.sharding for v in part] for part in variables))
         return jax.jit(function, donate_argnums=0, out_shardings=shardings)
 
@@ -128,7 +129,7 @@ class JAXSteps:
         return totals, (trainable, non_trainable, optimizer, metrics)
 
     def _update(self, state, totals):
-        """Takes the optimizer's step, unless something is not finite; returns the logs."""
+        """Takes the optimizer's step, unless a value is not finite; returns logs and state."""
         trainer = self.trainer
         trainable, non_trainable, optimizer, metrics = state
         gradients, loss, weight = totals
@@ -137,7 +138,7 @@ class JAXSteps:
         gradients = [gradient / divisor.astype(gradient.dtype) for gradient in gradients]
         finite = jnp.isfinite(loss)
         if not isinstance(trainer.optimizer, keras.optimizers.LossScaleOptimizer):
-            # That one expects infinity, skips the step itself and lowers its scale.
+            # LossScaleOptimizer skips a step with infinity itself, and lowers its scale.
             finite &= jnp.isfinite(sum(jnp.sum(jnp.square(g.astype("float32"))) for g in gradients))
         variables = self._variables(trainer.optimizer.variables)
         with keras.StatelessScope(_mapping(variables, state)) as scope:
@@ -157,7 +158,7 @@ class JAXSteps:
             lambda after, before: jnp.where(good, after, before), stepped, (trainable, optimizer)
         )
         if trainer.averages:
-            # The same difference as on TensorFlow; a step that was left out changes nothing.
+            # The same difference as on TensorFlow; a skipped step changes nothing.
             place = {id(v): i for i, v in enumerate(trainer.non_trainable_variables)}
             share = jnp.where(good, 1 - trainer.averaging, 0.0)
             for average, weight in zip(trainer.averages, trainable, strict=True):

@@ -1,15 +1,13 @@
-"""The paper's losses, from logits, for class numbers as for soft labels."""
+"""Softmax and sigmoid cross-entropy of logits, for class numbers and soft labels."""
 
 from __future__ import annotations
 
 import keras
 from keras import ops
 
-from keras_vit.configs import CLASSIFIER_LAYERS
-
 
 class LogitsLoss(keras.losses.Loss):
-    """What the losses share: labels are class numbers `(B,)` or shares of classes `(B, K)`."""
+    """A loss of logits `(B, K)`, with class numbers `(B,)` or soft labels `(B, K)`."""
 
     def _labels(self, y_true, logits):
         if len(y_true.shape) == len(logits.shape):
@@ -29,7 +27,7 @@ class SoftmaxCrossentropy(LogitsLoss):
     `CategoricalCrossentropy` smooths but takes no class numbers.
 
     Args:
-        label_smoothing: Share of the label spread over all classes, s, in [0, 1).
+        label_smoothing: Fraction of the label spread over all classes, s, in [0, 1).
         **kwargs: Passed to `keras.losses.Loss`.
 
     Raises:
@@ -62,8 +60,8 @@ class SigmoidCrossentropy(LogitsLoss):
         loss = -sum_k (y_k * log sigmoid(z_k) + (1 - y_k) * log(1 - sigmoid(z_k)))
 
     As in big_vision's pre-training; Keras's `BinaryCrossentropy` takes the mean over
-    classes. At the start a head bias of -10 (21,843 classes) or -6.9 (1000) makes each class
-    as unlikely as it is; see `initialise_head_bias`.
+    classes. The head's bias should start at the log-odds of a class, about -10 with 21,843
+    classes and -6.9 with 1000: `head_bias` of the model's config.
 
     Args:
         **kwargs: Passed to `keras.losses.Loss`.
@@ -77,16 +75,3 @@ class SigmoidCrossentropy(LogitsLoss):
         labels = self._labels(y_true, y_pred)
         # log(1 + exp(z)) - y z, without overflow.
         return ops.sum(ops.softplus(y_pred) - labels * y_pred, axis=-1)
-
-
-def initialise_head_bias(model, value):
-    """Sets the bias of a model's head, or of both with a distillation token, to one value.
-
-    Args:
-        model: A model with a head.
-        value: Logit of every class at the start, since the head's kernel is zero.
-    """
-    for layer in model.layers:
-        if layer.name in CLASSIFIER_LAYERS:
-            for bias in layer.weights[1:]:  # The mean of two heads has none.
-                bias.assign(ops.full(bias.shape, value, dtype=bias.dtype))

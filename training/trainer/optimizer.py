@@ -1,4 +1,4 @@
-"""SGD and Adam as the official code computes them, with decoupled and layer-wise decay."""
+"""SGD and Adam as in the official code, with decoupled weight decay and layer-wise decay."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from keras_vit.training.settings import WEIGHT_DECAY_TIMES
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):
-    """What SGD and Adam share: clipping, weight decay by name, a config that is complete.
+    """Base of SGD and Adam: clipping, weight decay of named weights, a complete config.
 
-    One step, with g the gradient after clipping at `global_clipnorm` and u the rule's
-    direction:
+    One step, with g the gradient after clipping at `global_clipnorm` and u the direction of
+    SGD or Adam:
 
         w <- w - lr * u(g) - decay * w
 
-    where decay is `lr * weight_decay` if `weight_decay_times="learning_rate"`, as Keras,
-    PyTorch and the paper's tables have it, and `lr / base_lr * weight_decay` if "schedule",
-    as big_vision has it; with a constant learning rate the latter is TensorFlow Addons'
-    `w <- w - weight_decay * w`. Keras's own optimizers know only the first, and forget on
-    saving which weights are left out.
+    With `weight_decay_times="learning_rate"`, decay is `lr * weight_decay`, as in Keras,
+    PyTorch and the paper's tables. With "schedule" it is `lr / base_lr * weight_decay`, as in
+    big_vision; for a constant learning rate that is TensorFlow Addons'
+    `w <- w - weight_decay * w`. Keras's own optimizers have only the first, and do not save
+    which weights are excluded.
 
-    With a layer-wise decay the whole step of a weight, the weight decay included, is times
-    `layer_decay ** (depth + 1 - layer)`, where layer 0 is at the image and depth + 1 the head;
-    see `layer_numbers`.
+    With `layer_decay` the whole step of a weight, weight decay included, is multiplied by
+    `layer_decay ** (depth + 1 - layer)`, where layer 0 is at the image and depth + 1 is the
+    head; see `layer_numbers`.
 
     Args:
-        learning_rate: A number or a schedule; "schedule" needs one with a `base_lr`, such
-            as `warmup_schedule` gives, or a number.
-        weight_decay: Strength of the decay; 0 has none.
+        learning_rate: A number or a schedule; with "schedule" a number or a schedule with a
+            `base_lr`, such as `warmup_schedule` returns.
+        weight_decay: Strength of the decay; 0 for none.
         weight_decay_times: "learning_rate" or "schedule".
         weight_decay_names: Patterns of the paths of decayed weights, as in `fnmatch`. By
             default kernels alone, as in the official code.
         global_clipnorm: Largest norm of all gradients together; None does not clip.
-        layer_decay: What a layer's learning rate is of the next one's, in (0, 1]; 1 for all
-            the same.
+        layer_decay: Ratio of a layer's learning rate to the next layer's, in (0, 1]; 1 for
+            equal rates.
         **kwargs: Passed to `keras.optimizers.Optimizer`.
 
     Raises:
@@ -74,7 +74,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if not 0 < layer_decay <= 1:
             raise ValueError(f"layer_decay must be in (0, 1]. Received: layer_decay={layer_decay}")
         self.layer_decay = float(layer_decay)
-        # The base class's `weight_decay` stays None: its update leaves out no names.
+        # The base class's `weight_decay` stays None: it would decay every weight.
         self.decay_strength = float(weight_decay)
         self.weight_decay_times = weight_decay_times
         self.weight_decay_names = tuple(weight_decay_names)
@@ -105,14 +105,14 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         )
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Refuses: which weights decay is the argument `weight_decay_names`, and is saved."""
+        """Raises ValueError: use the argument `weight_decay_names`, which is saved."""
         raise ValueError(
-            "Pass weight_decay_names to the optimizer instead: patterns of the weights that "
-            f"are decayed. Received: var_list={var_list}, var_names={var_names}"
+            "Pass weight_decay_names, the patterns of the decayed weights, to the optimizer "
+            f"instead. Received: var_list={var_list}, var_names={var_names}"
         )
 
     def _descend(self, variable, direction, learning_rate):
-        """Takes the step; the decay reads the weight before it, as in the official code."""
+        """Updates a weight; the decay uses its value before the step, as the official code."""
         index = variable_index(self, variable)
         change = direction * learning_rate
         if self.is_decayed[index]:
@@ -147,7 +147,7 @@ class SGD(DecoupledOptimizer):
 
     Args:
         learning_rate: A number or a schedule.
-        momentum: Share of the buffer kept, in [0, 1).
+        momentum: Fraction of the buffer kept, in [0, 1).
         global_clipnorm: Largest norm of all gradients together, before the buffer; None
             does not clip. 1 in the paper.
         nesterov: Whether to step along g + momentum * m instead.
@@ -199,8 +199,8 @@ class Adam(DecoupledOptimizer):
 
     Args:
         learning_rate: A number or a schedule.
-        beta_1: Share of m kept, b1.
-        beta_2: Share of v kept, b2.
+        beta_1: Fraction of m kept, b1.
+        beta_2: Fraction of v kept, b2.
         epsilon: Added to the denominator.
         **kwargs: See `DecoupledOptimizer`: `weight_decay`, `weight_decay_times`,
             `weight_decay_names`, `global_clipnorm`.
@@ -251,14 +251,14 @@ class Adam(DecoupledOptimizer):
         }
 
 
-# Path of a weight: what is added to the number in it to give its layer. The first kind of block
-# that a model has counts; what is before the blocks is layer 0.
+# Pattern of a weight's path, and the offset from the number in it to its layer. The first kind
+# of block found in a model counts; everything before the blocks is layer 0.
 BLOCKS = (
     ((r"(?:encoder|row|column)_block_(\d+)/", 1), (r"position_embedding_(\d+)/", 0)),
     ((r"block_(\d+)_unit_\d+/", 0),),  # Of a ResNet, whose blocks count from 1.
 )
-# What follows the last block: one layer more.
-HEAD = ("encoder_norm", "final_norm", "map_head", *HEAD_LAYERS, "patch_predictions")
+# Everything after the last block is layer depth + 1.
+AFTER_BLOCKS = ("encoder_norm", "final_norm", "map_head", *HEAD_LAYERS, "patch_predictions")
 
 
 def layer_numbers(paths: Sequence[str]) -> list[int]:
@@ -284,7 +284,7 @@ def layer_numbers(paths: Sequence[str]) -> list[int]:
             f"{', '.join(paths[:5]) or 'none'} ..."
         )
     last = max(numbers) + 1
-    head = re.compile(rf"(?:^|/)(?:{'|'.join(HEAD)})/")
+    head = re.compile(rf"(?:^|/)(?:{'|'.join(AFTER_BLOCKS)})/")
     return [
         last if head.search(path) else number for path, number in zip(paths, numbers, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, to the official formula."""
+"""Learning-rate schedules with the official formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a `Trainer` on TensorFlow, on any number of replicas and workers."""
+"""Train and test steps on TensorFlow, on any number of replicas and workers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from keras_vit.keras_private import disable_gradient_summing, unscale_loss
 class TensorFlowSteps:
     """The train and test functions of a trainer.
 
-    A train step is three passes over the replicas. First each computes the gradient of its
-    examples' losses, weighted by their number, and adds up those of its micro-batches. Then
-    all are summed over the replicas and divided by the number of examples, so that neither
-    the number of replicas nor the size of their shares matters. Last, if everything is
-    finite, each replica clips the same gradient and takes the same step. Batches are drawn
-    inside the compiled function, and a step takes what is left where the data end.
+    A train step has three parts:
+
+    1. Each replica computes the mean gradient of its examples, times their number, and adds
+       up its micro-batches (`_weighted_gradients`, `_accumulate`).
+    2. The sums of all replicas are added and divided by the number of examples, so that
+       neither the number of replicas nor the sizes of their batches matter
+       (`_mean_gradients`).
+    3. If everything is finite, each replica clips the same gradient and takes the same step
+       (`_apply`).
+
+    Batches are drawn inside the compiled function. At the end of the data a step takes the
+    remaining batches.
 
     Args:
         trainer: A compiled `Trainer`.
@@ -31,11 +37,11 @@ class TensorFlowSteps:
         self.strategy = trainer.distribute_strategy
         self.differentiate, self.predict = self._differentiate, self._predict
         if trainer.jit_compile:
-            # What needs no other replica: XLA compiles no sum over several CPUs or GPUs.
+            # Without the sum over replicas, which XLA does not compile on CPUs and GPUs.
             self.differentiate = tf.function(self._differentiate, autograph=False, jit_compile=True)
             self.predict = tf.function(self._predict, autograph=False, jit_compile=True)
         self.accumulators = []
-        # Whether a batch is a step, so that its mean is the step's and needs no weight.
+        # Whether a batch is a whole step: its mean is then the step's and needs no weight.
         replicas = self.strategy.num_replicas_in_sync
         self.is_whole = replicas * trainer.accumulation_steps == 1
 
@@ -89,10 +95,10 @@ class TensorFlowSteps:
 
         return function
 
-    # Between the replicas.
+    # Across replicas.
 
     def _draw(self, iterator, run):
-        """Draws a batch and runs a function on it; returns how many there were, 1 or 0."""
+        """Draws a batch and runs a function on it; returns the number of batches, 1 or 0."""
         batch = iterator.get_next_as_optional()
 
         def run_on_batch():
@@ -144,7 +150,7 @@ class TensorFlowSteps:
         return 0
 
     def _update(self, totals):
-        """Takes the optimizer's step, unless something is not finite."""
+        """Takes the optimizer's step, unless a value is not finite."""
         trainer = self.trainer
         skipped = tf.convert_to_tensor(trainer.skipped_steps)
         running = skipped <= trainer.skip_nonfinite_steps
@@ -171,7 +177,7 @@ class TensorFlowSteps:
     def _test(self, batch):
         self.strategy.run(self._test_on_replica, (batch,))
 
-    # On each replica.
+    # On one replica.
 
     def _weighted_gradients(self, batch, index):
         """Returns the gradients times the weight, the loss times the weight, the weight."""
@@ -219,7 +225,7 @@ class TensorFlowSteps:
             gradients = [tf.math.divide_no_nan(g, tf.cast(weight, g.dtype)) for g in gradients]
         finite = tf.math.is_finite(loss)
         if not isinstance(trainer.optimizer, keras.optimizers.LossScaleOptimizer):
-            # That one expects infinity, skips the step itself and lowers its scale.
+            # LossScaleOptimizer skips a step with infinity itself, and lowers its scale.
             squares = [tf.reduce_sum(tf.square(tf.cast(g, "float32"))) for g in gradients]
             finite &= tf.math.is_finite(tf.add_n(squares))
         good = finite & (skipped <= trainer.skip_nonfinite_steps)
@@ -257,8 +263,8 @@ class TensorFlowSteps:
 
 
 @contextlib.contextmanager
-def told_if_a_worker_is_lost():
-    """Turns TensorFlow's report of a worker that died into one clear line.
+def explain_lost_workers():
+    """Turns TensorFlow's error about a lost worker into one line that names it.
 
     Raises:
         ConnectionError: If a worker stopped answering.
@@ -266,19 +272,19 @@ def told_if_a_worker_is_lost():
     try:
         yield
     except tf.errors.UnavailableError as error:
-        # TensorFlow lists them one a line.
+        # TensorFlow lists one worker in a line.
         lost = re.findall(r"^/job:(\w+)/replica:\d+/(task:\d+)$", str(error), re.MULTILINE)
         if not lost:
             raise
         names = ", ".join(sorted({f"{job} {task}" for job, task in lost}))
         raise ConnectionError(
-            "Every worker must answer; start all of them again, and the run goes on from its "
+            "Every worker must answer; restart all of them, and the run continues from its "
             f"last state. Lost: {names}"
         ) from error
 
 
 def _without_optionals(batch):
-    """Returns a batch with None where tf.data holds an optional for it."""
+    """Returns a batch with None instead of the empty optionals of tf.data."""
     return keras.tree.map_structure(
         lambda part: None if isinstance(part, tf.experimental.Optional) else part, batch
     )

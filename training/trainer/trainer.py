@@ -1,4 +1,4 @@
-"""Training with `compile` and `fit`, to the same numbers on any hardware."""
+"""The `Trainer`: `compile` and `fit` with the same numbers on any hardware."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 class NonFiniteError(ValueError):
-    """Training met a loss or gradient that is not a finite number, and stopped.
+    """Training stopped at a loss or gradient that is NaN or infinite.
 
-    The weights are those before the step.
+    The model keeps its weights from before the failed step.
 
     Args:
-        step: The step that failed, counted from 1.
-        learning_rate: Its learning rate.
-        checkpoint: The last state that was saved before, or None.
+        step: The failed step, counted from 1.
+        learning_rate: The learning rate of that step.
+        checkpoint: The last saved state, or None.
     """
 
     def __init__(self, step, learning_rate, checkpoint=None):
@@ -40,7 +40,7 @@ class NonFiniteError(ValueError):
         saved = f"; the last good checkpoint is {checkpoint}" if checkpoint else ""
         super().__init__(
             "The loss and its gradients must be finite: try a lower learning rate, a longer "
-            f"warm-up or gradient clipping. The weights of the step before are kept{saved}. "
+            f"warm-up or gradient clipping. The weights from before the step are kept{saved}. "
             f"Received: NaN or infinity in step {step}, at learning rate {learning_rate:.3g}"
         )
 
@@ -50,27 +50,28 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     """Trains a model with `compile`, `fit`, `evaluate` and `predict`, exactly.
 
     For the same seed, data and global batch, the losses and weights are the same to float32
-    rounding on one device, several replicas, several workers and the JAX backend, where
-    `keras.Model.fit` differs: the gradient is the mean over all examples of the step,
-    whatever their share in batches, micro-batches and replicas, and is clipped after that;
-    dropout draws other masks on each replica; evaluation counts every example once. One
-    step is one update of the optimizer: schedules, averages, `steps_per_epoch` and
-    `steps_per_execution` count these. Under a `tf.distribute` strategy, build model, trainer
+    rounding on one device, several replicas, several workers and the JAX backend. It differs
+    from `keras.Model.fit`: the gradient is the mean over all examples of the step, however
+    they are split into batches, micro-batches and replicas, and is clipped after that;
+    dropout draws different masks on each replica; evaluation counts every example once.
+
+    A step is one update of the optimizer: schedules, averages, `steps_per_epoch` and
+    `steps_per_execution` count steps. Under a `tf.distribute` strategy, build model, trainer
     and optimizer in its scope.
 
-    The model itself is trained: take `trainer.model` for saving and predicting.
+    The given model is trained in place: save and predict with `trainer.model`.
 
     Args:
         model: A `keras.Model`.
         accumulation_steps: Batches of a step, k. k batches give the same step as one batch
-            with all their examples; the last step of an epoch takes what is left.
+            with all their examples; the last step of an epoch takes the remaining batches.
         averaging: Factor d of Polyak averaging, 0.9999 in the paper, or None. After each
             step average <- d * average + (1 - d) * weight, from the weights before the
             first step; see `averaged_weights`.
-        skip_nonfinite_steps: How many steps with NaN or infinity in the loss or gradients
-            are left out before training stops. The optimizer does not count them.
-        seed: Of the dropout masks, which also depend on step, replica and micro-batch and
-            on nothing else, so that a resumed run draws the same.
+        skip_nonfinite_steps: Number of steps with NaN or infinity in the loss or gradients
+            that are skipped before training stops. The optimizer does not count them.
+        seed: Seed of the dropout masks. They depend on it and on step, replica and
+            micro-batch alone, so that a resumed run draws the same masks.
         **kwargs: Passed to `keras.Model`.
 
     Raises:
@@ -83,7 +84,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     >>> trainer.compile(SGD(0.03), "sparse_categorical_crossentropy", metrics=["accuracy"])
     """
 
-    # Keras sets them to None, with no type.
+    # Keras assigns None without a type.
     train_function: Callable[..., Any] | None
     test_function: Callable[..., Any] | None
 
@@ -158,13 +159,13 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         """Trains the model as `keras.Model.fit` does, counting in optimizer steps.
 
         Args:
-            x: Data as Keras takes them; with arrays `batch_size` is that of a micro-batch.
-            y: Targets, where `x` does not hold them.
-            batch_size: Examples of a micro-batch of arrays.
+            x: Data as in Keras.
+            y: Targets, if `x` does not hold them.
+            batch_size: Examples of a micro-batch, for arrays.
             epochs: Epochs.
             verbose: As in Keras.
             callbacks: As in Keras.
-            validation_split: Share of arrays, at their end, that is not trained on.
+            validation_split: Fraction at the end of the arrays to validate on.
             validation_data: As in Keras.
             shuffle: Whether to shuffle arrays.
             class_weight: As in Keras.
@@ -177,7 +178,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
         Raises:
             NonFiniteError: If a loss or gradient is not finite.
-            ConnectionError: If another worker has died.
+            ConnectionError: If another worker stopped answering.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = _split(validation_split, x, y, sample_weight)
@@ -188,11 +189,11 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             sample_weight=sample_weight,
             batch_size=batch_size,
             steps_per_epoch=options.get("steps_per_epoch"),
-            # A tf.data pipeline and a generator shuffle themselves.
+            # Not for a tf.data pipeline or a generator, which have their own order.
             shuffle=shuffle and not (hasattr(x, "element_spec") or hasattr(x, "__next__")),
             class_weight=class_weight,
         )
-        stop = _StopIfNotFinite()
+        stop = StopIfNotFinite()
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(stop)
         else:
@@ -207,7 +208,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 batch_size=options.pop("validation_batch_size", None) or batch_size,
                 steps_per_epoch=options.get("validation_steps"),
             )
-        with _told_if_a_worker_is_lost():
+        with _explain_lost_workers():
             return super().fit(
                 data,
                 epochs=epochs,
@@ -243,16 +244,16 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         """Evaluates the model as `keras.Model.evaluate` does, each example exactly once.
 
         Args:
-            x: Data as Keras takes them.
-            y: Targets, where `x` does not hold them.
-            batch_size: Examples of a batch of arrays.
+            x: Data as in Keras.
+            y: Targets, if `x` does not hold them.
+            batch_size: Examples of a batch, for arrays.
             verbose: As in Keras.
             sample_weight: As in Keras.
             steps: Batches, or None for all.
             callbacks: As in Keras.
             return_dict: Whether to return a dictionary instead of a list.
             use_averages: Whether to evaluate the averages instead of the weights.
-            **options: What Keras's `fit` passes.
+            **options: Options that Keras's `fit` passes, which has adapted the data.
 
         Returns:
             The loss and the metrics.
@@ -268,7 +269,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 steps_per_epoch=steps,
             )
         weights = self.averaged_weights() if use_averages else contextlib.nullcontext()
-        with weights, _told_if_a_worker_is_lost():
+        with weights, _explain_lost_workers():
             return super().evaluate(
                 data,
                 verbose=verbose,
@@ -282,8 +283,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         """Predicts as `keras.Model.predict` does.
 
         Args:
-            x: Data as Keras takes them.
-            batch_size: Examples of a batch of arrays.
+            x: Data as in Keras.
+            batch_size: Examples of a batch, for arrays.
             verbose: As in Keras.
             steps: Batches, or None for all.
             callbacks: As in Keras.
@@ -292,17 +293,17 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             Arrays of the model's outputs, in order.
         """
         data = StepAdapter(1, x=x, batch_size=batch_size, steps_per_epoch=steps)
-        with _told_if_a_worker_is_lost():
+        with _explain_lost_workers():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
     @contextlib.contextmanager
     def averaged_weights(self):
-        """Puts the averages in the place of the weights for a while.
+        """Replaces the weights by their averages inside a `with` block.
 
-        The weights come back bit for bit, so that training goes on as if nothing had been.
+        The weights are restored bit for bit, so that training continues unchanged.
 
-        Returns:
-            A context manager that gives the model.
+        Yields:
+            The model.
 
         Raises:
             ValueError: If the trainer keeps no averages.
@@ -331,23 +332,23 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         self._start_averages()
         if self.train_function is None or force:
             self._check_compiled()
-            self.train_function = _steps(self).train_function()
+            self.train_function = backend_steps(self).train_function()
         return self.train_function
 
     def make_test_function(self, force=False):
         """Makes the function that `evaluate` calls."""
         if self.test_function is None or force:
             self._check_compiled()
-            self.test_function = _steps(self).test_function()
+            self.test_function = backend_steps(self).test_function()
         return self.test_function
 
     def predict_step(self, *arguments):
-        """Predicts a batch; on JAX the state comes before it."""
+        """Predicts a batch; on JAX the first argument is the state."""
         *state, batch = arguments
         return super().predict_step(*state, unpadded(batch))
 
     def state_variables(self):
-        """Returns every variable that the steps to come depend on."""
+        """Returns every variable that the next steps depend on."""
         if not self.optimizer.built:
             strategy = getattr(self, "distribute_strategy", None)  # Of TensorFlow alone.
             with strategy.scope() if strategy else contextlib.nullcontext():
@@ -355,10 +356,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         return [*self.weights, *self.optimizer.variables]
 
     def synchronise(self):
-        """Brings the variables up to date; on JAX `fit` keeps their values elsewhere."""
+        """Updates the variables; on JAX `fit` keeps their values outside of them."""
         getattr(self, "jax_state_sync", lambda: None)()
 
-    # What the steps of each backend ask for.
+    # Used by TensorFlowSteps and JAXSteps.
 
     @property
     def seed_states(self):
@@ -382,11 +383,11 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         return ops.unstack(ops.cast(draw((len(states), 2), place), dtype), len(states))
 
     def stateful_variables(self):
-        """Returns what a forward pass may change: statistics of layers, and metrics."""
+        """Returns the variables that a forward pass may change: statistics and metrics."""
         return [*self.model.non_trainable_weights, *self.metrics_variables]
 
     def loss_weight(self, x, sample_weight):
-        """Returns what a mean loss counts for: its examples, or the sum of their weights."""
+        """Returns the weight of a batch's mean loss: its examples, or the sum of their weights."""
         losses = keras.tree.flatten(self.loss)
         by_weight = getattr(losses[0], "reduction", None) == "mean_with_sample_weight"
         if by_weight and sample_weight is not None:
@@ -398,16 +399,16 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
         Args:
             loss: The mean loss of the step.
-            weight: What it counts for, here.
-            good: Whether the step was taken; a loss that was skipped is left out.
-            stopped: Whether training has to stop; the loss is NaN then.
+            weight: Its weight on this replica.
+            good: Whether the step was taken; a skipped step does not count.
+            stopped: Whether training must stop; the loss is then NaN.
         """
         loss = ops.where(stopped, math.nan, ops.where(good, loss, 0.0))
         weight = ops.where(ops.logical_or(good, stopped), weight, 0.0)
         loss_tracker(self).update_state(loss, sample_weight=weight)
 
     def check_finite(self, logs):
-        """Raises `NonFiniteError` if training has stopped, by the logs of its last step."""
+        """Raises `NonFiniteError` if the logs of a step have a loss that is not finite."""
         if "loss" in logs and not math.isfinite(float(logs["loss"])):
             self.synchronise()
             learning_rate = ops.convert_to_numpy(self.optimizer.learning_rate)
@@ -426,14 +427,14 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Returns a trainer of the model that `get_config` described."""
+        """Returns the trainer that `get_config` described."""
         model = keras.saving.deserialize_keras_object(
             config["model"], custom_objects=custom_objects
         )
         return cls(**{**config, "model": model})
 
     def _start_averages(self):
-        """The averages start at the weights, which may have been loaded until now."""
+        """Sets the averages to the weights before the first step; they may have been loaded."""
         if self.averages and int(ops.convert_to_numpy(self.step)) == 0:
             for average, variable in zip(self.averages, self.trainable_variables, strict=True):
                 average.assign(ops.convert_to_numpy(variable))
@@ -459,18 +460,19 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             )
         if self.averages and len(self.averages) != len(self.trainable_variables):
             raise ValueError(
-                "What is trainable must be set before the Trainer is built, which keeps an "
-                f"average of each weight. Received: {len(self.trainable_variables)} trainable "
-                f"weights and {len(self.averages)} averages"
+                "Set the trainable weights before building the Trainer, which keeps an average "
+                f"of each. Received: {len(self.trainable_variables)} trainable weights and "
+                f"{len(self.averages)} averages"
             )
 
 
-class _StopIfNotFinite(keras.callbacks.Callback):
+class StopIfNotFinite(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.model.check_finite(logs or {})
 
 
-def _steps(trainer):
+def backend_steps(trainer):
+    """Returns the train and test functions of the backend."""
     if keras.backend.backend() == "jax":
         from .jax_steps import JAXSteps
 
@@ -480,16 +482,16 @@ def _steps(trainer):
     return TensorFlowSteps(trainer)
 
 
-def _told_if_a_worker_is_lost():
+def _explain_lost_workers():
     if keras.backend.backend() == "jax":
         return contextlib.nullcontext()
-    from .tensorflow_steps import told_if_a_worker_is_lost
+    from .tensorflow_steps import explain_lost_workers
 
-    return told_if_a_worker_is_lost()
+    return explain_lost_workers()
 
 
 def _split(share, *arrays):
-    """Returns arrays without a share at their end, and that share."""
+    """Returns arrays without a fraction at their end, and that fraction."""
     length = len(keras.tree.flatten(arrays[0])[0])
     kept = math.floor(length * (1 - share))
     if not 0 < kept < length:

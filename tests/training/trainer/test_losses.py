@@ -3,9 +3,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-import keras_vit
 from keras_vit.training import SigmoidCrossentropy, SoftmaxCrossentropy
-from keras_vit.training.trainer.losses import initialise_head_bias
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(0, 30, (6, 5)).astype("float32")
@@ -33,17 +31,6 @@ def test_sigmoid_is_summed_over_classes():
 def test_a_loss_survives_serialisation(loss):
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert copy.get_config() == loss.get_config()
-
-
-def test_the_head_starts_at_the_given_logit():
-    model = keras_vit.build(
-        keras_vit.ViTConfig(4, 16, 1, 32, 2),
-        input_shape=(8, 8, 3),
-        classes=7,
-        classifier_activation=None,
-    )
-    initialise_head_bias(model, -10.0)
-    np.testing.assert_allclose(model(RNG.standard_normal((2, 8, 8, 3))), -10.0)
 
 
 def test_smoothing_everything_is_refused():
