@@ -1,4 +1,4 @@
-"""The folder of an unfinished run, and the training states in it."""
+"""Folder of an unfinished run, and the checkpoints to resume it from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TENSORBOARD = "tensorboard"
 
 
 def command_of_unfinished(output: str | os.PathLike) -> str:
-    """Returns the command that started the unfinished run of an output, or ""."""
+    """Returns the command of an unfinished run, or "" if there is none."""
     output = pathlib.Path(output).absolute()
     try:
         path = output.with_name(output.name + PARTIAL) / RECIPE
@@ -38,23 +38,24 @@ def command_of_unfinished(output: str | os.PathLike) -> str:
 
 
 class RunFolder:
-    """`OUTPUT.partial`, beside the output that the finished run will be renamed to.
+    """`OUTPUT.partial`, which is renamed to the output when the run has finished.
 
-    It holds the recipe, the history, TensorBoard's logs, the newest checkpoints and the
-    best weights. Files are written under another name and renamed, so a stop at any moment
-    leaves those before.
+    It holds the recipe, the history, TensorBoard's logs, the newest checkpoints and the best
+    weights. Files are written atomically: if the run stops at any moment, the files before
+    are still complete.
 
-    Of the workers that TF_CONFIG names the first writes; the others have a folder of their
-    own that goes with their process, and read states from the first one's.
+    With several workers (TF_CONFIG) only the first writes to this folder. The others write to
+    a temporary folder and read checkpoints from the first worker's.
 
     Args:
         output: The folder of the finished run.
-        resume: Whether to go on with a run that was stopped.
-        overwrite: Whether to replace a classifier, and an unfinished run, that are there.
+        resume: Whether to continue a stopped run.
+        overwrite: Whether to replace an existing classifier and an unfinished run.
 
     Raises:
-        ValueError: If the output is not empty and may not be replaced, if there is an
-            unfinished run and no word what to do with it, or none to go on with.
+        ValueError: If the output is not empty and may not be replaced; if there is an
+            unfinished run, with neither `resume` nor `overwrite`; or if there is none to
+            resume.
         OSError: If the folder cannot be made.
     """
 
@@ -71,16 +72,16 @@ class RunFolder:
                 f"Not found: {self.path}"
             )
         if not self.writes:
-            self.own = tempfile.TemporaryDirectory()
-            self.path = pathlib.Path(self.own.name)
+            self.temporary = tempfile.TemporaryDirectory()
+            self.path = pathlib.Path(self.temporary.name)
             if resume and (self.shared / BEST).exists():
                 shutil.copy(self.shared / BEST, self.path)
-            return  # Where the first worker writes is its concern.
+            return  # The first worker checks its output.
         check_folder(self.output, marker=MODEL, overwrite=overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
-                "The output must have no unfinished run: go on with --resume, or start anew "
-                f"with --overwrite. Received: {self.path}"
+                "The output must have no unfinished run: continue it with --resume, or start "
+                f"again with --overwrite. Received: {self.path}"
             )
 
     def start(self, recipe: Mapping[str, Any]) -> None:
@@ -98,13 +99,13 @@ class RunFolder:
             path.write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
 
     def recipe(self, job: str) -> dict[str, Any]:
-        """Returns the recipe of the run that is resumed.
+        """Returns the recipe of the unfinished run.
 
         Args:
-            job: The job's name, which must be the recipe's.
+            job: Name of the job that resumes it; must be the recipe's.
 
         Raises:
-            ValueError: If the file cannot be read, or is of another job.
+            ValueError: If the file cannot be read, or is from another job.
         """
         path = self.shared / RECIPE
         try:
@@ -120,7 +121,7 @@ class RunFolder:
         return recipe
 
     def save_best(self, model, step: int, accuracy: float, loss: float) -> None:
-        """Writes the best weights, with their step and what they reached."""
+        """Writes the best weights with their step, accuracy and loss."""
         arrays: dict[str, Any] = {
             f"{index:05}": np.asarray(weight) for index, weight in enumerate(model.weights)
         }
@@ -136,43 +137,43 @@ class RunFolder:
         return int(step), accuracy, loss
 
     def load_best(self, model) -> None:
-        """Gives a model the best weights."""
+        """Sets the weights of a model to the best ones."""
         with np.load(self.path / BEST, allow_pickle=False) as arrays:
             model.set_weights([arrays[f"{index:05}"] for index in range(len(model.weights))])
 
     def publish(self, overwrite: bool = False) -> None:
-        """Gives the folder its name.
+        """Renames the folder to the output.
 
         Args:
-            overwrite: Whether to replace a classifier that is there.
+            overwrite: Whether to replace an existing classifier.
         """
         if self.writes:
             publish_folder(self.path, self.output, marker=MODEL, overwrite=overwrite)
 
     def remove_states(self) -> None:
-        """Removes what only an unfinished run needs."""
+        """Removes the files that only an unfinished run needs."""
         shutil.rmtree(self.path / STATES, ignore_errors=True)
         (self.path / BEST).unlink(missing_ok=True)
 
 
 STATE = re.compile(r"state-(\d{9})\.npz")
-# What a file that was cut short or changed raises when it is read.
+# Errors from reading a truncated or changed file.
 DAMAGE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 class Checkpoints:
     """States of a `Trainer` in a folder: weights, optimizer, averages, step.
 
-    A run that is restored and goes on with the batches after its step has the losses and
-    weights of one that never stopped, bit for bit on the same device: dropout depends on
-    seed and step alone, and the data on where they start. A state is written under another
-    name, flushed and renamed, so that a stop at any moment leaves the one before. The
-    newest `keep` are kept, older ones are removed once a newer one is written. With several
-    workers the first writes, into a folder that all can read.
+    A restored run that continues with the batches after its step has the same losses and
+    weights as a run without the stop, bit for bit on the same device: dropout depends on
+    seed and step alone, and the data on their first step. A state is written atomically: if
+    the run stops at any moment, the state before is still complete. Older states than the
+    newest `keep` are removed. With several workers the first writes, to a folder that all
+    can read.
 
     Args:
-        folder: Where `state-<step>.npz` are; made if needed.
-        keep: How many states to keep.
+        folder: Folder of the files `state-<step>.npz`; made if needed.
+        keep: Number of states to keep.
 
     Raises:
         ValueError: If `keep` is less than 1.
@@ -194,7 +195,7 @@ class Checkpoints:
         self.keep = keep
 
     def paths(self):
-        """Returns the states that are there, the newest first."""
+        """Returns the paths of the states, the newest first."""
         found = [path for path in self.folder.glob("state-*.npz") if STATE.fullmatch(path.name)]
         return sorted(found, reverse=True)
 
@@ -202,7 +203,7 @@ class Checkpoints:
         """Writes the state of a trainer and returns its path.
 
         Raises:
-            OSError: If it cannot be written; then nothing has changed.
+            OSError: If it cannot be written; the older states are then unchanged.
         """
         trainer.synchronise()
         values = [keras.ops.convert_to_numpy(v) for v in trainer.state_variables()]
@@ -219,12 +220,12 @@ class Checkpoints:
         return path
 
     def restore(self, trainer):
-        """Puts a compiled trainer where the newest good state is; returns its step, or 0.
+        """Sets a compiled trainer to the newest state and returns its step; 0 without a state.
 
-        A damaged state is named in a warning and skipped.
+        A damaged state is skipped with a warning.
 
         Raises:
-            ValueError: If a state is that of another model or optimizer.
+            ValueError: If a state is from another model or optimizer.
         """
         variables = trainer.state_variables()
         for path in self.paths():
@@ -240,20 +241,20 @@ class Checkpoints:
         return 0
 
     def callback(self, every):
-        """Returns a Keras callback that saves after every so many steps, and at the end.
+        """Returns a Keras callback that saves every few steps and at the end of an epoch.
 
         Args:
-            every: Optimizer steps.
+            every: Optimizer steps between two saves.
 
         Raises:
             ValueError: If `every` is less than 1.
         """
         if every < 1:
             raise ValueError(f"every must be at least 1. Received: every={every}")
-        return _Save(self, every)
+        return _SaveCallback(self, every)
 
 
-class _Save(keras.callbacks.Callback):
+class _SaveCallback(keras.callbacks.Callback):
     def __init__(self, checkpoints, every):
         super().__init__()
         self.checkpoints = checkpoints
@@ -264,7 +265,7 @@ class _Save(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if not np.isfinite(float((logs or {}).get("loss", 0.0))):
-            return  # The trainer stops at this step; the state before it is the good one.
+            return  # The trainer stops at this step: the state before it stays the newest.
         # One execution may be several steps, fewer at the end of the data.
         self.step += self.model.steps_per_execution
         if self.step // self.every > self.saved // self.every:
@@ -292,13 +293,13 @@ def _assign(path, variables, values):
             f"arrays for {len(variables)} variables; other shapes: {different[:5]}"
         )
     for variable, value in zip(variables, values, strict=True):
-        if value.dtype.kind == "V":  # bfloat16, of which NumPy's files keep the bytes alone.
+        if value.dtype.kind == "V":  # bfloat16, which NumPy's files store as bytes.
             value = value.view(keras.ops.convert_to_numpy(variable).dtype)
         variable.assign(value)
 
 
 def _writes(trainer):
-    """Whether this process is the one of its job that writes."""
+    """Returns whether this process writes the states of its job."""
     if keras.backend.backend() == "jax":
         import jax
 

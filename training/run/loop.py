@@ -1,4 +1,4 @@
-"""The steps of a run: progress, validation, checkpoints, and a stop that loses nothing."""
+"""The training loop of a run: progress, validation, history, checkpoints and stopping."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ HISTORY_COLUMNS = (
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped by a signal, after its state was saved.
+    """A signal stopped a run, after its state was saved.
 
     Args:
-        message: What was saved.
+        message: The step and the folder of the saved state.
         signal_number: SIGINT or SIGTERM.
     """
 
@@ -59,21 +59,21 @@ def train(
     start_step: int = 0,
     validate: Callable[[], ClassificationReport] | None = None,
 ) -> list[dict[str, str]]:
-    """Trains to the last step; then the trainer's model has the best weights.
+    """Trains to the last step, then gives the trainer's model its best weights.
 
-    Best is the highest validation accuracy, of equal ones the lowest loss; without a
-    validation the last weights are kept. Where the trainer keeps averages, weights and
-    averages are validated, and the best or last averages are kept. `last.keras` in the run's
-    folder has the last weights. A run ends early where `patience` validations were none
-    better than the best before.
+    The best weights have the highest validation accuracy; ties go to the lower loss. Without
+    validation images these are the last weights. A trainer that keeps averages validates
+    both weights and averages, and the averages are the ones kept. `last.keras` in the run's
+    folder has the weights of the last step. With `patience` a run ends early, after so many
+    validations in a row without an improvement.
 
     Args:
         trainer: A compiled trainer, at `start_step`.
         batches: `(images, labels)` from that step on, without an end.
-        run: Where states and logs go.
+        run: The folder for checkpoints and logs.
         settings: Resolved settings.
         start_step: Optimizer steps that were done before.
-        validate: Evaluates the trainer's model on the validation images.
+        validate: Function that evaluates the trainer's model on the validation images.
 
     Returns:
         The rows of the history.
@@ -84,12 +84,12 @@ def train(
             micro-batch does not fit into memory.
     """
     last_step = required(settings.steps, "steps")
-    history = History(run.path / "history.csv", HISTORY_COLUMNS, start_step)
+    history = HistoryFile(run.path / "history.csv", HISTORY_COLUMNS, start_step)
     log = TensorBoardLog(run.path / TENSORBOARD)
-    steps = _Steps(run, settings, start_step, validate, history, log)
+    bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:
-        with _noticed_signals() as received:
-            steps.received = received
+        with catch_signals() as received:
+            steps = _StepCallback(run, settings, start_step, validate, history, log, bar, received)
             if start_step < last_step and not steps.is_out_of_patience():
                 trainer.fit(
                     batches,
@@ -110,7 +110,7 @@ def train(
             f"each of {settings.accumulate}"
         ) from error
     finally:
-        steps.bar.close()
+        bar.close()
         log.close()
     if steps.stopped_at is not None:
         raise Interrupted(
@@ -128,10 +128,10 @@ def train(
     return history.rows
 
 
-class _Steps(keras.callbacks.Callback):
-    """What happens after each optimizer step."""
+class _StepCallback(keras.callbacks.Callback):
+    """Logs, validates, saves and stops, after each execution of one or more steps."""
 
-    def __init__(self, run, settings, start_step, validate, history, log):
+    def __init__(self, run, settings, start_step, validate, history, log, bar, received):
         super().__init__()
         self.run = run
         self.settings = settings
@@ -139,20 +139,18 @@ class _Steps(keras.callbacks.Callback):
         self.validate = validate
         self.history = history
         self.log = log
+        self.bar = bar
+        self.received = received  # Signals.
         self.executed = settings.steps_per_execution
         self.log_every = max(1, min(50, settings.evaluate_every) // self.executed) * self.executed
         self.schedule = make_schedule(settings)
-        self.bar = progress_bar(
-            settings.steps, "train", unit="steps", initial=start_step, disable=not run.writes
-        )
-        self.received: list[int] = []
         self.stopped_at: int | None = None
         self.learning_rate = 0.0
-        self.validated = "-"
+        self.validation_accuracy = "-"
         self._start_interval()
 
     def is_out_of_patience(self) -> bool:
-        """Returns whether enough validations were none better than the best."""
+        """Returns whether the last `patience` validations brought no improvement."""
         best = self.run.best_score()
         patience = self.settings.patience
         if patience is None or best is None:
@@ -161,7 +159,7 @@ class _Steps(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._has_row(self.step + self.executed):
-            # Of the step to come: afterwards the optimizer gives that of the next one.
+            # Read now: after the step the optimizer has the rate of the next one.
             last = self.model.optimizer.iterations + (self.executed - 1)
             self.learning_rate = float(self.schedule(last))
 
@@ -170,13 +168,19 @@ class _Steps(keras.callbacks.Callback):
         if not math.isfinite(loss):
             return  # The trainer stops here, with the weights of the step before.
         self.step += self.executed
-        last = self.step == self.settings.steps
-        evaluates = self._evaluates(self.step)
-        stops = bool(self.received) and not last
+        validates = self._validates_after(self.step)
+        stops = bool(self.received) and self.step != self.settings.steps
         done = self.step - self.interval_start
         rate = done * self.settings.batch_size / max(time.monotonic() - self.interval_began, 1e-9)
-        shown = {"loss": f"{loss:.4f}", "accuracy": f"{accuracy:.4f}", "images/s": f"{rate:.1f}"}
-        self.bar.set_postfix({**shown, "validation": self.validated}, refresh=False)
+        self.bar.set_postfix(
+            {
+                "loss": f"{loss:.4f}",
+                "accuracy": f"{accuracy:.4f}",
+                "images/s": f"{rate:.1f}",
+                "validation": self.validation_accuracy,
+            },
+            refresh=False,
+        )
         self.bar.update(self.executed)
         if not (stops or self._has_row(self.step)):
             return
@@ -187,45 +191,46 @@ class _Steps(keras.callbacks.Callback):
             "learning_rate": self.learning_rate,
             "images_per_second": rate,
         }
-        if evaluates and self.validate is not None:
+        if validates and self.validate is not None:
             row |= self._validate()
         self.history.add(row)
         self.log.add(self.step, {name: row[name] for name in HISTORY_COLUMNS[1:] if name in row})
-        if evaluates or stops:
+        if validates or stops:
             self.run.checkpoints.save(self.model)
         if stops:
             self.stopped_at = self.step
-        if stops or (evaluates and self.is_out_of_patience()):
+        if stops or (validates and self.is_out_of_patience()):
             self.model.stop_training = True
         # The trainer's metrics are means since the last reset.
         self.model.reset_metrics()
         self._start_interval()
 
-    def _evaluates(self, step):
+    def _validates_after(self, step):
         return step == self.settings.steps or step % self.settings.evaluate_every == 0
 
     def _has_row(self, step):
-        return self._evaluates(step) or step % self.log_every == 0
+        return self._validates_after(step) or step % self.log_every == 0
 
     def _validate(self):
+        """Returns the columns of a validation, and saves the weights if they are the best."""
         try:
             report = self.validate()
             row = {"validation_loss": report.loss, "validation_accuracy": report.top_1}
             if not self.model.averages:
-                self._keep_if_best(report)
+                self._save_if_best(report)
                 return row
             with self.model.averaged_weights():
                 report = self.validate()
-                self._keep_if_best(report)
+                self._save_if_best(report)
             return row | {"averaged_loss": report.loss, "averaged_accuracy": report.top_1}
         except NonFiniteScores:
             return {"validation_loss": math.nan}  # Training stops at the next step.
 
-    def _keep_if_best(self, report):
+    def _save_if_best(self, report):
         best = self.run.best_score()
         if best is None or (report.top_1, -report.loss) > (best[1], -best[2]):
             self.run.save_best(self.model.model, self.step, report.top_1, report.loss)
-        self.validated = f"{report.top_1:.4f}"
+        self.validation_accuracy = f"{report.top_1:.4f}"
 
     def _start_interval(self):
         self.interval_start = self.step
@@ -233,19 +238,22 @@ class _Steps(keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
-def _noticed_signals() -> Iterator[list[int]]:
-    """Gives a list that a first SIGINT or SIGTERM is put into; a second one stops at once."""
+def catch_signals() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM in a list, so that a run can save before it stops.
+
+    A second signal raises KeyboardInterrupt at once.
+    """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield received  # Python hands signals to the main thread only.
+        yield received  # Python handles signals in the main thread only.
         return
 
-    def notice(number, frame):
+    def handle(number, frame):
         if received:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = {number: signal.signal(number, notice) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:
@@ -253,11 +261,13 @@ def _noticed_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class History:
-    """A table of a run, on disk after every row.
+class HistoryFile:
+    """A CSV file with a row for each log interval, on disk after every row.
+
+    `keras.callbacks.CSVLogger` does not drop the rows after the step that a run resumes from.
 
     Args:
-        path: The CSV file. Rows that it holds already are kept up to `last_step`.
+        path: The CSV file. Its rows up to `last_step` are kept.
         columns: Names of the columns, "step" first.
         last_step: Rows of later steps are dropped: a resumed run writes them again.
     """
@@ -276,24 +286,30 @@ class History:
             writer.writerows(self.rows)
 
     def add(self, row: Mapping[str, object]) -> None:
-        """Adds a row; columns that it lacks stay empty."""
+        """Adds a row; missing columns stay empty."""
         text = {name: _number(row.get(name, "")) for name in self.columns}
         self.rows.append(text)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self.columns).writerow(text)
 
 
+def _number(value):
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 class TensorBoardLog:
-    """Scalars for TensorBoard, which need not be installed to write them.
+    """Scalars for TensorBoard, written without the package tensorboard.
+
+    `keras.callbacks.TensorBoard` and `tf.summary.scalar` need that package, which TensorFlow
+    2.21 no longer installs.
 
     Args:
-        folder: Where the event files go.
+        folder: The folder of the event files.
     """
 
     def __init__(self, folder: str | os.PathLike):
         self.writer = tf.summary.create_file_writer(os.fspath(folder))
-        # What tf.summary.scalar would say; that function needs the package tensorboard,
-        # which TensorFlow 2.21 no longer brings.
+        # The same as tf.summary.scalar writes.
         self.metadata = tf.compat.v1.SummaryMetadata(
             plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR"
         )
@@ -308,7 +324,3 @@ class TensorBoardLog:
     def close(self) -> None:
         """Closes the event file."""
         self.writer.close()
-
-
-def _number(value):
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

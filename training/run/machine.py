@@ -1,4 +1,4 @@
-"""What a benchmark says of the machine and of its processes."""
+"""Processor, cores and memory of this machine and its processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 
 
 def describe(*packages: str) -> str:
-    """Returns a line on the processor, its cores, Python and the versions of packages."""
+    """Returns a line with the processor, its cores, and the versions of Python and packages."""
     versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
     python = f"Python {platform.python_version()}"
     return ", ".join([processor(), f"{os.cpu_count()} cores", python, *versions])
@@ -34,19 +34,19 @@ def usable_cores() -> int:
 
 
 def peak_memory() -> int:
-    """Returns the MiB that this process held at its peak.
+    """Returns the peak memory of this process in MiB, as Linux counts it.
 
-    From Linux's own count, since that of `resource.getrusage` starts at what the parent held.
+    `resource.getrusage` would start at the memory of the parent process.
     """
     return process_memory("self", "VmHWM") // 2**20
 
 
 def process_memory(process: int | str, field: str = "VmRSS") -> int:
-    """Returns the bytes of a process, as Linux counts them.
+    """Returns the memory of a process in bytes, as Linux counts it.
 
     Args:
-        process: Its number, or "self".
-        field: "VmRSS" for what it holds now, "VmHWM" for its peak.
+        process: Process ID, or "self".
+        field: "VmRSS" for its memory now, "VmHWM" for its peak.
 
     Raises:
         OSError: If there is no such process, or the system is not Linux.
@@ -56,7 +56,7 @@ def process_memory(process: int | str, field: str = "VmRSS") -> int:
 
 
 def available_memory() -> int:
-    """Returns the bytes that processes can take before the machine swaps.
+    """Returns the bytes that processes can allocate before the machine swaps.
 
     Raises:
         OSError: If the system is not Linux.
@@ -67,6 +67,6 @@ def available_memory() -> int:
 
 def _bytes(text, field):
     found = re.search(rf"^{field}:\s*(\d+) kB", text, re.MULTILINE)
-    if found is None:  # A process that has just ended holds nothing.
+    if found is None:  # The process has just ended.
         return 0
     return int(found[1]) * 1024

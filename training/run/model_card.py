@@ -1,4 +1,4 @@
-"""What a finished run puts beside a classifier: `model_card.md` and sample images."""
+"""Model card and sample images of a finished run."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         'print(classifier.predict("image.jpg")[0].top)',
         "```",
         "",
-        "## How good it is",
+        "## Accuracy",
         "",
     ]
     if test:
         lines += [
-            f"On {test['images']} test images, which neither trained it nor chose anything: "
+            f"On {test['images']} test images, used neither for training nor for any choice: "
             f"top-1 {test['top_1']:.4f}, top-5 {test['top_5']:.4f}.",
             "",
         ]
     else:
-        lines += ["The data have no test images: it has not been tested.", ""]
+        lines += ["The data have no test images: the accuracy is unknown.", ""]
     if recipe["best"]:
         best = recipe["best"]
         lines += [
             f"On {images['validation']} validation images: top-1 {best['accuracy']:.4f} after step "
-            f"{best['step']}, the best, whose weights are kept in `model.keras`. `last.keras` has "
-            "those of the last step.",
+            f"{best['step']}, the best, whose weights are in `model.keras`. `last.keras` has the "
+            "weights of the last step.",
             "",
         ]
     lines += [
@@ -95,17 +95,19 @@ def _cell(value):
 
 MAX_SAMPLES = 32
 
-# First bytes of a file: its suffix.
+# First bytes of a file, and its suffix.
 _SUFFIXES = {b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
 
 
 def write_samples(folder: pathlib.Path, examples: Examples, count: int = MAX_SAMPLES) -> None:
-    """Copies an evenly spread choice of images as they are, byte for byte.
+    """Copies the files of some images, evenly spread over the examples, byte for byte.
+
+    An export of the classifier is checked on these images.
 
     Args:
         folder: The classifier's folder.
         examples: Held-out examples.
-        count: How many at most.
+        count: Largest number of images.
     """
     count = min(count, len(examples))
     chosen = examples.take(np.arange(count) * len(examples) // count)

@@ -1,4 +1,4 @@
-"""Transfer of a pre-trained model to another task (paper, section 3.2), linear probes and LoRA."""
+"""Transfer to another task (paper, section 3.2): pre-trained models, linear probes and LoRA."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from keras_vit.models.recognition import config_of
 
 DEFAULT_MODEL = "ViT-B/16"
 
-# The pre-training head stays behind.
+# The pre-training head is not loaded.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
+HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
 
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """An architecture and where the values of its weights are; at most one place.
+    """An architecture and the place of its weights, if any: one of the last three arguments.
 
     Args:
-        name: The model's name, for people.
+        name: The model's name, to print.
         config: Its config, without a hidden layer in the head.
         official: A row of the catalogue, or None.
         path: A checkpoint file, or None.
@@ -47,26 +48,26 @@ class Body:
 
 
 def find_body(model, weights, image_size=(None, None)) -> Body:
-    """Returns the body that some weights stand for, without downloading or building it.
+    """Returns a model's config and weights, without downloading or building it.
 
     Args:
-        model: A name, a config, or None for what the weights say, else ViT-B/16.
+        model: A name, a config, or None for the model of the weights, or ViT-B/16 without.
         weights: A name of `weights=`, a file, a classifier's folder, or None.
         image_size: Pixels (height, width), by which an official file is chosen.
 
     Raises:
-        ValueError: If the model is unknown, or the weights are.
+        ValueError: If the model or the weights are unknown, or do not fit each other.
     """
     keys = {row.key: row.model for row in catalogue.rows()}
-    is_said = model is not None
-    model = model if is_said else keys.get(weights, DEFAULT_MODEL)
+    is_given = model is not None
+    model = model if is_given else keys.get(weights, DEFAULT_MODEL)
     if weights is None:
         return _body(model)
     if weights in keys or weights in catalogue.NAMES:
         if not isinstance(model, str):
             raise ValueError(
-                "Official weights are for the models of keras_vit.list_models(); a config of "
-                f"one's own takes a path. Received: weights={weights!r} for {model}"
+                "Official weights are for the models of keras_vit.list_models(); any other "
+                f"config needs a path. Received: weights={weights!r} for {model}"
             )
         configs.resolve(model)
         return _body(model, official=catalogue.find(model, weights, image_size))
@@ -86,11 +87,11 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
         open_checkpoint(path)  # Fails early if the file is damaged.
         return _body(model, path=path)
     config = _without_hidden_layer(config_of(source))
-    if is_said and configs.for_inference(
+    if is_given and configs.for_inference(
         _without_hidden_layer(configs.resolve(model))
     ) != configs.for_inference(config):
         raise ValueError(
-            "The weights must be those of the model; leave the model out to take the weights' own. "
+            "The weights must be of the given model; without a model, the weights' own is used. "
             f"Received: model={model}, weights={weights}, a model of {config}"
         )
     names = {_without_hidden_layer(configs.resolve(name)): name for name in configs.list_models()}
@@ -98,23 +99,23 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
 
 
 def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **changes):
-    """Returns the body with a new head of zeros, at another resolution, giving logits.
+    """Returns a model that gives logits, with a new head of zeros and another resolution.
 
     Args:
-        body: What `find_body` found.
+        body: The result of `find_body`.
         classes: Classes of the new head.
         image_size: Pixels (height, width); position embeddings are interpolated.
-        **changes: Fields of the config and their new values.
+        **changes: New values of fields of the config.
 
     Returns:
-        The `keras.Model`, and the `LoadReport` of its weights or None if they are random.
+        The `keras.Model`, and the `LoadReport` of its weights, or None if they are random.
 
     Raises:
         ValueError: If the weights do not fit, or the image is smaller than a patch.
         OSError: If a file cannot be downloaded.
     """
     fields = {field.name for field in dataclasses.fields(body.config)}
-    # A ResNet has no dropout: 0 is no change, anything else is refused by name.
+    # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
     changes = {name: value for name, value in changes.items() if value or name in fields}
     model = build(
         configs.resolve(body.config, **changes),
@@ -134,7 +135,7 @@ def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **chan
 
 @contextlib.contextmanager
 def dtype_policy(name: str):
-    """Sets Keras's dtype policy for a block.
+    """Sets Keras's dtype policy inside a `with` block.
 
     Args:
         name: "float32", "mixed_bfloat16" or "mixed_float16".
@@ -158,37 +159,33 @@ def _without_hidden_layer(config):
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
 
 
-_HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
-
-
 def choose_trained(
     model: keras.Model, part: str = "all", *, lora_rank: int = 8, lora_alpha: float | None = None
 ) -> None:
-    """Says which weights of a model are trained; to be called before a trainer is made.
+    """Sets the trainable weights of a model; call it before the trainer is made.
 
-    "head" is a linear probe: the head alone. "lora" (arXiv 2106.09685) trains the head and
-    adds to the kernels of query and value, `(D, k, D_h)`, a product of two small arrays,
+    "head" trains the head alone, a linear probe. "lora" (arXiv 2106.09685) trains the head
+    and a product of two small arrays that is added to the kernels of query and value,
+    `(D, k, D_h)`, as in `keras.layers.EinsumDense.enable_lora`:
 
         W + alpha / rank * A B,    A: (D, k, rank), B: (rank, D_h)
 
-    as `keras.layers.EinsumDense.enable_lora` has it. B starts at zero, so the model starts as
-    it was. Keras adds the product to the kernel when the model is saved: what is loaded is a
-    plain model.
+    B starts at zero, so that the outputs do not change before training. Saving adds the
+    product to the kernel: the loaded model is a plain model.
 
     Args:
         model: A model of `keras_vit.build` with a head.
         part: "all", "head" or "lora".
         lora_rank: Columns of A for each head; less than D_h.
-        lora_alpha: Strength of the product; None for the rank.
+        lora_alpha: Scale of the product, alpha; None for the rank.
 
     Raises:
-        ValueError: If the model has no attention to add to, or the rank is not smaller than
-            what it adds to.
+        ValueError: If the model has no self-attention, or the rank is not smaller than D_h.
     """
     if part == "all":
         return
     for weight in model.trainable_variables:
-        weight.trainable = bool(_HEAD_PATH.search(weight.path))
+        weight.trainable = bool(HEAD_PATH.search(weight.path))
     if part == "lora":
         projections = _query_and_value(model)
         if not projections:

@@ -260,7 +260,7 @@ def split_batch(batch_size, *, replicas=1, accumulation_steps=None, most_per_rep
     if batch_size < 1 or batch_size % parts:
         below = max(batch_size // parts, 1) * parts
         raise ValueError(
-            "The batch must be shared evenly by the replicas and micro-batches; nearest: "
+            "The batch must be split evenly over the replicas and micro-batches; nearest: "
             f"{below} and {below + parts}. Received: batch_size={batch_size}, "
             f"replicas={replicas}, accumulation_steps={accumulation_steps}"
         )

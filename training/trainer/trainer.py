@@ -467,6 +467,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
 
 class StopIfNotFinite(keras.callbacks.Callback):
+    """Raises `NonFiniteError` after a step whose loss is not finite."""
+
     def on_train_batch_end(self, batch, logs=None):
         self.model.check_finite(logs or {})
 

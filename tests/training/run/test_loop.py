@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training.evaluation.classification import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.loop import History, Interrupted, train
+from keras_vit.training.run.loop import HistoryFile, Interrupted, train
 from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.settings import FineTuning
 
@@ -339,10 +339,10 @@ def test_steps_that_are_not_finite_are_left_out_on_request(tmp_path):
 
 def test_a_resumed_history_drops_the_rows_after_its_step(tmp_path):
     columns = ("step", "loss")
-    history = History(tmp_path / "history.csv", columns)
+    history = HistoryFile(tmp_path / "history.csv", columns)
     for step in (10, 20, 30):
         history.add({"step": step, "loss": 1 / step})
-    history = History(tmp_path / "history.csv", columns, last_step=20)
+    history = HistoryFile(tmp_path / "history.csv", columns, last_step=20)
     history.add({"step": 30, "loss": 0.5, "unknown": 1})
     with open(tmp_path / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
