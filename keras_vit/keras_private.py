@@ -32,7 +32,7 @@ class SymbolicBuild(Mixin):
     """Builds losses, metrics and optimizer from the shapes and dtypes of the data.
 
     `fit` takes the first batch instead and averages it over replicas, which fails where the
-    replicas' shares differ in size, and always with several workers (keras#20585,
+    replicas have batches of different sizes, and always with several workers (keras#20585,
     keras#19246). Without a strategy it leaves the building to the first step, which is inside
     a `tf.while_loop` here.
     """
@@ -122,16 +122,16 @@ def disable_gradient_summing(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
-    """Returns the place of a variable among those that the optimizer was built with.
+    """Returns the index of a variable in the list that the optimizer was built with.
 
-    `update_step` gets a variable, on replicas one replica's part of it, and the optimizer's own
-    variables are lists; Keras's optimizers find their place by the same method.
+    The optimizer's slots are lists in the same order. `update_step` may get one replica's copy
+    of a variable, which this method of Keras's own optimizers finds too.
     """
     return optimizer._get_variable_index(variable)
 
 
 def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
-    """Returns the metric that `fit` shows as the loss; `metrics` gives it no name of its own."""
+    """Returns the metric that `fit` reports as the loss."""
     return trainer._loss_tracker
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Reads paths, prints names."""
+    """Reads paths and prints class names."""
     paths = sys.stdin.read().splitlines()
     model = tf.saved_model.load(sys.argv[1])
     encoded = tf.constant([pathlib.Path(path).read_bytes() for path in paths])

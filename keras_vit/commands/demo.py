@@ -1,4 +1,4 @@
-"""`keras-vit demo`: the main job in miniature, on real handwritten digits."""
+"""`keras-vit demo`: pre-train, transfer, predict and export on handwritten digits."""
 
 
 def add_arguments(parser):

@@ -1,4 +1,4 @@
-"""The paper's protocol of fine-tuning, section 4.1: a sweep of learning rates, three seeds."""
+"""Learning-rate sweep, then the best rate with several seeds (paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ import os
 import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.files import atomic_write
 from keras_vit.training import recipes
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 
+from .folder import PARTIAL
 from .job import Data, FineTune, data_spec, finetune
 
 SEEDS = (0, 1, 2)
-LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)  # Where the recipe does not say; CIFAR, Pets, Flowers.
+LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)  # As for CIFAR, Pets and Flowers.
 PROTOCOL = "sweep"
 
-SWEEP = "sweep.json"  # What is swept, in the output's folder.
+SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
 TABLE = "sweep.md"
 # Fields of the data that a sweep must have in common with an earlier one to continue it.
 _SAME_DATA = ("data", "data_dir", "holdout", "exclude", "split_seed")
 
 
 @dataclasses.dataclass(frozen=True)
-class Swept:
-    """A sweep that is done.
+class SweepResult:
+    """The result of a sweep.
 
     Args:
-        learning_rate: The best.
-        development: Accuracy on the development split by learning rate; empty where there
-            was one rate, and so nothing to choose.
+        learning_rate: The best learning rate.
+        development: Accuracy on the development split by learning rate; empty for a single
+            rate, which needs no choice.
         test: Accuracy on the test images by seed.
-        folder: Where everything is.
+        folder: The folder of all runs.
     """
 
     learning_rate: float
@@ -52,7 +55,7 @@ class Swept:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation over the seeds, of the sample; None of a single one."""
+        """Sample standard deviation of the test accuracy; None for a single seed."""
         return statistics.stdev(self.test.values()) if len(self.test) > 1 else None
 
     def __str__(self) -> str:
@@ -87,28 +90,28 @@ def sweep(
     exclude: Iterable[str] = (),
     command: str = "",
     log: Callable[[str], object] = print,
-) -> Swept:
+) -> SweepResult:
     """Finds the learning rate on a development split, then trains on all with several seeds.
 
-    Every learning rate is trained on the training images but those of the development split
-    (`settings.validation`, by default the recipe's share), and scored on these after the last
-    step. The best is trained on all training images, once with each seed, and the last
-    weights are evaluated on the test images, which nothing was chosen by. Data with a
-    validation part of their own are scored on that.
+    A development split (`settings.validation`, by default the recipe's fraction) is kept out
+    of the training images; data with a validation part use that. Each learning rate is
+    scored on it after the last step. The best rate is trained on all training images, once
+    with each seed, and the last weights are evaluated on the test images, which are used for
+    nothing else.
 
-    Each run has a folder: `learning_rates/RATE`, of which no weights are kept, and
-    `seeds/SEED`, a classifier's. After a stop the same call goes on: finished runs are not
-    done again, and an unfinished one goes on from its last checkpoint. `result.json` and
-    `sweep.md` have the outcome.
+    Each run has a folder: `learning_rates/RATE`, without weights, and `seeds/SEED`, a
+    classifier. The same call continues a stopped sweep: finished runs are kept, and an
+    unfinished run resumes from its last checkpoint. `result.json` and `sweep.md` have the
+    result.
 
     Args:
         data: As for `finetune`.
         output: The folder for all runs.
-        settings: The recipe; `learning_rate` and `seed` are those of the runs.
-        learning_rates: What to try; by default those of the recipe's row of Table 4. One
-            alone is not tried.
-        seeds: Of the final runs. The first is also that of the development split, of the
-            sweep, and of what is held out of data without a test part.
+        settings: The recipe; the sweep sets `learning_rate` and `seed`.
+        learning_rates: Learning rates to try; by default those of the recipe's row of
+            Table 4. A single rate is not tried but taken.
+        seeds: Seeds of the final runs. The first is also the seed of the trial runs, of the
+            development split, and of the test images held out of data without a test part.
         data_dir: As for `finetune`.
         holdout: As for `finetune`.
         strict: As for `finetune`.
@@ -117,7 +120,7 @@ def sweep(
         log: Receives messages.
 
     Returns:
-        A `Swept`.
+        A `SweepResult`.
 
     Raises:
         ValueError: If something does not fit, there are no test images, or the output has
@@ -129,7 +132,7 @@ def sweep(
     >>> print(sweep("tfds:oxford_flowers102", "runs/flowers", settings))
     """
     settings = settings or FineTuning()
-    rates = tuple(learning_rates or _rates_of(settings))
+    rates = tuple(learning_rates or _recipe_rates(settings))
     seeds = tuple(seeds)
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
@@ -140,22 +143,46 @@ def sweep(
             f"Received: validation={settings.validation}"
         )
     spec = data_spec(data, data_dir, holdout, strict, exclude)
-    runs = _Runs(spec, output, settings, seeds[0], command, log)
-    development = {}
+    spec = dataclasses.replace(spec, split_seed=seeds[0])
+    folder = pathlib.Path(output).absolute()
+    start_or_continue(folder, spec, settings)
+
+    scores = {}  # (accuracy, -loss) on the development split.
     for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
-        development[rate] = runs.try_rate(rate)
-    # Of equal accuracies the one with the lowest loss.
-    learning_rate = max(development, key=lambda rate: development[rate], default=rates[0])
+        run = folder / "learning_rates" / f"{rate:g}"
+        trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0], patience=None)
+        finetune_once(dataclasses.replace(spec, test=False), run, trial, command=command, log=log)
+        for weights in run.glob("*.keras"):
+            weights.unlink()
+        scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
+    # The highest accuracy; ties go to the lowest loss.
+    best = max(scores, key=lambda rate: scores[rate], default=rates[0])
+
     test = {}
     for seed in seeds:
-        log(f"seed {seed}, learning rate {learning_rate:g}")
-        test[seed] = runs.train_all(learning_rate, seed)
-    return _write(runs, learning_rate, development, test, command)
+        log(f"seed {seed}, learning rate {best:g}")
+        run = folder / "seeds" / str(seed)
+        final = dataclasses.replace(
+            settings, learning_rate=best, seed=seed, validation=0.0, patience=None
+        )
+        recipe = finetune_once(spec, run, final, command=command, log=log)
+        if recipe["settings"]["learning_rate"] != best:
+            raise ValueError(
+                "The final runs must have the best learning rate, but there is one of another "
+                f"sweep: remove it, or take another output. Received: {run}, with learning "
+                f"rate {recipe['settings']['learning_rate']:g} instead of {best:g}"
+            )
+        test[seed] = recipe["test"]["top_1"]
+
+    development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
+    result = SweepResult(best, development, test, folder)
+    write_result(result, command)
+    return result
 
 
-def _rates_of(settings):
-    """The learning rates of the settings' recipe, scaled as it was."""
+def _recipe_rates(settings):
+    """Returns the learning rates of the settings' recipe, scaled as the recipe was."""
     if settings.recipe is None:
         return LEARNING_RATES
     if settings.recipe == recipes.HYPER_RULE_NAME:
@@ -166,101 +193,90 @@ def _rates_of(settings):
     return tuple(rate * share for rate in recipe.learning_rates)
 
 
-class _Runs:
-    """The runs of a sweep, of which each is done once."""
+def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning) -> None:
+    """Makes the folder of a new sweep, or checks that it is of the same sweep.
 
-    def __init__(self, data, output, settings, first_seed, command, log):
-        self.data = dataclasses.replace(data, split_seed=first_seed)
-        self.folder = pathlib.Path(output).absolute()
-        self.settings = settings
-        self.first_seed = first_seed
-        self.command = command
-        self.log = log
-        self._check_same()
+    Args:
+        folder: The output of the sweep.
+        data: The data, with the seed of their split.
+        settings: Settings of all runs but for learning rate and seed.
 
-    def try_rate(self, rate):
-        """Returns (accuracy, -loss) on the development split after the last step."""
-        changes = {"learning_rate": rate, "seed": self.first_seed, "patience": None}
-        folder = self.folder / "learning_rates" / f"{rate:g}"
-        self._run(folder, changes, test=False)
-        for weights in folder.glob("*.keras"):
-            weights.unlink()
-        with open(folder / HISTORY, newline="", encoding="utf-8") as file:
-            last = list(csv.DictReader(file))[-1]
-        kept = "averaged" if self.settings.averaging else "validation"
-        return float(last[f"{kept}_accuracy"]), -float(last[f"{kept}_loss"])
-
-    def train_all(self, rate, seed):
-        """Returns the accuracy on the test images after training on all others."""
-        folder = self.folder / "seeds" / str(seed)
-        changes = {"learning_rate": rate, "seed": seed, "validation": 0.0, "patience": None}
-        recipe = self._run(folder, changes)
-        if recipe["settings"]["learning_rate"] != rate:
-            raise ValueError(
-                "The final runs must have the best learning rate, but there is one of another "
-                f"sweep: remove it, or take another output. Received: {folder}, with learning "
-                f"rate {recipe['settings']['learning_rate']:g} instead of {rate:g}"
-            )
-        return recipe["test"]["top_1"]
-
-    def _run(self, folder, changes, test=True):
-        if not (folder / RECIPE).exists():
-            settings = dataclasses.replace(self.settings, **changes)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            is_begun = (folder.with_name(folder.name + ".partial") / RECIPE).exists()
-            finetune(
-                dataclasses.replace(self.data, test=test),
-                folder,
-                settings,
-                resume=is_begun,
-                command=self.command,
-                log=self.log,
-            )
-        return json.loads((folder / RECIPE).read_text(encoding="utf-8"))
-
-    def _check_same(self):
-        """Writes down what is swept, or compares it with what is there."""
-        data = self.data.to_json()
-        fields = {**self.settings.to_json(), **{name: data[name] for name in _SAME_DATA}}
-        for name in ("learning_rate", "seed"):
-            fields.pop(name)
-        fields = json.loads(json.dumps(fields))
-        path = self.folder / SWEEP
-        if path.exists():
-            check_same_settings(path, json.loads(path.read_text(encoding="utf-8")), fields)
-            return
-        if self.folder.exists() and any(self.folder.iterdir()):
-            raise ValueError(
-                "The output folder must be new or empty, or that of the same sweep. "
-                f"Received: {self.folder}"
-            )
-        plan = FineTune(self.data, self.folder / "plan", self.settings).plan()
-        if not plan.recipe["images"]["test"]:
-            raise ValueError(f"There must be test images to report on. Received: {self.data.data}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as partial:
-            partial.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    Raises:
+        ValueError: If the folder is of another sweep, or the data have no test images.
+    """
+    in_data = data.to_json()
+    fields = {**settings.to_json(), **{name: in_data[name] for name in _SAME_DATA}}
+    for name in ("learning_rate", "seed"):
+        fields.pop(name)
+    fields = json.loads(json.dumps(fields))
+    path = folder / SWEEP
+    if path.exists():
+        check_same_settings(path, json.loads(path.read_text(encoding="utf-8")), fields)
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"The output folder must be new, empty or of the same sweep. Received: {folder}"
+        )
+    plan = FineTune(data, folder / "plan", settings).plan()
+    if not plan.recipe["images"]["test"]:
+        raise ValueError(f"There must be test images to report on. Received: {data.data}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
-def _write(runs, learning_rate, development, test, command):
-    """Writes the result and the table."""
-    accuracies = {rate: score[0] for rate, score in development.items()}
-    done = Swept(learning_rate, accuracies, test, runs.folder)
-    last = read_result(runs.folder / "seeds" / str(next(iter(test))) / RECIPE)
-    result = dataclasses.replace(
-        last,
+def finetune_once(
+    data: DataSpec,
+    folder: pathlib.Path,
+    settings: FineTuning,
+    *,
+    command: str,
+    log: Callable[[str], object],
+) -> dict[str, Any]:
+    """Starts, resumes or skips a run; returns its recipe.
+
+    Args:
+        data: The data.
+        folder: The output of the run. If it has a recipe, the run has finished.
+        settings: Settings of the run.
+        command: The command to record.
+        log: Receives messages.
+    """
+    if not (folder / RECIPE).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        is_unfinished = (folder.with_name(folder.name + PARTIAL) / RECIPE).exists()
+        finetune(data, folder, settings, resume=is_unfinished, command=command, log=log)
+    return json.loads((folder / RECIPE).read_text(encoding="utf-8"))
+
+
+def _last_score(run, weights):
+    """Returns (accuracy, -loss) of the last validation; weights: "validation" or "averaged"."""
+    with open(run / HISTORY, newline="", encoding="utf-8") as file:
+        last = list(csv.DictReader(file))[-1]
+    return float(last[f"{weights}_accuracy"]), -float(last[f"{weights}_loss"])
+
+
+def write_result(result: SweepResult, command: str) -> None:
+    """Writes `result.json` and `sweep.md` to the folder of a sweep.
+
+    Args:
+        result: The result.
+        command: The command to record.
+    """
+    first_seed = next(iter(result.test))
+    final_run = read_result(result.folder / "seeds" / str(first_seed) / RECIPE)
+    dataclasses.replace(
+        final_run,
         protocol=PROTOCOL,
         metrics={
-            "top_1": done.mean,
-            "top_1_deviation": done.deviation,
-            "top_1_by_seed": {str(seed): value for seed, value in test.items()},
-            "development_top_1": {f"{rate:g}": value for rate, value in accuracies.items()},
-            "learning_rate": learning_rate,
+            "top_1": result.mean,
+            "top_1_deviation": result.deviation,
+            "top_1_by_seed": {str(seed): value for seed, value in result.test.items()},
+            "development_top_1": {f"{rate:g}": value for rate, value in result.development.items()},
+            "learning_rate": result.learning_rate,
         },
         seed=None,
         command=command,
-    )
-    result.write(runs.folder / RESULT)
-    with atomic_write(runs.folder / TABLE) as partial:
-        partial.write_text(f"{done}\n", encoding="utf-8")
-    return done
+    ).write(result.folder / RESULT)
+    with atomic_write(result.folder / TABLE) as partial:
+        partial.write_text(f"{result}\n", encoding="utf-8")

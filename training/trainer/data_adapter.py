@@ -88,7 +88,7 @@ class StepAdapter(DataAdapter):
 
 
 class Padded(NamedTuple):
-    """A batch with as many rows as its devices can share, and the number of real ones.
+    """A batch padded to a multiple of the devices, and its number of real rows.
 
     Keras cannot spread a batch of 7 over 4 devices. The number is the width of an array, so
     that it is known when a step is compiled.

@@ -160,10 +160,10 @@ class JAXSteps:
         if trainer.averages:
             # The same difference as on TensorFlow; a skipped step changes nothing.
             place = {id(v): i for i, v in enumerate(trainer.non_trainable_variables)}
-            share = jnp.where(good, 1 - trainer.averaging, 0.0)
+            rate = jnp.where(good, 1 - trainer.averaging, 0.0)
             for average, weight in zip(trainer.averages, trainable, strict=True):
                 old = non_trainable[place[id(average)]]
-                change = (share * (old - weight)).astype(old.dtype)
+                change = (rate * (old - weight)).astype(old.dtype)
                 non_trainable[place[id(average)]] = old - change
         return logs, (trainable, non_trainable, optimizer, metrics)
 

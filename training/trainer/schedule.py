@@ -24,10 +24,10 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         staircase:  base_lr * factor^(boundaries that s has passed)
         constant:   base_lr
 
-    Cosine and linear are those of the official training code, which ends a linear decay at
-    1e-5 and not at 0; the first step of a run with warm-up has a learning rate of 0. The
+    Cosine and linear follow the official training code, which ends a linear decay at 1e-5
+    and not at 0; the first step of a run with warm-up has a learning rate of 0. The
     reciprocal square root and its cool-down, the factor min(1, (S - s) / cooldown_steps),
-    are big_vision's. The staircase is BiT's.
+    follow big_vision, the staircase BiT.
 
     Args:
         base_lr: Learning rate after warm-up.

@@ -492,14 +492,14 @@ def _explain_lost_workers():
     return explain_lost_workers()
 
 
-def _split(share, *arrays):
+def _split(fraction, *arrays):
     """Returns arrays without a fraction at their end, and that fraction."""
     length = len(keras.tree.flatten(arrays[0])[0])
-    kept = math.floor(length * (1 - share))
+    kept = math.floor(length * (1 - fraction))
     if not 0 < kept < length:
         raise ValueError(
             "validation_split must leave examples on both sides. "
-            f"Received: validation_split={share} of {length} examples"
+            f"Received: validation_split={fraction} of {length} examples"
         )
 
     def take(part):

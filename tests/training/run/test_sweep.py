@@ -141,7 +141,7 @@ class Pretend:
     def __init__(self, monkeypatch, scores):
         self.scores, self.calls = scores, []
         monkeypatch.setattr(module, "finetune", self)
-        monkeypatch.setattr(module, "_write", lambda runs, *outcome: outcome)
+        monkeypatch.setattr(module, "write_result", lambda result, command: None)
 
     def __call__(self, data, output, settings, **options):
         self.calls.append((settings.learning_rate, settings.seed, settings.validation, data.test))
@@ -160,8 +160,8 @@ class Pretend:
 
 def test_of_equal_accuracies_the_lowest_loss_is_best(data, tmp_path, monkeypatch):
     pretend = Pretend(monkeypatch, {0.1: (0.8, 0.9), 0.2: (0.8, 0.6), 0.3: (0.7, 0.1)})
-    best, *_ = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2, 0.3), log=len)
-    assert best == 0.2
+    done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2, 0.3), log=len)
+    assert done.learning_rate == 0.2
     assert pretend.calls[:3] == [(rate, 0, 0.25, False) for rate in (0.1, 0.2, 0.3)]
     assert pretend.calls[3:] == [(0.2, seed, 0.0, True) for seed in (0, 1, 2)]
 
@@ -190,7 +190,7 @@ def test_one_rate_alone_is_not_tried(data, tmp_path, monkeypatch):
         ({}, {"holdout": 0.0}, "test images to report on"),
     ],
 )
-def test_what_cannot_be_swept_is_told_before_anything_is_written(
+def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
     changes, options, message, data, tmp_path
 ):
     with pytest.raises(ValueError, match=message):

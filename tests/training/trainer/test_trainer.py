@@ -223,7 +223,7 @@ def test_a_trainer_survives_saving(tmp_path):
 @pytest.mark.parametrize(
     ("policy", "expected"), [("AUTO", "DATA"), ("FILE", "FILE"), ("OFF", "OFF")]
 )
-def test_workers_share_each_batch_unless_told_otherwise(policy, expected):
+def test_workers_split_each_batch_unless_the_data_set_says_otherwise(policy, expected):
     policies = tf.data.experimental.AutoShardPolicy
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policies[policy]
