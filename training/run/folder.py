@@ -19,6 +19,7 @@ import numpy as np
 from keras_vit.classifier import MODEL, RECIPE
 from keras_vit.files import atomic_write, check_folder, publish_folder
 from keras_vit.training.trainer.devices import is_chief
+from keras_vit.training.trainer.trainer import Trainer
 
 PARTIAL = ".partial"
 STATES = "states"
@@ -188,18 +189,18 @@ class Checkpoints:
     ... )
     """
 
-    def __init__(self, folder, keep=2):
+    def __init__(self, folder: str | os.PathLike, keep: int = 2):
         if keep < 1:
             raise ValueError(f"At least one state must be kept. Received: keep={keep}")
         self.folder = pathlib.Path(folder)
         self.keep = keep
 
-    def paths(self):
+    def paths(self) -> list[pathlib.Path]:
         """Returns the paths of the states, the newest first."""
         found = [path for path in self.folder.glob("state-*.npz") if STATE.fullmatch(path.name)]
         return sorted(found, reverse=True)
 
-    def save(self, trainer):
+    def save(self, trainer: Trainer) -> pathlib.Path:
         """Writes the state of a trainer and returns its path.
 
         Raises:
@@ -219,7 +220,7 @@ class Checkpoints:
         trainer.last_checkpoint = path
         return path
 
-    def restore(self, trainer):
+    def restore(self, trainer: Trainer) -> int:
         """Sets a compiled trainer to the newest state and returns its step; 0 without a state.
 
         A damaged state is skipped with a warning.
@@ -240,7 +241,7 @@ class Checkpoints:
             return int(keras.ops.convert_to_numpy(trainer.step))
         return 0
 
-    def callback(self, every):
+    def callback(self, every: int) -> keras.callbacks.Callback:
         """Returns a Keras callback that saves every few steps and at the end of an epoch.
 
         Args:

@@ -27,7 +27,13 @@ TPU_DEVICES = ("dev/accel0", "dev/vfio/0")
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
-def strategy(name="auto", *, tpu=None, precision=None, verbose=True):
+def strategy(
+    name: str = "auto",
+    *,
+    tpu: str | None = None,
+    precision: str | None = None,
+    verbose: bool = True,
+) -> tf.distribute.Strategy:
     """Returns the strategy to build model, trainer and optimizer under.
 
     Args:
@@ -153,7 +159,7 @@ def _workers():
         ) from error
 
 
-def is_chief():
+def is_chief() -> bool:
     """Returns whether this process writes files: it is the only one, or TF_CONFIG's first.
 
     Raises:
@@ -227,7 +233,13 @@ class BatchSplit:
         )
 
 
-def split_batch(batch_size, *, replicas=1, accumulation_steps=None, most_per_replica=None):
+def split_batch(
+    batch_size: int,
+    *,
+    replicas: int = 1,
+    accumulation_steps: int | None = None,
+    most_per_replica: int | None = None,
+) -> BatchSplit:
     """Returns an even split of a batch over replicas, for static shapes.
 
     Args:

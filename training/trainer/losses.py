@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -34,7 +36,7 @@ class SoftmaxCrossentropy(LogitsLoss):
         ValueError: If the smoothing is out of range.
     """
 
-    def __init__(self, label_smoothing=0.0, **kwargs):
+    def __init__(self, label_smoothing: float = 0.0, **kwargs: Any):
         kwargs.setdefault("name", "softmax_crossentropy")
         super().__init__(**kwargs)
         if not 0 <= label_smoothing < 1:
@@ -67,7 +69,7 @@ class SigmoidCrossentropy(LogitsLoss):
         **kwargs: Passed to `keras.losses.Loss`.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         kwargs.setdefault("name", "sigmoid_crossentropy")
         super().__init__(**kwargs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
@@ -12,6 +13,8 @@ from keras import ops
 from keras_vit.configs import HEAD_LAYERS
 from keras_vit.keras_private import variable_index
 from keras_vit.training.settings import WEIGHT_DECAY_TIMES
+
+LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):
@@ -50,13 +53,13 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate,
-        weight_decay=0.0,
-        weight_decay_times="learning_rate",
-        weight_decay_names=("*kernel",),
-        global_clipnorm=None,
-        layer_decay=1.0,
-        **kwargs,
+        learning_rate: LearningRate,
+        weight_decay: float = 0.0,
+        weight_decay_times: str = "learning_rate",
+        weight_decay_names: Sequence[str] = ("*kernel",),
+        global_clipnorm: float | None = None,
+        layer_decay: float = 1.0,
+        **kwargs: Any,
     ):
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
@@ -159,7 +162,12 @@ class SGD(DecoupledOptimizer):
     """
 
     def __init__(
-        self, learning_rate=0.03, momentum=0.9, global_clipnorm=1.0, nesterov=False, **kwargs
+        self,
+        learning_rate: LearningRate = 0.03,
+        momentum: float = 0.9,
+        global_clipnorm: float | None = 1.0,
+        nesterov: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, **kwargs)
         if not 0 <= momentum < 1:
@@ -209,7 +217,14 @@ class Adam(DecoupledOptimizer):
         ValueError: If a value is out of range or unknown.
     """
 
-    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8, **kwargs):
+    def __init__(
+        self,
+        learning_rate: LearningRate = 1e-3,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        **kwargs: Any,
+    ):
         super().__init__(learning_rate, **kwargs)
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1):
             raise ValueError(

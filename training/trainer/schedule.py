@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -51,15 +53,15 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(
         self,
-        base_lr,
-        steps,
-        warmup_steps,
-        decay="cosine",
-        linear_end=1e-5,
-        timescale=10_000,
-        cooldown_steps=0,
-        boundaries=(),
-        factor=0.1,
+        base_lr: float,
+        steps: int,
+        warmup_steps: int,
+        decay: str = "cosine",
+        linear_end: float = 1e-5,
+        timescale: float = 10_000,
+        cooldown_steps: int = 0,
+        boundaries: Sequence[int] = (),
+        factor: float = 0.1,
     ):
         super().__init__()
         if decay not in DECAYS:
@@ -133,7 +135,9 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def warmup_schedule(base_lr, *, steps, warmup_steps, decay="cosine", **options):
+def warmup_schedule(
+    base_lr: float, *, steps: int, warmup_steps: int, decay: str = "cosine", **options: Any
+) -> WarmupSchedule:
     """Returns a learning-rate schedule with linear warm-up; see `WarmupSchedule`.
 
     Args:

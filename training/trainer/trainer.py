@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -90,13 +90,13 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
     def __init__(
         self,
-        model,
+        model: keras.Model,
         *,
-        accumulation_steps=1,
-        averaging=None,
-        skip_nonfinite_steps=0,
-        seed=0,
-        **kwargs,
+        accumulation_steps: int = 1,
+        averaging: float | None = None,
+        skip_nonfinite_steps: int = 0,
+        seed: int = 0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if accumulation_steps < 1:
@@ -297,7 +297,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
     @contextlib.contextmanager
-    def averaged_weights(self):
+    def averaged_weights(self) -> Iterator[keras.Model]:
         """Replaces the weights by their averages inside a `with` block.
 
         The weights are restored bit for bit, so that training continues unchanged.
@@ -347,7 +347,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         *state, batch = arguments
         return super().predict_step(*state, unpadded(batch))
 
-    def state_variables(self):
+    def state_variables(self) -> list[Any]:
         """Returns every variable that the next steps depend on."""
         if not self.optimizer.built:
             strategy = getattr(self, "distribute_strategy", None)  # Of TensorFlow alone.
@@ -355,7 +355,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 self.optimizer.build(self.trainable_variables)
         return [*self.weights, *self.optimizer.variables]
 
-    def synchronise(self):
+    def synchronise(self) -> None:
         """Updates the variables; on JAX `fit` keeps their values outside of them."""
         getattr(self, "jax_state_sync", lambda: None)()
 
