@@ -35,11 +35,12 @@ class StepAdapter(DataAdapter):
         """Returns the batches, one by one, of the same examples for any number of workers."""
         import tensorflow as tf
 
-        from keras_vit.training.data.examples import untuned
+        from keras_vit.training.data.examples import without_autotune
 
         dataset = self.adapter.get_tf_dataset()
         if not isinstance(self.adapter, TFDatasetAdapter):
-            dataset = untuned(dataset)  # Keras made it; a user's data set keeps its options.
+            # Keras made this pipeline; a user's keeps its options.
+            dataset = without_autotune(dataset)
         policies = tf.data.experimental.AutoShardPolicy
         if (
             isinstance(dataset, tf.data.Dataset)
