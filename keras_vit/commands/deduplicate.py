@@ -4,6 +4,8 @@ import os
 import pathlib
 import time
 
+from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
+
 
 def add_arguments(parser):
     """Declares the command's arguments."""
@@ -30,14 +32,14 @@ def add_arguments(parser):
     parser.add_argument(
         "--distance",
         type=int,
-        default=10,
+        default=DUPLICATE_DISTANCE,
         metavar="BITS",
         help="bits of 64 in which perceptual hashes may differ, 0 to 15 (default: %(default)s)",
     )
     parser.add_argument(
         "--similarity",
         type=float,
-        default=0.95,
+        default=DUPLICATE_SIMILARITY,
         metavar="SHARE",
         help="smallest correlation of the thumbnails (default: %(default)s)",
     )

@@ -1,14 +1,19 @@
 """`keras-vit vtab`: one model on the 19 tasks of VTAB-1k."""
 
+import dataclasses
 import sys
 
 from keras_vit.commands.evaluation_arguments import add_model
+from keras_vit.training.evaluation.protocols import VTAB_SEEDS
+from keras_vit.training.recipes import FINETUNING
 from keras_vit.training.settings import PRECISIONS
+
+_RECIPE = FINETUNING["VTAB"].settings
 
 
 def add_arguments(parser):
     """Declares the command's arguments."""
-    add_model(parser, default_image_size=384)
+    add_model(parser, default_image_size=_RECIPE["image_size"][0])
     parser.add_argument(
         "--output",
         required=True,
@@ -27,7 +32,7 @@ def add_arguments(parser):
         "--seeds",
         type=int,
         nargs="+",
-        default=[0, 1, 2],
+        default=list(VTAB_SEEDS),
         metavar="SEED",
         help="one run of each task per seed; the median counts (default: 0 1 2)",
     )
@@ -57,29 +62,28 @@ def add_arguments(parser):
         "--keep-models", action="store_true", help="keep the folders of the fine-tuned classifiers"
     )
     recipe = parser.add_argument_group("recipe, the paper's by default")
-    recipe.add_argument("--steps", type=int, default=2500, metavar="N",
+    recipe.add_argument("--steps", type=int, default=_RECIPE["steps"], metavar="N",
                         help="(default: %(default)s)")  # fmt: skip
-    recipe.add_argument("--batch-size", type=int, default=512, metavar="N",
+    recipe.add_argument("--batch-size", type=int, default=_RECIPE["batch_size"], metavar="N",
                         help="(default: %(default)s)")  # fmt: skip
-    recipe.add_argument("--learning-rate", type=float, default=0.01, metavar="RATE",
+    recipe.add_argument("--learning-rate", type=float, metavar="RATE",
+                        default=_RECIPE["learning_rate"],
                         help="(default: %(default)s)")  # fmt: skip
     recipe.add_argument("--accumulate", type=int, metavar="N",
-                        help="micro-batches of a step (default: as the memory allows)")  # fmt: skip
+                        help="micro-batches per step (default: as memory allows)")  # fmt: skip
     recipe.add_argument("--precision", choices=PRECISIONS, default="float32",
                         help="(default: %(default)s)")  # fmt: skip
 
 
 def run(arguments):
     """Runs the tasks and prints the results beside the paper's."""
-    import dataclasses
-
     from keras_vit.training.paper import vtab
     from keras_vit.training.run.loop import Interrupted
 
-    size = arguments.image_size or 384
+    size = arguments.image_size
     settings = dataclasses.replace(
         vtab.SETTINGS,
-        image_size=(size, size),
+        image_size=(size, size) if size else _RECIPE["image_size"],
         steps=arguments.steps,
         batch_size=arguments.batch_size,
         learning_rate=arguments.learning_rate,
@@ -103,10 +107,10 @@ def run(arguments):
             command=arguments.called_as,
         )
     except Interrupted as stop:
-        print(f"{stop} Go on with: {arguments.called_as}", file=sys.stderr)
+        print(f"{stop} Continue with: {arguments.called_as}", file=sys.stderr)
         return 128 + stop.signal_number
     print(vtab.summarize(results))
     protocol = results[0].protocol
     if protocol != "vtab":
-        print(f"\nThese are by the protocol {protocol}, not that of the paper's columns.")
+        print(f"\nThe results are of the protocol {protocol}, unlike the paper's columns.")
     return 0

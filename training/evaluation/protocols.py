@@ -18,6 +18,13 @@ L2 = 1024.0  # Added to the diagonal of the summed, not averaged, squares.
 DTYPES = ("float32", "float64")  # Of the linear map; the official code computes in float32.
 FEW_SHOT_RESIZE = "resize_central_crop"  # Resizing of images, one of preprocessing.EVALUATIONS.
 
+VTAB_SEEDS = (0, 1, 2)  # Fine-tuning runs of each task of VTAB-1k, whose median counts.
+
+# Near-duplicates: bits of 64 in which perceptual hashes may differ, and the smallest
+# correlation of the thumbnails.
+DUPLICATE_DISTANCE = 10
+DUPLICATE_SIMILARITY = 0.95
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageNetProtocol:

@@ -26,6 +26,7 @@ from PIL import Image, ImageDraw, ImageOps
 from keras_vit.files import atomic_write
 from keras_vit.images import image_files
 from keras_vit.training.data import Examples, open_source
+from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
 
 from .fingerprints import (
     NUM_VIEWS,
@@ -35,9 +36,6 @@ from .fingerprints import (
     fingerprint_or_reason,
     similarity,
 )
-
-DISTANCE = 10  # Bits of 64.
-SIMILARITY = 0.95
 
 _FOLDERS = {"train": ("train", "training"), "test": ("test", "testing", "val", "validation")}
 
@@ -81,8 +79,8 @@ class DuplicateIndex:
         self,
         names: Sequence[str],
         fingerprints: Sequence[Fingerprint],
-        distance: int = DISTANCE,
-        similarity: float = SIMILARITY,
+        distance: int = DUPLICATE_DISTANCE,
+        similarity: float = DUPLICATE_SIMILARITY,
     ):
         if not -1 <= similarity <= 1:
             raise ValueError(
@@ -201,8 +199,8 @@ class ImageList:
 def index_test_images(
     images: Iterable[tuple[str, bytes]],
     *,
-    distance: int = DISTANCE,
-    similarity: float = SIMILARITY,
+    distance: int = DUPLICATE_DISTANCE,
+    similarity: float = DUPLICATE_SIMILARITY,
     workers: int = 1,
     skipped: list[SkippedImage] | None = None,
 ) -> DuplicateIndex:

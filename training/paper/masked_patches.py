@@ -48,16 +48,16 @@ def pretrain_masked_patches(
 ) -> Pretrained:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 
-    Half of the patch embeddings are corrupted (`keras_vit.layers.PatchCorruption`), and from
-    the output representation of each of these patches a linear layer predicts its target
-    (`patch_targets.py`); no other patch counts. `finetune` takes the folder that is written
-    as its `weights`. It has no classes, so nothing can be predicted with it before.
+    Half of the patch embeddings are corrupted (`keras_vit.layers.PatchCorruption`). A linear
+    layer predicts the target of each corrupted patch (`patch_targets.py`) from its output
+    representation; other patches do not count. `finetune` takes the written folder as its
+    `weights`. The folder has no classes, so it cannot predict before fine-tuning.
 
     Args:
-        data: As for `finetune`, but no labels are read: a folder may hold images alone.
-        output: The folder to write: `model.keras`, without a head, and what tells how it was
-            made. Until the end everything is in `OUTPUT.partial`.
-        settings: The recipe; that of the paper by default.
+        data: As for `finetune`, but labels are not read: a folder may have images only.
+        output: The folder to write: `model.keras`, without a head, recipe, history and model
+            card. Until the end everything is in `OUTPUT.partial`.
+        settings: The settings; the paper's by default.
         data_dir: As for `finetune`, and so are all other arguments.
         strict: As for `finetune`.
         exclude: As for `finetune`.
@@ -71,9 +71,9 @@ def pretrain_masked_patches(
         A `Pretrained`.
 
     Raises:
-        ValueError: If something does not fit, or the loss is not finite.
-        OSError: If there is no space, or no right to write.
-        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+        ValueError: If data and settings do not fit, or the loss is not finite.
+        OSError: If the output cannot be written.
+        Interrupted: On Ctrl-C or SIGTERM, after saving; a KeyboardInterrupt.
 
     Example:
     >>> settings = MaskedPatches(model="ViT-S/16", steps=10_000, batch_size=512)
@@ -91,10 +91,10 @@ class Pretrained:
     """A finished pre-training without classes.
 
     Args:
-        model: The model without a head, as it is in the folder.
+        model: The model without a head, as saved.
         folder: The folder.
         history: The rows of `history.csv`: the loss of the objective, and as "accuracy" the
-            share of colours that were right.
+            share of correct colours.
     """
 
     model: keras.Model
@@ -104,7 +104,7 @@ class Pretrained:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchTrainer(Trainer):
-    """Trains what `masked_patch_model` gives; targets come from the images themselves.
+    """Trains a model of `masked_patch_model`; the targets are made from the images.
 
     Args:
         model: A model from images to "predictions" and "places".
@@ -133,8 +133,8 @@ class MaskedPatchTrainer(Trainer):
             x, self._targets(x, y_pred), y_pred["predictions"], sample_weight
         )
 
-    def _targets(self, images, y_pred):
-        """Returns the targets of the corrupted patches alone."""
+    def _targets(self, images: Any, y_pred: dict[str, Any]) -> Any:
+        """The targets of the corrupted patches."""
         targets = self.objective.of_patches(cut_patches(images, self.patch_size))
         return ops.take_along_axis(targets, y_pred["places"][..., None], axis=1)
 
@@ -149,13 +149,13 @@ def masked_patch_model(
     target: str = "mean-colour",
     corruption: float = 0.5,
 ) -> keras.Model:
-    """Returns a model that predicts what corrupted patches show.
+    """Returns a model that predicts the targets of corrupted patches.
 
     Args:
         config: The architecture, a Vision Transformer or an Axial-ViT without a ResNet.
         image_size: Pixels (height, width).
         target: A name of `TARGETS`.
-        corruption: Share of the patches that is corrupted.
+        corruption: Share of corrupted patches.
 
     Returns:
         A `keras.Model` from images `(B, H, W, 3)` in [-1, 1] to a dictionary: "predictions"
@@ -192,10 +192,10 @@ def masked_patch_model(
 
 
 def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
-    """Returns a trainer that takes the paper's steps.
+    """Returns a compiled trainer with the paper's objective.
 
     Args:
-        model: What `masked_patch_model` gave.
+        model: A model of `masked_patch_model`.
         settings: Resolved settings.
     """
     objective = TARGETS[settings.target]
@@ -210,12 +210,12 @@ def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrai
     )
 
 
-def _check_fit(config, target):
+def _check_fit(config: Any, target: str) -> None:
     if not isinstance(config, configs.ViTConfig) or config.resnet or config.classifier == "map":
         raise ValueError(
-            "Masked patches need a Vision Transformer (or Axial-ViT) that cuts the image itself "
-            "into patches, as a ResNet shows a patch to its neighbours, and whose head pools "
-            f"nothing by attention, which would stay untrained. Received: {config}"
+            "Masked patches need a Vision Transformer or Axial-ViT without a ResNet, which would "
+            "mix patches, and without a head that pools by attention, which would stay untrained. "
+            f"Received: {config}"
         )
     if target == "downsized" and min(config.patch_sizes) < CELLS:
         raise ValueError(
@@ -232,7 +232,7 @@ class PretrainMaskedPatches(Job):
     def find_body(self, settings: MaskedPatches) -> Body:
         if mixup_parameter(settings.augmentation, settings.mixup):
             raise ValueError(
-                "Masked patches take images without mixup: mixup=0, or an augmentation other than "
+                "Masked patches need images without mixup: mixup=0, or an augmentation other than "
                 f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
                 f"mixup={settings.mixup}"
             )
@@ -306,7 +306,7 @@ class _Score:
 def _card(recipe, history):
     settings, images = recipe["settings"], recipe["images"]
     height, width = settings["image_size"]
-    last = f", {float(history[-1]['accuracy']):.4f} of the colours right" if history else ""
+    last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
     return "\n".join(
         [
             f"# {recipe['model']}, pre-trained without labels",

@@ -1,4 +1,4 @@
-"""Targets of masked patch prediction."""
+"""Targets of masked patch prediction: mean colour, downsized patch, whole patch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def cut_patches(images: Any, patch_sizes: tuple[int, int]) -> Any:
     """Returns the pixels of each patch, in the order of the tokens.
 
     Args:
-        images: `(B, H, W, 3)`; what is no whole patch is cut off at the right and below, as
-            the patch embedding does.
+        images: `(B, H, W, 3)`. Incomplete patches at the right and bottom are cut off, as in
+            the patch embedding.
         patch_sizes: Pixels (height, width) of a patch.
 
     Returns:
@@ -36,17 +36,17 @@ def cut_patches(images: Any, patch_sizes: tuple[int, int]) -> Any:
 
 
 def colour_classes(pixels: Any) -> Any:
-    """Returns the 3-bit colours of some colours: the upper three bits of each channel.
+    """Returns 3-bit colours: the upper three bits of each channel.
 
     The class is `64 r + 8 g + b`, each of r, g and b in 0 .. 7.
 
     Args:
-        pixels: `(..., 3)` in [-1, 1], which stand for the bytes 0 to 255.
+        pixels: `(..., 3)` in [-1, 1], for the bytes 0 to 255.
 
     Returns:
         int32 `(...)` in 0 .. 511.
     """
-    # A thousandth of a byte: scaling to [-1, 1] and back must move no flat patch down.
+    # A thousandth of a byte, so that scaling to [-1, 1] and back never rounds down.
     bits = ops.floor(((pixels + 1) * 127.5 + 1e-3) / 32)
     bits = ops.clip(ops.cast(bits, "int32"), 0, 7)
     return bits[..., 0] * 64 + bits[..., 1] * 8 + bits[..., 2]
@@ -60,11 +60,10 @@ def mean_colour(patches: Any) -> Any:
 def downsized(patches: Any) -> Any:
     """Returns the colours of 4x4 cells of each patch, int32 `(B, N, 16)`.
 
-    A cell is the mean of the area that it covers, pixels in part where 4 does not divide the
-    patch.
+    A cell is the mean of its area. If 4 does not divide the patch size, cells share pixels.
     """
     height, width = patches.shape[2:4]
-    # No matrix product, which some GPUs compute with ten bits.
+    # Not a matrix product, which some GPUs compute with 10 bits.
     rows = ops.sum(_areas(height)[:, :, None, None] * patches[:, :, None], axis=3)
     cells = ops.sum(_areas(width)[:, :, None] * rows[:, :, :, None], axis=4)  # (B, N, 4, 4, 3)
     return ops.reshape(colour_classes(cells), (-1, patches.shape[1], CELLS * CELLS))
@@ -85,9 +84,9 @@ def _areas(size):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchColourAccuracy(keras.metrics.MeanMetricWrapper):
-    """Share of predicted patches whose mean has the right 3-bit colour.
+    """Share of predicted patches whose mean has the correct 3-bit colour.
 
-    So that a regression on the pixels can be told beside predictions of colours.
+    It makes a regression on pixels comparable to predictions of colours.
 
     Args:
         **kwargs: Passed to `keras.metrics.MeanMetricWrapper`.
@@ -113,8 +112,8 @@ class PatchTarget:
     """A target: how it is computed from a patch, its shape, loss and metric.
 
     Args:
-        of_patches: From pixels `(B, N, height, width, 3)` in [-1, 1] to targets.
-        outputs: From the sizes of a patch to the shape of what is predicted of one.
+        of_patches: Gives the targets of pixels `(B, N, height, width, 3)` in [-1, 1].
+        outputs: Gives the shape of one patch's prediction from the patch sizes.
         make_loss: Makes the loss, a mean over patches and predictions.
         make_metric: Makes the metric "accuracy".
     """

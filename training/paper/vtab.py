@@ -20,6 +20,7 @@ from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
+from keras_vit.training.evaluation.protocols import VTAB_SEEDS
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
 from keras_vit.training.fields import required
 from keras_vit.training.run.job import finetune
@@ -28,10 +29,8 @@ from keras_vit.training.settings import FineTuning
 from . import tables
 from .vtab_tasks import GROUPS, VtabTask, is_published_version, open_builder, open_vtab, resolve
 
-SEEDS = (0, 1, 2)
-
-# Paper, Table 4 and section 4.1: 384 pixels for all tasks. No augmentation, as in the
-# benchmark's own code; 1000 images leave none over for validation: the last weights count.
+# Paper, Table 4 and section 4.1: 384 pixels for all tasks. No augmentation, as in the official
+# code of the benchmark. All 1000 images train, so none validate and the last weights count.
 _ROW = recipes.FINETUNING["VTAB"].settings
 SETTINGS = FineTuning(
     image_size=_ROW["image_size"],
@@ -42,17 +41,17 @@ SETTINGS = FineTuning(
     validation=0.0,
 )
 
-# What a linear probe chooses from, on the 200 images for validation.
+# Choices for the linear probe, judged on the 200 validation images.
 L2_CHOICES = tuple(10.0**power for power in range(-1, 6))
 
-_LEAST_BATCH = 8
+_MIN_BATCH = 8
 
 
 def scaled(settings: FineTuning, scale: float) -> FineTuning:
-    """Returns the settings of a small try.
+    """Returns settings for a small trial.
 
-    Steps and batch are multiplied by the scale, the batch being 8 at least; the learning
-    rate is multiplied by what the batch was. Warm-up stays a fifth of the steps.
+    Steps and batch size are multiplied by the scale; the batch size is at least 8. The
+    learning rate is scaled as the batch size. Warm-up stays a fifth of the steps.
 
     Args:
         settings: The settings.
@@ -65,7 +64,7 @@ def scaled(settings: FineTuning, scale: float) -> FineTuning:
         raise ValueError(f"scale must be in (0, 1]. Received: scale={scale}")
     if scale == 1:
         return settings
-    batch_size = max(_LEAST_BATCH, round(settings.batch_size * scale))
+    batch_size = max(_MIN_BATCH, round(settings.batch_size * scale))
     return dataclasses.replace(
         settings,
         steps=max(1, round(required(settings.steps, "steps") * scale)),
@@ -80,7 +79,7 @@ def run_vtab(
     *,
     weights: str | None = None,
     tasks: Sequence[str] = (),
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] = VTAB_SEEDS,
     settings: FineTuning = SETTINGS,
     scale: float = 1.0,
     linear: bool = False,
@@ -93,62 +92,64 @@ def run_vtab(
 ) -> list[Result]:
     """Transfers a model to VTAB's tasks and writes a result file for each task and seed.
 
-    What is done already is not done again: after a stop the same call goes on, within a
-    task from its last checkpoint.
+    Finished runs are not repeated. The same call continues a stopped run from the last
+    checkpoint of the task.
 
     Args:
         model: A name of `keras_vit.list_models()` or a classifier's folder.
         output: The folder for results.
-        weights: Of a name: what `keras_vit.build` takes, or "random".
+        weights: For a name: `weights` of `keras_vit.build`, or "random".
         tasks: Names of tasks or groups; all 19 by default.
-        seeds: Runs of each task; the median counts.
-        settings: The recipe.
-        scale: Less than 1 for a small try; see `scaled`.
-        linear: Whether to fit a linear map to the frozen model's features instead; its
-            regularisation is chosen on the 200 images for validation.
-        tune: Whether to train on 800 images and evaluate on the 200 for validation, to
-            choose settings by.
-        data_dir: Where TFDS data are.
-        skip_missing: Whether to leave tasks out whose data are not there.
-        keep_models: Whether to keep the fine-tuned models, as classifiers' folders.
-        command: What to write down as the command.
-        log: Where messages go.
+        seeds: One run of each task per seed; the median counts.
+        settings: The settings of fine-tuning.
+        scale: Less than 1 for a small trial; see `scaled`.
+        linear: Whether to fit a linear map to features of the frozen model instead; its
+            regularisation is chosen on the 200 validation images.
+        tune: Whether to train on 800 images and evaluate on the 200 validation images, to
+            choose settings.
+        data_dir: The folder of TFDS.
+        skip_missing: Whether to leave out tasks whose data are missing.
+        keep_models: Whether to keep the fine-tuned models, as classifier folders.
+        command: The command line, for the result files.
+        log: Receives messages.
 
     Returns:
-        The results, also those of earlier calls.
+        The results, including results of earlier calls.
 
     Raises:
-        ValueError: If a task is unknown, data are missing, or there are results that were
-            made with other settings.
-        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+        ValueError: If a task is unknown, data are missing, or the output has results of
+            other settings.
+        Interrupted: On Ctrl-C or SIGTERM, after saving; a KeyboardInterrupt.
     """
     if linear and tune:
         raise ValueError("A linear probe tunes itself on the validation images. Received: both")
     chosen = resolve(tasks)
     settings = dataclasses.replace(scaled(settings, scale), **_start(model, weights))
     if settings.model is not None:
-        configs.resolve(settings.model)  # A wrong name is told before data are looked for.
-    chosen = _with_data(chosen, data_dir, skip_missing, log)
+        configs.resolve(settings.model)  # A wrong name is an error before data are downloaded.
+    chosen = _available(chosen, data_dir, skip_missing, log)
     output = pathlib.Path(output)
     results = []
     if linear:
-        subject = open_model(
+        probed = open_model(
             model,
             weights=weights,
             image_size=None if pathlib.Path(model).is_dir() else settings.image_size,
             evaluation="resize",
         )
-        described = subject.to_json()
+        described = probed.to_json()
     for name, task in chosen.items():
         for seed in (None,) if linear else seeds:
             recipe = _recipe(described if linear else settings, seed, scale, linear, tune)
             path = output / name / ("result.json" if linear else f"result_seed_{seed}.json")
             if path.exists():
-                results.append(_done(path, recipe))
+                done = read_result(path)
+                check_same_settings(path, done.recipe, recipe)
+                results.append(done)
                 continue
             log(f"{task.title}" + ("" if linear else f", seed {seed}"))
             if linear:
-                result = _probe(subject, described, name, data_dir)
+                result = _probe(probed, described, name, data_dir)
             else:
                 folder = output / name / f"seed_{seed}"
                 result = _finetune(name, folder, settings, seed, tune, data_dir, command, log)
@@ -169,7 +170,7 @@ def run_vtab(
 
 
 def summarize(results: Iterable[Result]) -> str:
-    """Returns the results by task and group and their mean, beside the paper's Table 9."""
+    """Returns a table of medians by task, group means and the mean, beside the paper's Table 9."""
     results = list(results)
     header, *paper_rows = tables.paper_table("9")
     paper = [dict(zip(header, row, strict=True)) for row in paper_rows]
@@ -199,70 +200,70 @@ def summarize(results: Iterable[Result]) -> str:
     return align_columns(lines, left=(0, -1))
 
 
-def _mean_line(name, tasks, medians, paper):
-    """A mean over all of some tasks; empty where one has no result."""
+def _mean_line(
+    name: str, tasks: list[str], medians: dict[str, float], paper: list[dict[str, str]]
+) -> list[str]:
+    """The mean over tasks; empty if a task has no result."""
     mean = statistics.fmean(medians[t] for t in tasks) if set(tasks) <= set(medians) else None
     theirs = [statistics.fmean(float(row[title]) for title in tasks) for row in paper]
     ours = "" if mean is None else f"{mean:.1f}"
     return [name, ours, *(f"{value:.1f}" for value in theirs), ""]
 
 
-def _protocol(linear, tune, scale):
-    """Only what was done by the whole protocol may stand beside the paper's numbers."""
+def _protocol(linear: bool, tune: bool, scale: float) -> str:
+    """The protocol's name; only "vtab" is comparable to the paper."""
     name = "vtab-linear" if linear else "vtab-tune" if tune else "vtab"
     return name if scale == 1 or linear else f"{name}-scaled"
 
 
-def _start(model, weights):
-    """The settings' fields that say what to start from."""
+def _start(model: str | os.PathLike, weights: str | None) -> dict[str, str | None]:
+    """The fields `model` and `weights` of the settings."""
     if pathlib.Path(model).is_dir():
         if weights is not None:
             raise ValueError(
-                "The weights are those of the classifier's folder; give others with a model's "
-                f"name only. Received: weights={weights!r}"
+                "A classifier folder has its own weights; give weights only with a model's "
+                f"name. Received: weights={weights!r}"
             )
         return {"model": None, "weights": os.fspath(model)}
     if weights is None:
         raise ValueError(
             "A model's name needs weights: imagenet21k, a key or a file, or random (--weights). "
-            f"Received: {os.fspath(model)!r} without"
+            f"Received: {os.fspath(model)!r} without weights"
         )
     return {"model": os.fspath(model), "weights": None if weights == "random" else weights}
 
 
-def _with_data(tasks: dict[str, VtabTask], data_dir, skip_missing, log):
-    """Opens every task before the first is trained: a missing one is told at once."""
-    there, missing = {}, []
+def _available(
+    tasks: dict[str, VtabTask],
+    data_dir: str | os.PathLike | None,
+    skip_missing: bool,
+    log: Callable[[str], object],
+) -> dict[str, VtabTask]:
+    """The tasks with data; all are opened before the first one trains."""
+    available, missing = {}, []
     for name, task in tasks.items():
         try:
             open_vtab(name, data_dir)
-            there[name] = task
+            available[name] = task
         except ValueError as error:
             missing.append(str(error))
-    if missing and (not skip_missing or not there):
+    if missing and (not skip_missing or not available):
         raise ValueError("; ".join(missing))
     for reason in missing:
         log(f"left out: {reason}")
-    return there
+    return available
 
 
-def _recipe(start, seed, scale, linear, tune):
-    """What two runs must have in common to be one."""
+def _recipe(start: Any, seed: int | None, scale: float, linear: bool, tune: bool) -> dict[str, Any]:
+    """The settings in a result file, which must be equal to continue."""
     if linear:
         kept = ("name", "weights_sha256", "image_size", "evaluation")
         return {"linear": True, "l2_choices": list(L2_CHOICES), **{k: start[k] for k in kept}}
     return {**dataclasses.replace(start, seed=seed).to_json(), "scale": scale, "tune": tune}
 
 
-def _done(path, recipe):
-    """The result of an earlier call, which must have had the same settings."""
-    result = read_result(path)
-    check_same_settings(path, result.recipe, recipe)
-    return result
-
-
 def _finetune(name, folder, settings, seed, tune, data_dir, command, log):
-    if not folder.exists():  # Else a stop came between its end and the result file.
+    if not folder.exists():  # It exists if a stop came before the result file.
         finetune(
             f"vtab{'-tune' if tune else ''}:{name}",
             folder,
@@ -275,14 +276,19 @@ def _finetune(name, folder, settings, seed, tune, data_dir, command, log):
     return read_result(folder / "recipe.json")
 
 
-def _probe(subject: EvaluatedModel, described: dict[str, Any], name, data_dir) -> Result:
-    """The linear map from frozen features; without a head nothing else is to be learned."""
+def _probe(
+    probed: EvaluatedModel,
+    described: dict[str, Any],
+    name: str,
+    data_dir: str | os.PathLike | None,
+) -> Result:
+    """Fits a linear map to features of the frozen model."""
     tuning = open_source(f"vtab-tune:{name}", data_dir=data_dir).splits
     test = open_source(f"vtab:{name}", data_dir=data_dir).splits["test"]
-    preprocessing = Preprocessing(subject.preprocessing.image_size)
+    preprocessing = Preprocessing(probed.preprocessing.image_size)
     train, validation, test = (
         extract(
-            subject.model,
+            probed.model,
             examples,
             preprocessing=preprocessing,
             cache=default_cache(),
@@ -299,7 +305,7 @@ def _probe(subject: EvaluatedModel, described: dict[str, Any], name, data_dir) -
         l2: share(fit(train.values, train.labels, l2=l2, dtype="float64"), validation)
         for l2 in L2_CHOICES
     }
-    l2 = max(scores, key=lambda choice: (scores[choice], choice))  # Of equal ones the smoothest.
+    l2 = max(scores, key=lambda choice: (scores[choice], choice))  # Ties go to the smoothest.
     values = np.concatenate([train.values, validation.values])
     labels = np.concatenate([train.labels, validation.labels])
     top_1 = share(fit(values, labels, l2=l2, dtype="float64"), test)
