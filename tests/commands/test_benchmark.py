@@ -14,7 +14,7 @@ def measured(monkeypatch):
     monkeypatch.setattr(cost, "measure", lambda cell, plan: found)
 
 
-def test_tables_and_plots_are_written_and_told(command, measured, tmp_path):
+def test_tables_and_plots_are_written_and_listed(command, measured, tmp_path):
     output = tmp_path / "out"
     arguments = ("ViT-Ti/16", "--sizes", 32, 64, "--mode", "inference", "training")
     outcome = command("benchmark", *arguments, "--output", output)
@@ -33,7 +33,7 @@ def test_tables_and_plots_are_written_and_told(command, measured, tmp_path):
     assert "4 of 4 are in" in again.out
 
 
-def test_wrong_input_is_told_in_one_line(refused, measured, tmp_path, monkeypatch):
+def test_wrong_input_is_an_error_of_one_line(refused, measured, tmp_path, monkeypatch):
     output = ("--output", tmp_path / "out")
     assert "Nearest: ViT-b/16, ViT-B/16" in refused("benchmark", "ViT-B16", *output)
     assert "4GiB" in refused("benchmark", "--memory", "much", *output)

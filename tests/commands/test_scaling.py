@@ -8,7 +8,7 @@ def write(path, **model):
     Result("classification", "photos", model, {}, {"top_1": 0.5}, 10, seed=0).write(path)
 
 
-def test_figures_are_drawn_and_what_is_left_out_is_told(command, tmp_path):
+def test_figures_are_drawn_and_results_left_out_are_listed(command, tmp_path):
     write(tmp_path / "runs" / "result_0.json", pretraining="ImageNet-21k")
     write(tmp_path / "runs" / "result_1.json")
     arguments = (tmp_path / "runs", "--output", tmp_path / "out")
@@ -25,7 +25,7 @@ def test_figures_are_drawn_and_what_is_left_out_is_told(command, tmp_path):
     assert ",paper," not in (tmp_path / "out" / "scaling.csv").read_text()
 
 
-def test_wrong_input_is_told_in_one_line(refused, tmp_path, monkeypatch):
+def test_wrong_input_is_an_error_of_one_line(refused, tmp_path, monkeypatch):
     output = ("--output", tmp_path / "out")
     (tmp_path / "empty").mkdir()
     assert "without results" in refused("scaling", tmp_path / "empty", *output)

@@ -1,1 +1,1 @@
-"""What reproduces the tables and figures of the paper and nothing else needs."""
+"""Reproduction of the paper's tables and figures, which fine-tuning does not need."""

@@ -107,8 +107,8 @@ def config_of_result(model: dict[str, Any]) -> Any:
     kind = fields.get("type", type(named).__name__)
     try:
         return config_of_json({k: v for k, v in fields.items() if k != "type"}, kind)
-    except ValueError:
-        return None  # Of another version.
+    except (TypeError, ValueError):
+        return None  # A config of another version.
 
 
 def pretraining_flops(

@@ -53,10 +53,10 @@ def test_a_run_that_was_stopped_goes_on_with_what_is_missing(asked, tmp_path, mo
     first = BenchmarkResults(tmp_path).cells
 
     monkeypatch.setattr(cost, "measure", once)
-    said = []
-    results = cost.benchmark(tmp_path, PLAN, log=said.append)
+    messages = []
+    results = cost.benchmark(tmp_path, PLAN, log=messages.append)
     assert asked == PLAN.cells() == list(results.cells)  # None of them twice.
-    assert said[0].startswith("2 of 4 are in")
+    assert messages[0].startswith("2 of 4 are in")
     assert {cell: results.cells[cell] for cell in first} == first
     assert BenchmarkResults(tmp_path).cells == results.cells
 
@@ -105,7 +105,7 @@ def test_figures_have_a_line_for_each_model_on_logarithmic_scales(asked, tmp_pat
 
 
 def test_a_plan_that_cannot_be_met_is_refused_at_once():
-    for arguments, said in (
+    for arguments, message in (
         ({"models": ("ViT-X/16",)}, "ViT-X/16"),
         ({"sizes": (8,)}, "must be of"),
         ({"sizes": ()}, "positive"),
@@ -114,7 +114,7 @@ def test_a_plan_that_cannot_be_met_is_refused_at_once():
         ({"memory": 0}, "memory must be positive"),
         ({"runs": 0}, "runs"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             cost.BenchmarkPlan(**arguments)
     assert {"ViT-H/14", "BiT-R152x2", "R50+ViT-L/16", "Axial-ViT-B/16"} <= set(
         cost.BenchmarkPlan().models
@@ -142,7 +142,7 @@ def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
 
 @pytest.fixture
 def small_model(monkeypatch):
-    """The steps are those of a tiny model, whatever the cell names."""
+    """Steps of a tiny model for any cell."""
     from keras_vit.training.paper import cost_steps
 
     def build(name, **arguments):

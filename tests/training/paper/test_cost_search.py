@@ -64,7 +64,7 @@ def test_a_line_needs_few_trials_and_few_deaths():
 
 
 @pytest.mark.parametrize("bend", [0.5, 2])
-def test_memory_that_is_no_line_is_found_too(bend):
+def test_the_largest_batch_is_found_for_nonlinear_memory(bend):
     def attempt(batch_size):
         memory = int(1000 + batch_size ** (1 + bend / 4))
         return Trial(batch_size, memory) if memory <= 9000 else None
@@ -82,7 +82,7 @@ def test_memory_that_does_not_grow_ends_at_the_largest_batch_of_all():
     assert (largest, too_large) == (search.MAX_BATCH, None)
 
 
-def test_what_was_measured_beyond_the_budget_does_not_count():
+def test_trials_beyond_the_budget_do_not_count():
     largest, _ = search.largest_batch(
         lambda batch_size: None, [Trial(1, 5), Trial(2, 8), Trial(4, 14)], 10
     )

@@ -161,7 +161,7 @@ def test_objectnet_with_damaged_mappings_is_an_error(objectnet_folder):
         objectnet.open_objectnet(objectnet_folder)
 
 
-def test_wrong_input_is_said(tmp_path, model):
+def test_wrong_input_is_an_error(tmp_path, model):
     given = {"preprocessing": PREPROCESSING}
     with pytest.raises(ValueError, match="must be one of imagenet, imagenet-real"):
         imagenet.evaluate(model, "cifar", **given)

@@ -303,7 +303,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, mo
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_written(photos, tmp_path, fields, said):
+def test_settings_that_do_not_fit_are_errors_and_nothing_is_written(photos, tmp_path, fields, said):
     def start():
         settings = dataclasses.replace(SETTINGS, **fields)
         pretrain_masked_patches(photos, tmp_path / "out", settings, log=silent)

@@ -33,7 +33,7 @@ def points(*results):
     return scaling.result_points([(FILE, found) for found in results])
 
 
-def test_the_papers_points_are_those_of_tables_5_and_6():
+def test_the_papers_points_are_from_tables_5_and_6():
     found = scaling.paper_points()
     imagenet = {(p.model, p.epochs): p for p in found if p.figure == "5" and p.task == "ImageNet"}
     assert len(imagenet) == 18
@@ -77,7 +77,7 @@ def test_the_average_needs_all_five_tasks():
     assert not [p for p in found if p.task == scaling.AVERAGE]
 
 
-def test_what_is_missing_is_told_and_not_filled():
+def test_missing_fields_are_listed_and_not_filled():
     found, left_out = points(result(pretraining="ImageNet-21k"))
     assert [p.figure for p in found] == ["3"]
     assert left_out == [
@@ -90,7 +90,7 @@ def test_what_is_missing_is_told_and_not_filled():
     assert left_out == [f"{FILE}: no figure shows vtab results"]
 
 
-def test_compute_that_a_file_states_is_taken_as_it_is():
+def test_compute_stated_in_a_file_is_used():
     found, _ = points(result(pretraining="photos", pretraining_exaflops=3.5))
     assert [(p.figure, p.x) for p in found] == [("5", 3.5)]
 

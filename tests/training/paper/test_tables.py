@@ -38,7 +38,7 @@ def test_the_same_seed_counts_once():
     assert (cell.mean, cell.deviation, cell.count) == (75.0, None, 1)
 
 
-def test_models_that_the_paper_has_not_get_a_column():
+def test_models_that_are_not_in_the_paper_get_a_column():
     found = table([result(model={"name": "ViT-S/16"})], 5)
     assert found.columns[-1] == "ViT-S/16"
     assert found.paper[("ImageNet-21k", "CIFAR-10"), "ViT-L/16"] == "99.16"
@@ -184,7 +184,7 @@ def write_run(folder, data, test=None, **settings):
     return folder
 
 
-def test_pretraining_is_told_by_the_run_that_it_started_from(tmp_path):
+def test_pretraining_is_read_from_the_first_run(tmp_path):
     first = write_run(tmp_path / "a", "photographs")
     middle = write_run(tmp_path / "b", "tfds:imagenet2012", weights=str(first), optimizer="sgd")
     last = write_run(tmp_path / "c", "tfds:cifar10", weights=str(middle), optimizer="sgd")
@@ -203,7 +203,7 @@ def test_pretraining_is_told_by_the_run_that_it_started_from(tmp_path):
     assert table([found], 6).ours[row, "CIFAR-10"].mean == 90.0
 
 
-def test_what_is_not_known_of_pretraining_stays_empty(tmp_path):
+def test_unknown_pretraining_stays_empty(tmp_path):
     lost = write_run(tmp_path / "a", "tfds:cifar10", weights=str(tmp_path / "gone"))
     scratch = write_run(tmp_path / "b", "tfds:cifar10")
     for folder, pretraining in ((lost, str(tmp_path / "gone")), (scratch, "from scratch")):

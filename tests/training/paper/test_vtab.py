@@ -73,7 +73,7 @@ def kitti(objects):
     }
 
 
-def test_there_are_the_papers_19_tasks_in_its_order():
+def test_the_tasks_are_the_papers_19_in_its_order():
     from keras_vit.training.paper.tables import paper_table
 
     assert [task.title for task in TASKS.values()] == paper_table("9")[0][1:-1]
@@ -148,7 +148,7 @@ def small(task):
 
 
 def value(feature, number):
-    """Returns a value of a feature, told from others by a number."""
+    """Returns a value of a feature that depends on a number."""
     if isinstance(feature, tfds.features.Image):
         height, width, channels = (side or 20 for side in feature.shape)
         return np.full((height, width, channels), number % 2 if channels == 1 else number, "uint8")
@@ -330,11 +330,11 @@ def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(try_vtab, 
     assert len(results[0].model["model_keras_sha256"]) == 64
 
     files[1].unlink()
-    monkeypatch.setattr(runner, "finetune", lambda data, folder, *_, **__: said.append(folder))
-    said = []
+    monkeypatch.setattr(runner, "finetune", lambda data, folder, *_, **__: started.append(folder))
+    started = []
     with pytest.raises(FileNotFoundError):  # This stand-in writes no folder.
         try_vtab()
-    assert [folder.name for folder in said] == ["seed_1"]
+    assert [folder.name for folder in started] == ["seed_1"]
     assert try_vtab(seeds=(0,)) == results[:1]
     other = {"settings": dataclasses.replace(try_vtab.settings, learning_rate=0.5)}
     with pytest.raises(ValueError, match="of the same settings.*differs in: learning_rate"):
@@ -387,14 +387,14 @@ def test_the_recipe_is_the_papers():
     assert (settings.clip_norm, settings.validation) == (1.0, 0.0)
 
 
-def test_missing_data_are_told_before_training_or_left_out(try_vtab, no_training):
+def test_missing_data_are_an_error_before_training_or_left_out(try_vtab, no_training):
     with pytest.raises(ValueError, match="Resisc45 must be downloaded by hand"):
         try_vtab(tasks=("svhn", "resisc45"))
     assert not try_vtab.output.exists()
-    said = []
+    messages = []
     with pytest.raises(Reached, match="vtab:svhn"):
-        try_vtab(tasks=("svhn", "resisc45"), skip_missing=True, log=said.append)
-    assert said[0].startswith("left out: The data of Resisc45")
+        try_vtab(tasks=("svhn", "resisc45"), skip_missing=True, log=messages.append)
+    assert messages[0].startswith("left out: The data of Resisc45")
 
 
 def test_groups_are_names_of_tasks():
