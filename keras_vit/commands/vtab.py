@@ -77,12 +77,12 @@ def add_arguments(parser):
 
 def run(arguments):
     """Runs the tasks and prints the results beside the paper's."""
-    from keras_vit.training.paper import vtab
+    from keras_vit.training.paper import vtab_benchmark
     from keras_vit.training.run.loop import Interrupted
 
     size = arguments.image_size
     settings = dataclasses.replace(
-        vtab.SETTINGS,
+        vtab_benchmark.SETTINGS,
         image_size=(size, size) if size else _RECIPE["image_size"],
         steps=arguments.steps,
         batch_size=arguments.batch_size,
@@ -91,7 +91,7 @@ def run(arguments):
         precision=arguments.precision,
     )
     try:
-        results = vtab.run_vtab(
+        results = vtab_benchmark.run_vtab(
             arguments.model,
             arguments.output,
             weights=arguments.weights,
@@ -109,7 +109,7 @@ def run(arguments):
     except Interrupted as stop:
         print(f"{stop} Continue with: {arguments.called_as}", file=sys.stderr)
         return 128 + stop.signal_number
-    print(vtab.summarize(results))
+    print(vtab_benchmark.summarize(results))
     protocol = results[0].protocol
     if protocol != "vtab":
         print(f"\nThe results are of the protocol {protocol}, unlike the paper's columns.")

@@ -22,7 +22,7 @@ from .record_files import open_records, open_tfrecords, record_files
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
-VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See vtab.py.
+VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See paper/vtab_tasks.py.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,10 +22,7 @@ BACKWARD = 2  # The backward pass costs about two forward passes.
 DATA_SETS = {
     "ImageNet": (1_281_167, 1000),
     "ImageNet-21k": (14e6, 21_843),
-    "JFT-300M": (
-        303e6,
-        18_291,
-    ),  # Classes: Sun et al., 2017 (arXiv 1707.02968); "18k" in the paper.,
+    "JFT-300M": (303e6, 18_291),
 }
 
 # The fields that the count of compute needs beside the config.

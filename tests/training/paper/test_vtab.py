@@ -13,7 +13,7 @@ from keras_vit.classifier import save_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source
 from keras_vit.training.evaluation.results import Result
-from keras_vit.training.paper import vtab as runner, vtab_tasks
+from keras_vit.training.paper import vtab_benchmark as runner, vtab_tasks
 from keras_vit.training.paper.vtab_tasks import TASKS, Part
 
 # (train, validation, test, classes) as the benchmark published them.
