@@ -291,8 +291,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, mo
     [
         ({"target": "shape"}, "target must be one of"),
         ({"corruption": 1.0}, r"corruption must be in \(0, 1\)"),
-        ({"model": "R50+ViT-B/16"}, "cuts the image itself"),
-        ({"model": "BiT-R50x1"}, "cuts the image itself"),
+        ({"model": "R50+ViT-B/16"}, "without a ResNet"),
+        ({"model": "BiT-R50x1"}, "without a ResNet"),
         ({"model": dataclasses.replace(CONFIG, classifier="map")}, "stay untrained"),
         (
             {"model": dataclasses.replace(CONFIG, patch_size=2), "target": "downsized"},
