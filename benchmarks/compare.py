@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from keras_vit.training.run.machine import describe, peak_memory
+from keras_vit.training.machine import describe, peak_memory
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from keras_vit.training.run.machine import describe
+from keras_vit.training.machine import describe
 
 SIDE = 64  # Pixels.
 IMAGES = 16  # Half of them calibrate int8.

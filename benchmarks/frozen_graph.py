@@ -51,7 +51,7 @@ def main():
     from tensorflow.python.framework import convert_to_constants
 
     from keras_vit.layers import SelfAttention
-    from keras_vit.training.run.machine import describe
+    from keras_vit.training.machine import describe
 
     keras.config.set_dtype_policy(arguments.precision)
     shape = (arguments.batch_size, *IMAGE_SHAPE)

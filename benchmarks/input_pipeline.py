@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from keras_vit.training.run.machine import describe, peak_memory
+from keras_vit.training.machine import describe, peak_memory
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

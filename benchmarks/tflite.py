@@ -20,7 +20,7 @@ import PIL.Image
 from ai_edge_litert.interpreter import Interpreter
 from sklearn.datasets import load_digits
 
-from keras_vit.training.run.machine import describe
+from keras_vit.training.machine import describe
 
 PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 WARM_UP_ROUNDS = 2

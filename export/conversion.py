@@ -20,8 +20,8 @@ from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, load_classifier, save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.files import atomic_folder, atomic_write, check_folder
-from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.recognition import config_of
 
 from . import other_code_bases
 from .conversion_formats import FORMATS, NORMALIZATIONS

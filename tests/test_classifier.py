@@ -11,12 +11,7 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import (
-    FILES,
-    Classifier,
-    load_classifier,
-    save_classifier,
-)
+from keras_vit.classifier import FILES, Classifier, load_classifier, save_classifier
 from keras_vit.images import image_files
 from keras_vit.preprocessing import Preprocessing
 

@@ -22,9 +22,9 @@ MAY_IMPORT = {
     "layers": {"layers", "keras_private"},
     "files": set(),
     "keras_private": set(),
-    "models": {"configs", "layers", "models", "checkpoints"},
-    # Both read a config from names and shapes, which needs neither Keras nor a layer.
-    "checkpoints": {"configs", "checkpoints", "files", "models.recognition"},
+    "recognition": {"configs"},
+    "checkpoints": {"configs", "checkpoints", "files", "recognition"},
+    "models": {"configs", "layers", "models", "checkpoints", "recognition"},
 }
 
 

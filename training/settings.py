@@ -8,8 +8,8 @@ import operator
 import re
 from typing import Any, ClassVar, Self
 
-from keras_vit.models.recognition import config_of_json
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
+from keras_vit.recognition import config_of_json
 
 from . import recipes
 from .fields import (

@@ -23,7 +23,7 @@ from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, ViTConfig
-from keras_vit.models.recognition import config_of_shapes, layer_shapes, num_classes
+from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes
 
 # In the order in which a file is compared with them.
 LAYOUTS = (OFFICIAL, BIT, HUGGING_FACE, TIMM, TORCHVISION, KERAS_HUB, VIT_KERAS)

@@ -24,7 +24,7 @@ from keras_vit.checkpoints.resize import (
     resize_patch_kernel,
     resize_positions,
 )
-from keras_vit.models.recognition import layer_shapes, similar_models
+from keras_vit.recognition import layer_shapes, similar_models
 
 PATCH_KERNEL, ROOT_KERNEL = "patch_embedding/kernel", "root_conv/kernel"
 

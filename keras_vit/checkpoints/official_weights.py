@@ -23,7 +23,7 @@ from keras_vit.checkpoints.formats import read_npz
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.files import MODEL
-from keras_vit.models.recognition import layer_shapes, num_classes
+from keras_vit.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.configs import AxialResNetConfig, ViTConfig
 from keras_vit.layers import EncoderBlock, JoinLines, SplitLines
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 
 QUERIES = ("token", "patches")
 

@@ -22,7 +22,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 
 NORM, SOFTMAX, STANDARDIZATION, POOL, AXIAL_POOL = 7, 5, 5, 9, 4
 GELU = {"tanh": 8, "exact": 4}

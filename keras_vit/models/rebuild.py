@@ -26,7 +26,7 @@ from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
 from keras_vit.layers import PositionEmbedding, SelfAttention
 from keras_vit.models.build import build
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 
 
 def copy_weights(

@@ -170,7 +170,7 @@ def test_memory_is_bounded_for_large_images_and_models():
     code = (
         "import numpy as np, keras_vit\n"
         "from keras_vit.inspection import mean_attention_distance\n"
-        "from keras_vit.training.run.machine import peak_memory\n"
+        "from keras_vit.training.machine import peak_memory\n"
         "model = keras_vit.build('ViT-L/16', input_shape=(384, 384, 3))\n"
         "images = np.zeros((16, 384, 384, 3), 'float32')\n"
         "mean_attention_distance(model, images, batch_size=8)\n"

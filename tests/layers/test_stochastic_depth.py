@@ -10,7 +10,7 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.layers import EncoderBlock
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 
 CONFIG = keras_vit.ViTConfig(4, 8, 3, 16, 2, stochastic_depth_rate=0.4)
 

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit import configs, describe
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 from keras_vit.training.paper.pretraining_compute import pretraining_flops, table_6
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 
 SMALL = keras_vit.ViTConfig(4, 8, 1, 12, 2)
 SHAPE = (8, 13, 3)  # A grid of 2 x 3, and a rest that is cut off.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.run.machine import usable_cores
+from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import check_data_service
 
 from .augmentations import AUGMENTATIONS, mixup_parameter, resize_random_crop

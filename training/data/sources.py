@@ -22,7 +22,7 @@ from .record_files import open_records, open_tfrecords, record_files
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
-VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See paper/vtab_tasks.py.
+VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See vtab_tasks.py.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def open_source(
         class_names, opened = open_tfrecords(str(data).removeprefix(TFRECORDS))
         splits = _without({**opened}, tuple(exclude), str(data))
     elif str(data).startswith((VTAB, VTAB_TUNE)):
-        from keras_vit.training.paper.vtab_tasks import open_vtab
+        from .vtab_tasks import open_vtab
 
         scheme, _, task = str(data).partition(":")
         class_names, splits = open_vtab(task, data_dir, tune=f"{scheme}:" == VTAB_TUNE)

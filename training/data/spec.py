@@ -87,7 +87,7 @@ class DataSpec:
         Raises:
             ValueError: If no data are given, or as `open_source` raises it.
         """
-        from .sources import open_source  # Imports TensorFlow, which `--help` does without.
+        from .sources import open_source
 
         if self.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")

@@ -13,8 +13,8 @@ import numpy as np
 
 from keras_vit.configs import BiTConfig, classifier_layer
 from keras_vit.files import atomic_write
-from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples, evaluation_batches
 
 from .predictions import predictions, weights_hash

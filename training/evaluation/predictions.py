@@ -15,9 +15,9 @@ from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.classifier import Classifier, load_classifier, predict_batch
 from keras_vit.models.build import build
-from keras_vit.models.recognition import config_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import progress_bar
+from keras_vit.recognition import config_of
 
 from .results import PRETRAINING, pretraining_fields
 

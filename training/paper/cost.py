@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from keras_vit import configs
 from keras_vit.training.evaluation.results import versions
-from keras_vit.training.run.machine import available_memory, process_memory, processor, usable_cores
+from keras_vit.training.machine import available_memory, process_memory, processor, usable_cores
 from keras_vit.training.settings import PRECISIONS
 
 from .cost_results import MODES, BenchmarkCell, BenchmarkResults, Measurement
@@ -444,7 +444,7 @@ def _serve(connection: Any, cell: BenchmarkCell, threads: int, messages: str) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # Keeps the cause of death in the last line.
     try:
-        from .cost_steps import CostSteps, device, limit_threads  # Loads TensorFlow.
+        from .cost_steps import CostSteps, device, limit_threads
 
         limit_threads(threads)
         connection.send(("ready", device()))

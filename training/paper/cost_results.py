@@ -282,7 +282,7 @@ def _draw(points: Mapping[tuple[str, int], tuple], title: str, label: str) -> An
     """Draws (middle, lowest, highest) by model and image size on logarithmic axes."""
     if not points:
         return None
-    from keras_vit.plots import new_figure  # Needs NumPy and matplotlib.
+    from keras_vit.plots import new_figure
 
     figure = new_figure((7.5, 5))
     from matplotlib.ticker import LogLocator, NullLocator

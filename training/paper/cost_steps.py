@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_vit.models.build import build
 from keras_vit.training.data.examples import without_autotune
-from keras_vit.training.run.machine import peak_memory
+from keras_vit.training.machine import peak_memory
 from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.models.counting import describe
-from keras_vit.models.recognition import config_of_json
+from keras_vit.recognition import config_of_json
 from keras_vit.training.evaluation.results import Result
 
 from .tables import paper_table

@@ -108,7 +108,7 @@ class FilledTable:
         Raises:
             ImportError: Without matplotlib.
         """
-        from keras_vit.plots import new_figure  # Needs NumPy and matplotlib.
+        from keras_vit.plots import new_figure
 
         header, *body = self.lines()
         widths = [max(len(line[k]) for line in (header, *body)) + 2 for k in range(len(header))]

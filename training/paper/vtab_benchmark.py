@@ -17,6 +17,14 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.text_tables import align_columns
 from keras_vit.training import recipes
 from keras_vit.training.data import open_source
+from keras_vit.training.data.vtab_tasks import (
+    GROUPS,
+    VtabTask,
+    is_published_version,
+    open_builder,
+    open_vtab,
+    resolve,
+)
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
@@ -27,7 +35,6 @@ from keras_vit.training.run.job import finetune
 from keras_vit.training.settings import FineTuning
 
 from . import tables
-from .vtab_tasks import GROUPS, VtabTask, is_published_version, open_builder, open_vtab, resolve
 
 # Paper, Table 4 and section 4.1: 384 pixels for all tasks. No augmentation, as in the official
 # code of the benchmark. All 1000 images train, so none validate and the last weights count.

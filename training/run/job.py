@@ -28,13 +28,7 @@ from .loop import train
 from .memory import choose_accumulation, step_memory
 from .model_card import model_card, write_samples
 from .trainer_setup import make_schedule, make_trainer, not_decayed
-from .transfer import (
-    Body,
-    build_model,
-    choose_trained,
-    dtype_policy,
-    find_body,
-)
+from .transfer import Body, build_model, choose_trained, dtype_policy, find_body
 
 Data: TypeAlias = str | os.PathLike | DataSpec | None
 

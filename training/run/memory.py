@@ -10,10 +10,9 @@ import tensorflow as tf
 
 from keras_vit.models.counting import describe
 from keras_vit.training.fields import required
+from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import split_batch
-
-from .machine import available_memory
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.

@@ -19,7 +19,7 @@ from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights
-from keras_vit.models.recognition import config_of
+from keras_vit.recognition import config_of
 
 DEFAULT_MODEL = "ViT-B/16"
 

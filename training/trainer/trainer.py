@@ -10,12 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.keras_private import (
-    CompileWherePossible,
-    FixedSeed,
-    SymbolicBuild,
-    loss_tracker,
-)
+from keras_vit.keras_private import CompileWherePossible, FixedSeed, SymbolicBuild, loss_tracker
 
 from .data_adapter import StepAdapter, unpadded
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.training import machine
 from keras_vit.training.paper import cost
 from keras_vit.training.paper.cost_results import (
     BenchmarkCell,
@@ -15,7 +16,6 @@ from keras_vit.training.paper.cost_results import (
     draw_batches,
     draw_rates,
 )
-from keras_vit.training.run import machine
 
 PLAN = cost.BenchmarkPlan(models=("ViT-Ti/16", "BiT-R50x1"), sizes=(64, 32), runs=3, memory=2**30)
 

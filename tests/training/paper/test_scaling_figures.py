@@ -9,11 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.training.evaluation.results import Result, pretraining_fields
 from keras_vit.training.paper import scaling_figures as scaling
-from keras_vit.training.paper.pretraining_compute import (
-    config_of_result,
-    pretraining_of,
-    table_6,
-)
+from keras_vit.training.paper.pretraining_compute import config_of_result, pretraining_of, table_6
 
 FILE = pathlib.Path("runs/one/result.json")
 KNOWN = {

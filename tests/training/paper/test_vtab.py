@@ -11,10 +11,10 @@ from PIL import Image
 import keras_vit
 from keras_vit.classifier import save_classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import evaluation_batches, open_source
+from keras_vit.training.data import evaluation_batches, open_source, vtab_tasks
+from keras_vit.training.data.vtab_tasks import TASKS, Part
 from keras_vit.training.evaluation.results import Result
-from keras_vit.training.paper import vtab_benchmark as runner, vtab_tasks
-from keras_vit.training.paper.vtab_tasks import TASKS, Part
+from keras_vit.training.paper import vtab_benchmark as runner
 
 # (train, validation, test, classes) as the benchmark published them.
 PUBLISHED = {

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.record_files import RecordExamples, TfdsRecords
+from .examples import Examples
+from .record_files import RecordExamples, TfdsRecords
 
 GROUPS = ("Natural", "Specialized", "Structured")
 NUM_TRAIN = 800
