@@ -144,7 +144,7 @@ def test_wrong_data_are_refused_and_nothing_is_written(refused, finetune, colors
 def test_wrong_settings_are_refused_and_nothing_is_written(command, refused, finetune, tmp_path):
     for more, said in (
         (("--model", "ViT-B/61"), "Nearest: "),
-        (("--model", "ViT-Ti/16"), "must be those of the model"),
+        (("--model", "ViT-Ti/16"), "must be of the given model"),
         (("--image-size", 3), "at least 4x4 pixels"),
         (("--steps", 0), "steps must be positive"),
         (("--warmup-steps", 6), "warm-up must be shorter"),
