@@ -178,7 +178,7 @@ def test_other_architectures_are_transferred_and_kept_with_softmax(config, tmp_p
 
 def test_weights_of_another_model_are_refused_by_name(done):
     _, output, _ = done
-    with pytest.raises(ValueError, match="must be those of the model"):
+    with pytest.raises(ValueError, match="must be of the given model"):
         find_body("ViT-Ti/16", output)
     with pytest.raises(ValueError, match="classifier's folder. Received: nowhere"):
         find_body(None, "nowhere")
