@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True)
-class About:
+class FieldInfo:
     """What is known of a setting besides its name, type and default.
 
     Args:
@@ -61,15 +61,15 @@ class About:
         return value in self.off or not (self.used is None or self.used(settings))
 
 
-def setting(default: Any, help: str, **about: Any) -> Any:
+def setting(default: Any, help: str, **info: Any) -> Any:
     """Returns a dataclass field for a setting.
 
     Args:
         default: The value.
-        help: See `About`.
-        **about: See `About`.
+        help: See `FieldInfo`.
+        **info: See `FieldInfo`.
     """
-    return dataclasses.field(default=default, metadata={"about": About(help, **about)})
+    return dataclasses.field(default=default, metadata={"info": FieldInfo(help, **info)})
 
 
 def changed(settings_type: Any, name: str, default: Any, **changes: Any) -> Any:
@@ -79,22 +79,22 @@ def changed(settings_type: Any, name: str, default: Any, **changes: Any) -> Any:
         settings_type: The dataclass of the setting.
         name: The setting.
         default: Its default in the subclass.
-        **changes: See `About`.
+        **changes: See `FieldInfo`.
     """
-    known = dataclasses.replace(about(settings_type.__dataclass_fields__[name]), **changes)
-    return dataclasses.field(default=default, metadata={"about": known})
+    known = dataclasses.replace(field_info(settings_type.__dataclass_fields__[name]), **changes)
+    return dataclasses.field(default=default, metadata={"info": known})
 
 
-def about(field: dataclasses.Field) -> About:
+def field_info(field: dataclasses.Field) -> FieldInfo:
     """Returns what is known of the setting in a field."""
-    return field.metadata["about"]
+    return field.metadata["info"]
 
 
 def documented(settings_type: Class) -> Class:
     """Lists the fields of a dataclass of settings in its docstring; a decorator."""
     lines = []
     for field in dataclasses.fields(settings_type):
-        known = about(field)
+        known = field_info(field)
         default = known.absent if field.default is None and known.absent else repr(field.default)
         text = f"{field.name}: {known.help} (default: {default})"
         lines += textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
@@ -110,7 +110,7 @@ def check_fields(settings: Any) -> None:
         ValueError: If a value is not one of the choices, or out of its limits.
     """
     for field in dataclasses.fields(settings):
-        name, value, known = field.name, getattr(settings, field.name), about(field)
+        name, value, known = field.name, getattr(settings, field.name), field_info(field)
         if value is None and "None" in str(field.type):
             continue
         if known.choices and value not in known.choices:

@@ -17,10 +17,10 @@ from .fields import (
     POSITIVE,
     POSITIVE_NUMBER,
     SHARE,
-    about,
     changed,
     check_fields,
     documented,
+    field_info,
     required,
     setting,
 )
@@ -516,7 +516,7 @@ class Settings:
         return {
             field.name: values[field.name]
             for field in dataclasses.fields(self)
-            if not about(field).is_off(self, getattr(self, field.name))
+            if not field_info(field).is_off(self, getattr(self, field.name))
         }
 
     def _with_steps(self, steps):

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from keras_vit.text_tables import align_columns
-from keras_vit.training.fields import about
+from keras_vit.training.fields import field_info
 from keras_vit.training.recipes import (
     FINETUNING,
     HYPER_RULE,
@@ -50,9 +50,9 @@ def run(arguments):
 def recipe_table(recipes, scale=1.0):
     """Returns a line for each recipe; the columns are settings with a `column`."""
     columns = {
-        field.name: about(field).column
+        field.name: field_info(field).column
         for field in dataclasses.fields(Settings)
-        if about(field).column
+        if field_info(field).column
     }
     rows = [("recipe", *columns.values())]
     for recipe in recipes:

@@ -7,7 +7,7 @@ import shlex
 import sys
 
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.fields import about
+from keras_vit.training.fields import field_info
 
 SETTINGS_GROUP = "recipe, the paper's by default"
 
@@ -35,7 +35,7 @@ def add_job(parser, settings_type):
 
 
 def add_fields(group, settings_type, without=()):
-    """Adds a flag for each field of a dataclass of settings; see `About`.
+    """Adds a flag for each field of a dataclass of settings; see `FieldInfo`.
 
     Args:
         group: A parser or a group of its arguments.
@@ -43,7 +43,7 @@ def add_fields(group, settings_type, without=()):
         without: Names of fields to leave out.
     """
     for field in dataclasses.fields(settings_type):
-        known = about(field)
+        known = field_info(field)
         if field.name in without or known.flag == "":
             continue
         flag = "--" + (known.flag or field.name.replace("_", "-"))
@@ -69,7 +69,7 @@ def given_fields(arguments, settings_type):
     for field in dataclasses.fields(settings_type):
         if not hasattr(arguments, field.name):
             continue
-        value, known = getattr(arguments, field.name), about(field)
+        value, known = getattr(arguments, field.name), field_info(field)
         if known.from_file:
             value = read_list(value)
         if known.none is not None and value == known.none:
@@ -150,7 +150,7 @@ TYPES = {
 
 def _help(field):
     """Returns the help text of a field with its default and the default's source."""
-    known, default = about(field), field.default
+    known, default = field_info(field), field.default
     if default is None:
         default = known.absent
     elif field.type.startswith("tuple[int, int]"):

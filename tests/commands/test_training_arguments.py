@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit.commands import training_arguments
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.fields import about, setting
+from keras_vit.training.fields import field_info, setting
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
 
 
@@ -31,7 +31,7 @@ def test_without_flags_everything_has_its_default(settings_type):
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches, DataSpec])
 def test_every_flag_has_help_and_what_its_value_is(settings_type):
     for field in dataclasses.fields(settings_type):
-        known = about(field)
+        known = field_info(field)
         assert known.help
         if known.flag != "" and "bool" not in field.type:
             assert known.unit or known.choices, field.name

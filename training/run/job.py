@@ -18,7 +18,7 @@ from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import classification
-from keras_vit.training.fields import about, required
+from keras_vit.training.fields import field_info, required
 from keras_vit.training.settings import FineTuning, PreTraining, Settings
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
@@ -516,7 +516,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         f"{seen:,} images seen, {seen / max(images['train'], 1):.1f} epochs",
         "memory": f"about {memory / 2**30:.2g} GiB for {settings.micro_batch_size} images at once",
     }
-    shown = {field.name: about(field).line for field in dataclasses.fields(settings)}
+    shown = {field.name: field_info(field).line for field in dataclasses.fields(settings)}
     for name, value in settings.in_use().items():
         if name not in table and shown[name] is None:
             table[name] = value
