@@ -74,8 +74,8 @@ def test_ctrl_c_saves_and_the_printed_command_resumes(command, finetune, tmp_pat
         stopped = command(*finetune())
     assert stopped.code == 130
     assert runs(tmp_path) == ["out.partial"]
-    told = stopped.err.rpartition("Go on with: keras-vit ")[2]
-    resumed = command(*shlex.split(told))
+    resume_command = stopped.err.rpartition("Go on with: keras-vit ")[2]
+    resumed = command(*shlex.split(resume_command))
     assert resumed.code == 0, resumed.err
     assert "resumed" in resumed.out
     assert runs(tmp_path) == ["out"]
@@ -93,13 +93,13 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
     assert "unfinished run to resume" in refused("finetune", *resume)
     (tmp_path / "out.partial").mkdir()
     recipe = tmp_path / "out.partial" / "recipe.json"
-    for content, said in (
+    for content, message in (
         ("{", "must be the recipe of a run"),
         ("{}", "must be the recipe of a run"),
         ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "started it, pretrain"),
     ):
         recipe.write_text(content)
-        assert said in refused("finetune", *resume)
+        assert message in refused("finetune", *resume)
 
 
 def test_a_learning_rate_that_gives_nan_stops_and_keeps_the_last_good_weights(
@@ -128,13 +128,13 @@ def test_wrong_data_are_refused_and_nothing_is_written(refused, finetune, colors
     shutil.copytree(colors / "train" / "red", one / "red")
     missing = shutil.copytree(colors, tmp_path / "missing")
     shutil.rmtree(missing / "test" / "red")
-    for data, said in (
+    for data, message in (
         (tmp_path / "none", "no such folder"),
         (empty, "folder of images for each class"),
         (one, "at least two classes"),
         (missing, "test without red"),
     ):
-        assert said in refused(*finetune(data=data))
+        assert message in refused(*finetune(data=data))
     assert "Data must be given" in refused(
         "finetune", "--output", tmp_path / "runs" / "out", "--weights", "none"
     )
@@ -142,7 +142,7 @@ def test_wrong_data_are_refused_and_nothing_is_written(refused, finetune, colors
 
 
 def test_wrong_settings_are_refused_and_nothing_is_written(command, refused, finetune, tmp_path):
-    for more, said in (
+    for more, message in (
         (("--model", "ViT-B/61"), "Nearest: "),
         (("--model", "ViT-Ti/16"), "must be of the given model"),
         (("--image-size", 3), "at least 4x4 pixels"),
@@ -153,7 +153,7 @@ def test_wrong_settings_are_refused_and_nothing_is_written(command, refused, fin
         (("--augmentation", "none_such"), "augmentation must be one of"),
         (("--holdout", 2), "holdout"),
     ):
-        assert said in refused(*finetune(*more)), more
+        assert message in refused(*finetune(*more)), more
     assert runs(tmp_path) == []
     assert command(*finetune("--precision", "float8")).code == 2  # argparse's own words.
 
@@ -168,7 +168,7 @@ def test_wrong_weights_are_refused_and_nothing_is_written(refused, finetune, tmp
     (tmp_path / "text.npz").write_text("no archive")
     np.savez(tmp_path / "pickled.npz", cls=np.array([{"a": 1}], dtype=object))
     (tmp_path / "bare.npz").write_bytes(pickle.dumps({"a": 1}))
-    for name, said in (
+    for name, message in (
         ("other.npz", "must fit the model"),
         ("cut.npz", "cut.npz"),
         ("text.npz", "text.npz"),
@@ -177,7 +177,7 @@ def test_wrong_weights_are_refused_and_nothing_is_written(refused, finetune, tmp
         ("none.npz", "classifier's folder"),
     ):
         more = ("--model", "ViT-Ti/16", "--image-size", 32)
-        assert said in refused(*finetune(*more, weights=tmp_path / name)), name
+        assert message in refused(*finetune(*more, weights=tmp_path / name)), name
     assert runs(tmp_path) == []
 
 
@@ -221,7 +221,7 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
 
 
 def test_a_wrong_recipe_is_refused(refused, finetune, tmp_path):
-    for more, said in (
+    for more, message in (
         (("--recipe", "Flowers"), "Oxford Flowers-102"),
         (("--recipe", "ViT-B/16 ImageNet"), "keras-vit pretrain"),
         (("--recipe", "CIFAR-10", "--scale", 2), "scale must be in (0, 1]"),
@@ -232,5 +232,5 @@ def test_a_wrong_recipe_is_refused(refused, finetune, tmp_path):
         (("--steps-per-execution", 4), "steps_per_execution must divide"),
         (("--loss", "sigmoid", "--label-smoothing", 0.1), "label_smoothing is for"),
     ):
-        assert said in refused(*finetune(*more)), more
+        assert message in refused(*finetune(*more)), more
     assert runs(tmp_path) == []

@@ -48,8 +48,8 @@ def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tu
         patch.setattr(ProgressBar, "update", interrupt_at_1)
         stopped = command(*pretrain("--target", "downsized", "--corruption", "0.15"))
     assert stopped.code == 130
-    told = stopped.err.rpartition("Go on with: keras-vit ")[2]
-    done = command(*shlex.split(told))
+    resume_command = stopped.err.rpartition("Go on with: keras-vit ")[2]
+    done = command(*shlex.split(resume_command))
     assert done.code == 0, done.err
     body = tmp_path / "body"
     assert "finetune --weights" in done.out

@@ -54,9 +54,9 @@ SETTINGS = FineTuning(
 @pytest.fixture(scope="module")
 def done(data, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "colors"
-    said = []
-    finished = finetune(data, output, SETTINGS, command="keras-vit finetune ...", log=said.append)
-    return finished, output, "\n".join(said)
+    lines = []
+    finished = finetune(data, output, SETTINGS, command="keras-vit finetune ...", log=lines.append)
+    return finished, output, "\n".join(lines)
 
 
 def test_a_classifier_that_learned_is_written(done, data):
@@ -101,9 +101,9 @@ def test_the_best_validation_is_kept(done):
 
 
 def test_the_recipe_is_printed_first_and_repeats_the_run(done, data, tmp_path):
-    finished, output, said = done
-    assert said.splitlines()[0].startswith("model")
-    assert "12 of 6 images: 72 images seen, 3.0 epochs" in said
+    finished, output, text = done
+    assert text.splitlines()[0].startswith("model")
+    assert "12 of 6 images: 72 images seen, 3.0 epochs" in text
     recipe = json.loads((output / "recipe.json").read_text())
     settings = FineTuning.from_json(recipe["settings"])
     again = finetune(recipe["data"]["data"], tmp_path / "again", settings, log=silent)

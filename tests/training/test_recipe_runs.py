@@ -43,12 +43,12 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
         accumulate=1,
         averaging=0.9,
     )
-    said = []
-    finished = pretrain(data, tmp_path / "out", settings, log=said.append)
+    lines = []
+    finished = pretrain(data, tmp_path / "out", settings, log=lines.append)
     # At the start every logit is the bias: softplus(-2) for each class, and 2 for the right one.
     expected = 3 * np.log1p(np.exp(-2.0)) + 2.0
     assert float(finished.history[0]["loss"]) == pytest.approx(expected, abs=1e-4)
-    text = "\n".join(said)
+    text = "\n".join(lines)
     assert "ViT-B/16 ImageNet-21k (paper, Table 3), scaled by 1e-06" in text
     assert "not decayed" in text
     assert "encoder_block_*/norm_1/gamma" in text

@@ -58,7 +58,7 @@ def pretrain_masked_patches(
         output: The folder to write: `model.keras`, without a head, recipe, history and model
             card. Until the end everything is in `OUTPUT.partial`.
         settings: The settings; the paper's by default.
-        data_dir: As for `finetune`, and so are all other arguments.
+        data_dir: As for `finetune`.
         strict: As for `finetune`.
         exclude: As for `finetune`.
         split_seed: As for `finetune`.

@@ -118,7 +118,7 @@ def pretrain(
         data: As for `finetune`.
         output: The folder to write.
         settings: The recipe; Table 3's for ImageNet by default.
-        data_dir: As for `finetune`, and so are all other arguments.
+        data_dir: As for `finetune`.
         holdout: As for `finetune`.
         strict: As for `finetune`.
         exclude: As for `finetune`.
@@ -210,10 +210,10 @@ class Job:
     and writes a classifier.
 
     Args:
-        data: The data; those of the unfinished run with `resume`.
+        data: The data. With `resume` the unfinished run's data are used instead.
         output: The folder to write.
-        settings: The recipe, the paper's by default; that of the unfinished run with
-            `resume`.
+        settings: The recipe; the paper's by default. With `resume` the unfinished run's
+            settings are used instead.
         overwrite: Whether to replace an existing output.
         resume: Whether to continue a stopped run.
         command: The command to record. Called again with the same one, an unfinished run

@@ -1,4 +1,4 @@
-"""Runs that are killed as a machine does it: by a signal to a process of their own."""
+"""Runs in other processes that are killed by a signal, and resumed."""
 
 import os
 import signal
@@ -38,8 +38,8 @@ def start(tiny, colors, tmp_path):
 
 
 def ended(process):
-    said, _ = process.communicate(timeout=900)
-    return process.returncode, said
+    message, _ = process.communicate(timeout=900)
+    return process.returncode, message
 
 
 def wait_for_a_state(folder):
@@ -53,24 +53,24 @@ def wait_for_a_state(folder):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_same_command_again_ends_bit_for_bit_the_same(start, tmp_path, number):
     steps = 300
-    code, said = ended(start("whole", steps))
-    assert code == 0, said
+    code, message = ended(start("whole", steps))
+    assert code == 0, message
     process = start("killed", steps)
     wait_for_a_state(tmp_path / "killed.partial")
     time.sleep(np.random.default_rng().uniform(0, 1))  # Wherever it is then.
     process.send_signal(number)
     began = time.monotonic()
-    code, said = ended(process)
+    code, message = ended(process)
     if number == signal.SIGTERM:
-        assert code == 143, said
-        assert "everything is saved" in said
-        assert time.monotonic() - began < 30  # A few seconds, on a machine of its own.
+        assert code == 143, message
+        assert "everything is saved" in message
+        assert time.monotonic() - began < 30  # A few seconds, on an idle machine.
     else:
         assert code == -signal.SIGKILL
     assert not (tmp_path / "killed").exists()
-    code, said = ended(start("killed", steps))
-    assert code == 0, said
-    assert "resumed" in said
+    code, message = ended(start("killed", steps))
+    assert code == 0, message
+    assert "resumed" in message
     whole, killed = (load_classifier(tmp_path / name) for name in ("whole", "killed"))
     for first, second in zip(whole.model.weights, killed.model.weights, strict=True):
         np.testing.assert_array_equal(first.numpy(), second.numpy())
