@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.training.fields import SHARE, check_fields, documented, setting
 
@@ -127,3 +127,28 @@ class DataSpec:
                 missing.
         """
         return cls(**{"split_seed": recipe["settings"]["seed"], **recipe["data"]})
+
+
+Data: TypeAlias = str | os.PathLike | DataSpec | None
+
+
+def data_spec(
+    data: Data,
+    data_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    strict: bool = False,
+    exclude: Iterable[str] = (),
+    split_seed: int | None = None,
+    test: bool = True,
+) -> DataSpec:
+    """Returns the data of a job from the arguments of `finetune`.
+
+    Raises:
+        ValueError: If a `DataSpec` and other options are given.
+    """
+    options = DataSpec(None, data_dir, holdout, strict, tuple(exclude), split_seed, test)
+    if not isinstance(data, DataSpec):
+        return dataclasses.replace(options, data=data)
+    if options != DataSpec():
+        raise ValueError(f"With a DataSpec, the data options must be in it. Received: {options}")
+    return data

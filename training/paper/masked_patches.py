@@ -21,10 +21,12 @@ from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
+from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import NonFiniteScores
 from keras_vit.training.fields import required
 from keras_vit.training.run import trainer_setup
-from keras_vit.training.run.job import Data, Job, TrainingPlan, data_spec
+from keras_vit.training.run.job import Job
+from keras_vit.training.run.plan import TrainingPlan
 from keras_vit.training.run.transfer import Body, find_body
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -14,23 +14,21 @@ import tensorflow as tf
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import Examples, Source
+from keras_vit.training.data import Source
 from keras_vit.training.data.examples import typical_size
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation import classification
-from keras_vit.training.fields import field_info, required
 from keras_vit.training.settings import FineTuning, PreTraining, Settings
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
 from .folder import RunFolder, command_of_unfinished
 from .loop import train
-from .memory import choose_accumulation, step_memory
+from .memory import choose_accumulation
 from .model_card import model_card, write_samples
+from .plan import TrainingPlan, describe_plan
 from .trainer_setup import make_schedule, make_trainer, not_decayed
 from .transfer import Body, build_model, choose_trained, dtype_policy, find_body
-
-Data: TypeAlias = str | os.PathLike | DataSpec | None
 
 
 def finetune(
@@ -141,51 +139,6 @@ def pretrain(
     return Pretrain(
         spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
     ).run()
-
-
-def data_spec(
-    data: Data,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
-    test: bool = True,
-) -> DataSpec:
-    """Returns the data of a job from the arguments of `finetune`.
-
-    Raises:
-        ValueError: If a `DataSpec` and other options are given.
-    """
-    options = DataSpec(None, data_dir, holdout, strict, tuple(exclude), split_seed, test)
-    if not isinstance(data, DataSpec):
-        return dataclasses.replace(options, data=data)
-    if options != DataSpec():
-        raise ValueError(f"With a DataSpec, the data options must be in it. Received: {options}")
-    return data
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingPlan:
-    """A run of which everything is known but the model's weights.
-
-    Args:
-        body: The architecture and where its weights are.
-        source: The images in splits: "train", and if there are any, "validation", by which
-            the best weights are chosen, and "test".
-        settings: Resolved settings.
-        recipe: The content of `recipe.json`.
-    """
-
-    body: Body
-    source: Source
-    settings: Any
-    recipe: dict[str, Any]
-
-    @property
-    def validation(self) -> Examples | None:
-        """The images to choose the best weights by."""
-        return self.source.splits.get("validation")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -491,42 +444,3 @@ def _build_classifier(body, settings, num_classes):
         remat=settings.remat,
         head_bias=settings.head_bias,
     )
-
-
-def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) -> str:
-    """Returns the resolved recipe for people.
-
-    Args:
-        plan: The plan.
-        lines: More lines, by name; a name of a setting replaces its line.
-    """
-    recipe, settings, images = plan.recipe, plan.settings, plan.recipe["images"]
-    seen = settings.steps * settings.batch_size
-    height, width = required(settings.image_size, "image_size")
-    micro_batches = f" ({settings.accumulate} micro-batches)" if settings.accumulate > 1 else ""
-    memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
-    table = {
-        "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
-        "recipe": _recipe_line(settings),
-        "weights": getattr(settings, "weights", None) or "random",
-        "data": f"{recipe['data']['data']}: {images['train']} images to train, "
-        f"{images['validation']} to validate, {images['test']} to test"
-        + (f", {images['skipped']} skipped" if images["skipped"] else ""),
-        "steps": f"{settings.steps} of {settings.batch_size} images{micro_batches}: "
-        f"{seen:,} images seen, {seen / max(images['train'], 1):.1f} epochs",
-        "memory": f"about {memory / 2**30:.2g} GiB for {settings.micro_batch_size} images at once",
-    }
-    shown = {field.name: field_info(field).line for field in dataclasses.fields(settings)}
-    for name, value in settings.in_use().items():
-        if name not in table and shown[name] is None:
-            table[name] = value
-    table |= lines or {}
-    widest = max(map(len, table))
-    return "\n".join(f"{name:<{widest}}  {value}" for name, value in table.items())
-
-
-def _recipe_line(settings):
-    if settings.recipe is None:
-        return "the defaults"
-    scaled = f", scaled by {settings.scale:g}" if settings.scale != 1 else ""
-    return f"{settings.recipe} ({settings.recipe_source}){scaled}"

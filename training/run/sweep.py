@@ -14,12 +14,12 @@ from typing import Any
 from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.files import atomic_write
 from keras_vit.training import recipes
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 
 from .folder import PARTIAL
-from .job import Data, FineTune, data_spec, finetune
+from .job import FineTune, finetune
 
 SEEDS = (0, 1, 2)
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)  # As for CIFAR, Pets and Flowers.

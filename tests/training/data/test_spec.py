@@ -5,8 +5,7 @@ import pathlib
 
 import pytest
 
-from keras_vit.training.data import DataSpec
-from keras_vit.training.run.job import data_spec
+from keras_vit.training.data.spec import DataSpec, data_spec
 
 THREE_SPLITS = {f"{split}/{label}": 3 for split in ("train", "val", "test") for label in "ab"}
 
