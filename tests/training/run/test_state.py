@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 
-import keras_vit
 from keras_vit.training import SGD, Adam, Checkpoints, NonFiniteError, Trainer, warmup_schedule
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "resumable.py"
@@ -20,9 +19,9 @@ LABELS = RNG.integers(0, 4, (12, 4))
 
 def build(optimizer=None, width=16):
     keras.utils.set_random_seed(0)
-    config = keras_vit.ViTConfig(4, width, 1, 32, 2, dropout_rate=0.1)
-    model = keras_vit.build(config, input_shape=(8, 8, 3), classes=4, classifier_activation=None)
-    trainer = Trainer(model, averaging=0.9)
+    hidden = [keras.layers.Flatten(), keras.layers.Dense(width, "relu"), keras.layers.Dropout(0.1)]
+    layers = [keras.Input((8, 8, 3)), *hidden, keras.layers.Dense(4)]
+    trainer = Trainer(keras.Sequential(layers), averaging=0.9)
     schedule = warmup_schedule(0.01, steps=12, warmup_steps=2)
     trainer.compile(
         optimizer or Adam(schedule, weight_decay=0.1),

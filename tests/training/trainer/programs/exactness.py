@@ -1,6 +1,6 @@
 """Trains a tiny model in one place in several ways; writes losses and weights.
 
-    python exactness.py tensorflow|worker|jax OUTPUT.npz CASE...|all
+    python exactness.py tensorflow|worker|jax OUTPUT.npz dense|ViT CASE...|all
 
 "tensorflow" is one device and two mirrored replicas, "worker" one of the processes that
 TF_CONFIG names, "jax" one device and four.
@@ -16,7 +16,7 @@ import numpy as np
 import keras_vit
 from keras_vit.training import SGD, Adam, SoftmaxCrossentropy, Trainer, warmup_schedule
 
-PLACE, OUTPUT, *NAMES = sys.argv[1:]
+PLACE, OUTPUT, MODEL, *NAMES = sys.argv[1:]
 EPOCHS, EXAMPLES, BATCH = 4, 58, 12  # 20 steps; the last of an epoch has 10 examples.
 STEPS = 5  # Of an epoch.
 
@@ -58,8 +58,13 @@ CASES = {
 
 
 def build():
-    config = keras_vit.ViTConfig(4, 16, 2, 32, 2)
-    model = keras_vit.build(config, input_shape=(8, 8, 3), classes=4, classifier_activation=None)
+    shape = (8, 8, 3)
+    if MODEL == "ViT":
+        config = keras_vit.ViTConfig(4, 16, 2, 32, 2)
+        model = keras_vit.build(config, input_shape=shape, classes=4, classifier_activation=None)
+    else:
+        hidden = [keras.layers.Flatten(), keras.layers.Dense(8, "gelu")]
+        model = keras.Sequential([keras.Input(shape), *hidden, keras.layers.Dense(4)])
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(rng.normal(variable.path.endswith("gamma"), 0.3, variable.shape))
@@ -156,7 +161,10 @@ def places():
 
 results = {}
 for place, scope in places():
-    for name in list(CASES) if NAMES == ["all"] else NAMES:
+    names = list(CASES) if NAMES == ["all"] else NAMES
+    if place == "one device":  # What the cases must be equal to, too.
+        names = list(dict.fromkeys([*names, *(CASES[name].get("of", name) for name in names)]))
+    for name in names:
         results[f"{place}/{name}/of"] = np.array(CASES[name].get("of", name))
         for key, value in train(scope, **CASES[name]).items():
             results[f"{place}/{name}/{key}"] = value
