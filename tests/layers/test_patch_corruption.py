@@ -63,6 +63,7 @@ def test_a_replacement_is_another_patch_of_the_image_that_was_not_drawn():
     assert len(set(donors.tolist())) > 90  # Any of them.
 
 
+@pytest.mark.any_backend_slow
 @pytest.mark.parametrize(("rate", "count"), [(0.15, 15), (0.009, 1), (0.99, 99)])
 def test_the_share_is_an_option(rate, count):
     assert corrupted(rate, batch=2)[3].shape == (2, count)

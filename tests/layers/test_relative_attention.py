@@ -55,7 +55,14 @@ def numpy_attention(layer, tokens, prefix):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("prefix", [0, 1, 3])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param(0, marks=pytest.mark.any_backend_slow),
+        1,
+        pytest.param(3, marks=pytest.mark.any_backend_slow),
+    ],
+)
 def test_the_logits_are_of_the_key_and_of_the_offset(prefix):
     layer, tokens = built((2, 3), prefix), tokens_for((2, 3), prefix)
     outputs, attention = layer(tokens, return_attention=True)

@@ -47,7 +47,7 @@ def test_each_example_has_both_parts_or_either_or_none():
     np.testing.assert_allclose(found / count, expected, atol=0.032)
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_nothing_is_skipped_in_inference():
     z = tokens(4)
     np.testing.assert_array_equal(block(stochastic_depth_rate=0.9)(z), block()(z))

@@ -38,7 +38,7 @@ def tiny():
     return model
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_logits_and_features_are_those_of_the_official_code(official):
     fixture, _, model = official
     expected = fixture.load()

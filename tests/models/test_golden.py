@@ -8,7 +8,13 @@ import keras_vit
 
 pytestmark = pytest.mark.any_backend
 
-FOLDERS = ["vit_token", "vit_token_representation", "vit_gap", "vit_non_square"]
+FOLDERS = [
+    "vit_token",
+    *(
+        pytest.param(name, marks=pytest.mark.any_backend_slow)
+        for name in ("vit_token_representation", "vit_gap", "vit_non_square")
+    ),
+]
 
 
 @pytest.fixture(scope="module", params=FOLDERS)

@@ -6,7 +6,11 @@ import keras_vit
 from keras_vit.checkpoints.official_names import OFFICIAL
 from keras_vit.configs import ResNetStem, ViTConfig
 
-GOLDEN = ("hybrid_root_only", "hybrid_3_stages", "hybrid_4_stages")
+GOLDEN = (
+    "hybrid_3_stages",
+    pytest.param("hybrid_root_only", marks=pytest.mark.any_backend_slow),
+    pytest.param("hybrid_4_stages", marks=pytest.mark.any_backend_slow),
+)
 TINY = ViTConfig(1, 32, 2, 48, 2, resnet=ResNetStem((1, 2, 1), width_factor=0.5))
 
 
@@ -109,7 +113,7 @@ def test_the_smallest_image_gives_one_patch_and_a_smaller_one_is_refused():
         keras_vit.build(config, input_shape=(29, 28, 3))
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_a_model_of_free_image_size_takes_images_of_any_size():
     free = keras_vit.build(TINY, input_shape=(None, None, 4), include_top=False)
     assert free.output_shape == (None, None, None, 32)
