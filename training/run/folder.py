@@ -28,14 +28,15 @@ LAST_MODEL = "last.keras"
 TENSORBOARD = "tensorboard"
 
 
-def command_of_unfinished(output: str | os.PathLike) -> str:
-    """Returns the command of an unfinished run, or "" if there is none."""
+def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
+    """Returns the recipe of an unfinished run; it is empty if there is none to read."""
     output = pathlib.Path(output).absolute()
     try:
         path = output.with_name(output.name + PARTIAL) / RECIPE
-        return str(json.loads(path.read_text(encoding="utf-8")).get("command", ""))
-    except (OSError, ValueError, AttributeError):
-        return ""
+        recipe = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return recipe if isinstance(recipe, dict) else {}
 
 
 class RunFolder:
@@ -51,7 +52,8 @@ class RunFolder:
     Args:
         output: The folder of the finished run.
         resume: Whether to continue a stopped run.
-        overwrite: Whether to replace an existing classifier and an unfinished run.
+        overwrite: Whether to replace an existing classifier and an unfinished run. A resumed
+            run that was started with it replaces the classifier too.
 
     Raises:
         ValueError: If the output is not empty and may not be replaced; if there is an
@@ -65,7 +67,7 @@ class RunFolder:
         self.path = self.shared = self.output.with_name(self.output.name + PARTIAL)
         self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
-        self.overwrite = overwrite
+        self.overwrite = overwrite or bool(resume and unfinished_recipe(output).get("overwrite"))
         self.writes = is_chief()
         if resume and not (self.path / RECIPE).is_file():
             raise ValueError(
@@ -78,7 +80,7 @@ class RunFolder:
             if resume and (self.shared / BEST).exists():
                 shutil.copy(self.shared / BEST, self.path)
             return  # The first worker checks its output.
-        check_folder(self.output, marker=MODEL, overwrite=overwrite)
+        check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
                 "The output must have no unfinished run: continue it with --resume, or start "

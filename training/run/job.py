@@ -22,7 +22,7 @@ from keras_vit.training.settings import FineTuning, PreTraining, Settings
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
-from .folder import RunFolder, command_of_unfinished
+from .folder import RunFolder, unfinished_recipe
 from .loop import train
 from .memory import choose_accumulation
 from .model_card import model_card, write_samples
@@ -195,14 +195,14 @@ class Job:
         self.command = command
         self.log = log
         # The same command again, as a restarted machine gives it, continues the run.
-        resume = resume or (not overwrite and command_of_unfinished(output) == command != "")
+        unfinished_command = unfinished_recipe(output).get("command", "")
+        resume = resume or (not overwrite and unfinished_command == command != "")
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
             recipe = self.folder.recipe(self.settings_type.command)
             self.settings = self.settings_type.from_json(recipe["settings"])
             self.data = DataSpec.from_recipe_json(recipe)
             self.command = recipe["command"]
-            self.folder.overwrite = overwrite or recipe.get("overwrite", False)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
