@@ -179,12 +179,17 @@ def compare_with_keras(
         ValueError: If the export cannot be run or gives another number of classes.
     """
     format_name = format_of(path)
+    images = {
+        f"serve{suffix}": load_images(classifier, files)
+        for suffix, classifier in classifiers.items()
+    }
+    answers = _run_export(path, format_name, images, files)
     checks = []
     for suffix, classifier in classifiers.items():
-        images = load_images(classifier, files)
-        probabilities, seconds = _run_keras(classifier, images)
-        answers = _run_export(path, format_name, suffix, images, files)
-        for signature in dict.fromkeys(name.split("/")[0] for name in answers):
+        probabilities, seconds = _run_keras(classifier, images[f"serve{suffix}"])
+        for signature in (f"serve{suffix}", f"serve_bytes{suffix}"):
+            if f"{signature}/probabilities" not in answers:
+                continue
             checks.append(
                 compare(
                     signature,
@@ -273,19 +278,19 @@ def _run_keras(classifier, images):
     return np.asarray(probabilities, "float32"), np.array(seconds)
 
 
-def _run_export(path, format_name, suffix, images, files):
+def _run_export(path, format_name, images, files):
     """Returns the arrays that the program `runtimes.py` writes."""
     program = pathlib.Path(__file__).with_name("runtimes.py")
     with tempfile.TemporaryDirectory() as scratch:
         images_path, files_path, answers = (
-            os.path.join(scratch, name) for name in ("images.npy", "files.json", "answers.npz")
+            os.path.join(scratch, name) for name in ("images.npz", "files.json", "answers.npz")
         )
-        np.save(images_path, images)
+        np.savez(images_path, **images)
         pathlib.Path(files_path).write_text(
             json.dumps([os.path.abspath(file) for file in files]), encoding="utf-8"
         )
         # -P: nothing is imported from the program's own folder.
-        command = [sys.executable, "-P", program, format_name, path, suffix]
+        command = [sys.executable, "-P", program, format_name, path]
         done = subprocess.run(
             [*map(str, command), images_path, files_path, answers],
             capture_output=True,

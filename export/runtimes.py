@@ -1,10 +1,11 @@
 """Program that runs an export in its own runtime, without importing keras_vit.
 
-    python runtimes.py FORMAT EXPORT SUFFIX IMAGES.npy FILES.json ANSWERS.npz
+    python runtimes.py FORMAT EXPORT IMAGES.npz FILES.json ANSWERS.npz
 
-IMAGES is `(N, H, W, C)` float32, FILES a list of the N image files. The program writes
-`<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS,
-for the signatures `serve<SUFFIX>` and, in a SavedModel, `serve_bytes<SUFFIX>`.
+IMAGES has an array `(N, H, W, C)` float32 for each signature that takes pixels, such as `serve`
+or `serve_384x384`; FILES is a list of the N image files. The program writes
+`<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for
+these signatures and, in a SavedModel, for those of files, such as `serve_bytes_384x384`.
 """
 
 import json
@@ -79,26 +80,35 @@ def onnx(path):
 FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx}
 
 
-def main(format_name, export, suffix, images, files, answers):
+def main(format_name, export, images, files, answers):
     """Runs every image through every signature and writes the answers."""
-    images = np.load(images, mmap_mode="r")
     files = json.loads(pathlib.Path(files).read_text(encoding="utf-8"))
+    signatures = FORMATS[format_name](export)
     arrays: dict[str, Any] = {}
-    for name, signature in FORMATS[format_name](export).items():
-        if name not in (f"serve{suffix}", f"serve_bytes{suffix}"):
-            continue
-        probabilities, seconds = [], []
-        for index in [0] * WARM_UP_CALLS + list(range(len(images))):
-            if signature.takes_files:
-                batch = np.array([pathlib.Path(files[index]).read_bytes()], dtype=object)
-            else:
-                batch = np.array(images[index : index + 1])
-            start = time.perf_counter()
-            probabilities.append(signature.call(batch)[0])
-            seconds.append((time.perf_counter() - start) / signature.images_per_call)
-        arrays[f"{name}/probabilities"] = np.stack(probabilities[WARM_UP_CALLS:])
-        arrays[f"{name}/seconds"] = np.array(seconds[WARM_UP_CALLS:])
+    with np.load(images, allow_pickle=False) as pixels:
+        for name in pixels:
+            encoded = name.replace("serve", "serve_bytes", 1)
+            arrays |= answers_of(name, signatures[name], pixels[name], files)
+            if encoded in signatures:
+                arrays |= answers_of(encoded, signatures[encoded], pixels[name], files)
     np.savez(answers, **arrays)
+
+
+def answers_of(name, signature, images, files):
+    """Returns the arrays of one signature."""
+    probabilities, seconds = [], []
+    for index in [0] * WARM_UP_CALLS + list(range(len(images))):
+        if signature.takes_files:
+            batch = np.array([pathlib.Path(files[index]).read_bytes()], dtype=object)
+        else:
+            batch = images[index : index + 1]
+        start = time.perf_counter()
+        probabilities.append(signature.call(batch)[0])
+        seconds.append((time.perf_counter() - start) / signature.images_per_call)
+    return {
+        f"{name}/probabilities": np.stack(probabilities[WARM_UP_CALLS:]),
+        f"{name}/seconds": np.array(seconds[WARM_UP_CALLS:]),
+    }
 
 
 if __name__ == "__main__":
