@@ -220,8 +220,11 @@ def test_names_that_do_not_fit_the_model(model):
 
 
 def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
+    # The package loads its layers with Keras, and TensorFlow looks for Keras without loading it.
     code = (
-        "import sys, json, keras_vit\n"
+        "import sys, json, keras_vit, tensorflow, keras\n"
+        "layer = keras.saving.get_registered_object('keras_vit>ClassToken')\n"
+        "assert layer.__name__ == 'ClassToken'\n"
         "c = keras_vit.load_classifier(sys.argv[1])\n"
         "print(json.dumps(c.predict(sys.argv[2], top=1)[0].top))"
     )

@@ -53,7 +53,9 @@ def outcomes(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("file", ["keras_2.h5", "keras_3.weights.h5"])
+@pytest.mark.parametrize(
+    "file", [pytest.param("keras_2.h5", marks=pytest.mark.slow), "keras_3.weights.h5"]
+)
 def test_hdf5_files_of_keras(file, golden, outcomes):
     # HDF5 has no checksums: a bit among the values is another value.
     assert outcomes(golden("vit_keras").folder / file)["refused"] > 40

@@ -1,6 +1,8 @@
 """A tiny classifier, tiny images, and a way to call a command as the shell does."""
 
 import collections
+import contextlib
+import io
 
 import numpy as np
 import pytest
@@ -11,24 +13,24 @@ COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
 Outcome = collections.namedtuple("Outcome", "code out err")
 
 
-@pytest.fixture
-def command(capsys):
+@pytest.fixture(scope="session")
+def command():
     """Returns a function from arguments to exit code, standard output and standard error."""
     from keras_vit.command_line import main
 
     def call(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # How argparse ends.
-            code = stop.code
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main([str(argument) for argument in arguments])
+            except SystemExit as stop:  # How argparse ends.
+                code = stop.code
+        return Outcome(code, out.getvalue(), err.getvalue())
 
     return call
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def refused(command):
     """Returns a function that calls a command and checks that it is refused in one line."""
 

@@ -100,25 +100,6 @@ def test_deduplicate_writes_a_list_that_the_data_take_as_an_exclusion(command, p
     assert output.read_text().splitlines() == names
 
 
-def test_an_exclusion_reaches_the_run(command, tiny, colors, tmp_path):
-    (tmp_path / "list.txt").write_text("train/red/0.png\ntrain/red/1.png\n")
-    outcome = command(
-        "finetune", "--data", colors, "--weights", tiny, "--image-size", 8, "--steps", 1,
-        "--batch-size", 2, "--validation", 0, "--output", tmp_path / "out",
-        "--exclude", tmp_path / "list.txt",
-    )  # fmt: skip
-    assert outcome.code == 0, outcome.err
-    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
-    assert recipe["images"]["train"] == 10
-    evaluated = command("few-shot", tmp_path / "out", "--data", colors, "--shots", 1, "--no-cache",
-                        "--output", tmp_path / "few")  # fmt: skip
-    assert evaluated.code == 0, evaluated.err
-    listed = command("report", tmp_path).out.splitlines()[1:5]
-    # The run's own result and those of its features name the same origin.
-    assert all(str(tiny) in line for line in listed), listed
-    assert recipe["data"]["exclude"] == ["train/red/0.png", "train/red/1.png"]
-
-
 def test_deduplicate_refuses_in_one_line(refused, photos, tmp_path):
     given = ("--train", photos, "--test", photos)
     for arguments, said in (

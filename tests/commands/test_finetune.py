@@ -1,10 +1,13 @@
+import dataclasses
 import errno
 import json
 import os
+import pathlib
 import pickle
 import shlex
 import shutil
 import signal
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,7 +23,7 @@ FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 6 --learning-rate 
 
 @pytest.fixture
 def finetune(tiny, colors, tmp_path):
-    """Returns the arguments of a run that takes two seconds, with some others."""
+    """Returns a function that gives the arguments of a short run, with some others."""
 
     def arguments(*more, data=colors, weights=tiny):
         output = tmp_path / "runs" / "out"
@@ -30,38 +33,40 @@ def finetune(tiny, colors, tmp_path):
     return arguments
 
 
-def runs(tmp_path):
-    folder = tmp_path / "runs"
+def runs(folder):
+    folder = folder / "runs"
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
-def test_a_classifier_is_fine_tuned_evaluated_and_used(
-    command, refused, finetune, colors, tiny, tmp_path
-):
-    data = shutil.copytree(colors, tmp_path / "data")
-    empty = data / "train" / "red" / "empty.jpg"
-    empty.write_bytes(b"")
-    output = shutil.copytree(tiny, tmp_path / "runs" / "out")
-    assert "new or empty" in refused(*finetune(data=data))
-    assert load_classifier(output).preprocessing.image_size == (8, 8)
+@dataclasses.dataclass
+class Run:
+    """A run that replaced a classifier, was stopped by Ctrl-C and resumed as printed."""
 
-    done = command(*finetune("--overwrite", data=data))
-    assert done.code == 0, done.err
-    assert "positions interpolated from 2x2 to 3x3 patches" in done.out
-    assert "6 of 4 images: 24 images seen" in done.out
-    assert "1 skipped" in done.out
-    assert f"skipped {empty}: The file is empty." in done.out
-    assert runs(tmp_path) == ["out"]
-    recipe = json.loads((output / "recipe.json").read_text())
-    assert recipe["command"].startswith("keras-vit ")
-    assert recipe["images"] == {"train": 12, "validation": 0, "test": 6, "skipped": 1}
+    folder: pathlib.Path  # With "data", "list.txt" and "runs/out".
+    refused: str
+    stopped: Any
+    runs_when_stopped: list[str]
+    resumed: Any
 
-    evaluated = command("evaluate", output, "--data", data)
-    assert f"top-1   {recipe['test']['top_1']:.4f}" in evaluated.out
-    assert command("predict", output, colors / "test").code == 0
+    @property
+    def output(self):
+        return self.folder / "runs" / "out"
+
+    @property
+    def recipe(self):
+        return json.loads((self.output / "recipe.json").read_text())
 
 
-def test_ctrl_c_saves_and_the_printed_command_resumes(command, finetune, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def run(command, refused, tiny, colors, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    data = shutil.copytree(colors, folder / "data")
+    (data / "train" / "red" / "empty.jpg").write_bytes(b"")
+    (folder / "list.txt").write_text("train/red/0.png\ntrain/red/1.png\n")
+    output = shutil.copytree(tiny, folder / "runs" / "out")
+    arguments = ["finetune", "--data", data, "--weights", tiny, "--output", output, *FAST.split()]
+    arguments += ["--exclude", folder / "list.txt"]
+    line = refused(*arguments)
     update = ProgressBar.update
 
     def interrupt_at_3(self, n=1):
@@ -69,16 +74,52 @@ def test_ctrl_c_saves_and_the_printed_command_resumes(command, finetune, tmp_pat
             os.kill(os.getpid(), signal.SIGINT)
         return update(self, n)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProgressBar, "update", interrupt_at_3)
-        stopped = command(*finetune())
-    assert stopped.code == 130
-    assert runs(tmp_path) == ["out.partial"]
-    resume_command = stopped.err.rpartition("Go on with: keras-vit ")[2]
-    resumed = command(*shlex.split(resume_command))
-    assert resumed.code == 0, resumed.err
-    assert "resumed" in resumed.out
-    assert runs(tmp_path) == ["out"]
+        stopped = command(*arguments, "--overwrite")
+    between = runs(folder)
+    printed = stopped.err.rpartition("Go on with: keras-vit ")[2]
+    return Run(folder, line, stopped, between, command(*shlex.split(printed)))
+
+
+def test_an_existing_classifier_is_replaced_on_request_alone_and_at_the_end(run):
+    assert "new or empty" in run.refused
+    assert run.runs_when_stopped == ["out", "out.partial"]
+    assert runs(run.folder) == ["out"]
+    assert load_classifier(run.output).preprocessing.image_size == (12, 12)
+
+
+def test_ctrl_c_saves_and_the_printed_command_resumes(run):
+    assert run.stopped.code == 130
+    assert run.resumed.code == 0, run.resumed.err
+    assert "resumed" in run.resumed.out
+
+
+def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
+    for outcome in (run.stopped, run.resumed):
+        assert "positions interpolated from 2x2 to 3x3 patches" in outcome.out
+        assert "6 of 4 images: 24 images seen" in outcome.out
+        assert "1 skipped" in outcome.out
+    empty = run.folder / "data" / "train" / "red" / "empty.jpg"
+    assert f"skipped {empty}: The file is empty." in run.resumed.out
+    assert run.recipe["command"].startswith("keras-vit ")
+    assert run.recipe["images"] == {"train": 10, "validation": 0, "test": 6, "skipped": 1}
+    evaluated = command("evaluate", run.output, "--data", run.folder / "data")
+    assert f"top-1   {run.recipe['test']['top_1']:.4f}" in evaluated.out
+    assert command("predict", run.output, colors / "test").code == 0
+
+
+def test_an_exclusion_reaches_the_run_and_its_results_name_the_origin(
+    run, command, tiny, colors, tmp_path
+):
+    assert run.recipe["data"]["exclude"] == ["train/red/0.png", "train/red/1.png"]
+    evaluated = command("few-shot", run.output, "--data", colors, "--shots", 1, "--no-cache",
+                        "--output", tmp_path / "few")  # fmt: skip
+    assert evaluated.code == 0, evaluated.err
+    shutil.copytree(run.output, tmp_path / "out")
+    listed = command("report", tmp_path).out.splitlines()[1:5]
+    # The run's own result and those of its features name the same origin.
+    assert all(str(tiny) in line for line in listed), listed
 
 
 def test_an_unfinished_run_is_not_overwritten_by_starting_again(refused, finetune, tmp_path):
@@ -102,6 +143,7 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
         assert message in refused("finetune", *resume)
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_gives_nan_stops_and_keeps_the_last_good_weights(
     refused, finetune, tmp_path
 ):
@@ -186,6 +228,7 @@ def test_no_right_to_write(refused, finetune, tmp_path):
     assert "Not a directory" in refused(*finetune())
 
 
+@pytest.mark.slow
 def test_no_space_leaves_no_output(refused, finetune, tmp_path, monkeypatch):
     def full(*arguments, **arrays):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -40,8 +40,9 @@ def test_wrong_input_is_one_line(refused, colors, tmp_path):
 
 
 def test_fine_tuning_takes_its_batches_from_a_service(command, tiny, colors, service, tmp_path):
-    recipe = ["--image-size", 8, "--batch-size", 4, "--accumulate", 1, "--steps", 4]
-    given = ("--data", colors, "--weights", tiny, "--output", tmp_path / "out", *recipe)
+    recipe = "--image-size 8 --batch-size 4 --accumulate 1 --steps 4 --validation 0 --holdout 0"
+    data = ("--data", colors / "train", "--augmentation", "none")
+    given = (*data, "--weights", tiny, "--output", tmp_path / "out", *recipe.split())
     address = service(1)
     done = command("finetune", *given, "--data-service", address)
     assert done.code == 0, done.err

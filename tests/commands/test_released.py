@@ -15,6 +15,7 @@ def test_commands_take_the_released_classifier_by_name(command, tmp_path, monkey
     assert all(name in outcome.out for name in ("airplane", "truck"))
 
 
+@pytest.mark.slow
 def test_it_is_exported_and_checked_on_its_own_samples(command, tmp_path):
     pytest.importorskip("ai_edge_litert")
     outcome = command(

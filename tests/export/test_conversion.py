@@ -1,5 +1,6 @@
 """Weights, class names and preprocessing from one form to another and back."""
 
+import itertools
 import json
 
 import keras
@@ -57,8 +58,23 @@ def _logits(model, images):
     return np.array(body(images)) @ kernel + bias
 
 
-@pytest.mark.parametrize("to", DESTINATIONS)
-@pytest.mark.parametrize("name", ["vit_token", "hf_vit", "timm_vit"])
+# Every form is read and written: the others of the slow tests join the same halves.
+PAIRS = (
+    ("vit_token", "official"),
+    ("vit_token", "weights"),
+    ("hf_vit", "classifier"),
+    ("hf_vit", "timm"),
+    ("timm_vit", "huggingface"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        pair if pair in PAIRS else pytest.param(*pair, marks=pytest.mark.slow)
+        for pair in itertools.product(("vit_token", "hf_vit", "timm_vit"), DESTINATIONS)
+    ],
+)
 def test_there_and_back_is_equal_to_the_bit(name, to, source, golden, tmp_path):
     path = source(name)
     expected = golden(name).load()

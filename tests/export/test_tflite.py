@@ -197,7 +197,7 @@ def test_the_documented_example_runs_without_tensorflow(
     assert classifier.class_names[expected[-1].argmax()] in done.stdout
 
 
-@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("batch_size", [pytest.param(4, marks=pytest.mark.slow), None])
 def test_other_batches_are_as_good(classifier, expected, tmp_path, batch_size):
     report = keras_vit.export.tflite(
         classifier, tmp_path / "x.tflite", precision="int8", batch_size=batch_size

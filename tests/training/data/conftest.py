@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_image():
     """Returns a function that writes an image of one grey value, and its folders."""
 
@@ -18,20 +18,27 @@ def write_image():
     return write
 
 
-@pytest.fixture
-def make_folder(tmp_path, write_image):
-    """Returns a function that writes images, each with a grey value of its own.
+@pytest.fixture(scope="session")
+def write_images(write_image):
+    """Returns a function that writes images into a folder, each with its own grey value.
 
     Args:
-        layout: Folder: number of images in it.
+        root: The folder.
+        layout: Folder in it: number of images.
     """
 
-    def make(layout):
+    def write(root, layout):
         value = 0
         for folder, count in layout.items():
             for number in range(count):
-                write_image(tmp_path / folder / f"{number:02d}.png", value)
+                write_image(root / folder / f"{number:02d}.png", value)
                 value += 1
-        return tmp_path
+        return root
 
-    return make
+    return write
+
+
+@pytest.fixture
+def make_folder(tmp_path, write_images):
+    """Returns `write_images` of the test's own folder."""
+    return lambda layout: write_images(tmp_path, layout)

@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,17 +26,25 @@ def in_order(examples):
     return numbers(evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=8))
 
 
-@pytest.fixture
-def folder(make_folder):
-    return make_folder({"train/a": 12, "train/b": 8, "test/a": 3, "test/b": 3})
+@pytest.fixture(scope="module")
+def folder(write_images, tmp_path_factory):
+    """Images as files."""
+    layout = {"train/a": 12, "train/b": 8, "test/a": 3, "test/b": 3}
+    return write_images(tmp_path_factory.mktemp("images"), layout)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def written(folder, tmp_path_factory):
     """The same images as records, in shards of three or four images."""
     records = tmp_path_factory.mktemp("records")
     write_records(open_source(folder), records, seed=1, shard_mebibytes=500 / 2**20)
     return records
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    """A copy of the records that a test may damage."""
+    return shutil.copytree(written, tmp_path / "records")
 
 
 def foreign(folder, name, examples, label="image/class/label"):
@@ -69,14 +79,12 @@ def test_records_hold_the_original_images_labels_and_names(folder, written):
 
 def test_shards_are_numbered_and_a_sample_of_all_classes(written):
     files = sorted(path.name for path in written.glob("train-*"))
+    # Known as records by the content of the folder.
+    assert len(open_source(written).splits["train"]) == 20
     assert len(files) > 3
     assert files[0] == f"train-00000-of-{len(files):05d}.tfrecord"
     labels = open_source(written).splits["train"].labels
     assert len(set(labels[:8].tolist())) == 2
-
-
-def test_a_folder_of_records_is_known_by_its_content(written):
-    assert len(open_source(written).splits["train"]) == 20
 
 
 @pytest.mark.parametrize("block", [1e9, 6])
@@ -97,11 +105,11 @@ def test_a_part_is_read_as_a_part(written):
     assert in_order(train.take([2, 7, 8, 19])) == [whole[place] for place in (2, 7, 8, 19)]
 
 
-def test_a_machine_opens_its_own_files_only(written):
-    train = open_source(written).splits["train"]
+def test_a_machine_opens_its_own_files_only(copied):
+    train = open_source(copied).splits["train"]
     parts = [train.part(index, 3) for index in range(3)]
     assert [n for part in parts for n in in_order(part)] == in_order(train)
-    next(iter(sorted(written.glob("train-*")))).unlink()
+    min(copied.glob("train-*")).unlink()
     assert len(in_order(parts[2])) == 7
     with pytest.raises(tf.errors.NotFoundError):
         in_order(parts[0])
@@ -126,26 +134,26 @@ def test_data_sets_become_records_and_records_others(written, tmp_path):
     assert in_order(again.splits["train"]) != in_order(before.splits["train"])
 
 
-def damage(written, how):
-    shard = sorted(written.glob("train-*"))[1]
+def damage(records, how):
+    shard = sorted(records.glob("train-*"))[1]
     if how == "missing":
         shard.unlink()
     elif how == "cut":
         shard.write_bytes(shard.read_bytes()[:-9])
     elif how == "no names":
-        (written / "classes.txt").unlink()
+        (records / "classes.txt").unlink()
     elif how == "too few names":
-        (written / "classes.txt").write_text("a\n")
+        (records / "classes.txt").write_text("a\n")
     elif how == "index":
-        (written / "index.npz").write_bytes(b"PK")
+        (records / "index.npz").write_bytes(b"PK")
     elif how == "other files":
-        for path in written.glob("train-*"):
+        for path in records.glob("train-*"):
             path.rename(path.with_name(path.name.replace("train", "apples")))
     elif how == "changed, without index":
         content = bytearray(shard.read_bytes())
         content[len(content) // 2] ^= 1
         shard.write_bytes(content)
-        (written / "index.npz").unlink()
+        (records / "index.npz").unlink()
 
 
 @pytest.mark.parametrize(
@@ -160,10 +168,10 @@ def damage(written, how):
         ("changed, without index", "train-00001-of-.* must be a complete TFRecord file"),
     ],
 )
-def test_damage_is_reported_on_opening(written, how, match):
-    damage(written, how)
+def test_damage_is_reported_on_opening(copied, how, match):
+    damage(copied, how)
     with pytest.raises(ValueError, match=match) as caught:
-        open_source(written)
+        open_source(copied)
     assert "\n" not in str(caught.value)
 
 
@@ -182,14 +190,15 @@ def test_other_folders_are_refused(tmp_path):
         open_source(f"tfrecords:{tmp_path}")
 
 
-def test_existing_files_are_not_overwritten(written, folder):
+def test_existing_files_are_not_overwritten(written, folder, tmp_path):
     with pytest.raises(ValueError, match="must be new or empty"):
         write_records(open_source(folder), written)
     with pytest.raises(ValueError, match="positive size"):
-        write_records(open_source(written), folder / "new", shard_mebibytes=0)
+        write_records(open_source(written), tmp_path / "new", shard_mebibytes=0)
 
 
-def test_a_write_that_fails_leaves_nothing(folder, monkeypatch):
+def test_a_write_that_fails_leaves_nothing(make_folder):
+    folder = make_folder({"train/a": 2, "train/b": 2, "test/a": 2, "test/b": 3})
     source = open_source(folder)
     (folder / "test" / "b" / "02.png").unlink()
     with pytest.raises(tf.errors.NotFoundError):

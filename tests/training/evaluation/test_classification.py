@@ -32,6 +32,11 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def examples(data):
+    return open_source(data, holdout=0, verify=False).splits["train"]
+
+
+@pytest.fixture(scope="module")
 def model():
     images = keras.Input((8, 8, 3))
     keras.utils.set_random_seed(1)
@@ -83,16 +88,20 @@ def test_the_confusion_matrix_is_scikit_learns(report, scores):
     np.testing.assert_allclose(report.class_accuracies, np.diag(expected) / COUNTS)
 
 
-def test_logits_give_the_same_numbers(report, model, data):
+def evaluated(model, examples, names=NAMES, **options):
+    """Evaluates a model on images that are known to be good."""
+    return classification.evaluate(
+        model, examples, names, preprocessing=PREPROCESSING, batch_size=20, **options
+    )
+
+
+def test_logits_give_the_same_numbers(report, model, examples):
     dense = model.layers[-1]
     logits = keras.layers.Dense(len(NAMES))
     inputs = keras.Input((8, 8, 3))
     twin = keras.Model(inputs, logits(keras.layers.Flatten()(inputs)))
     logits.set_weights(dense.get_weights())
-    source = open_source(data, holdout=0)
-    again = classification.evaluate(
-        twin, source.splits["train"], NAMES, preprocessing=PREPROCESSING, from_logits=True
-    )
+    again = evaluated(twin, examples, from_logits=True)
     np.testing.assert_array_equal(again.confusion, report.confusion)
     assert again.loss == pytest.approx(report.loss, abs=1e-5)
 
@@ -107,11 +116,11 @@ def test_classes_are_matched_by_name_not_by_place(report, model, data):
     np.testing.assert_array_equal(again.class_counts, np.array(COUNTS)[order])
 
 
-def test_equal_scores_are_no_better_than_chance(data):
+def test_equal_scores_are_no_better_than_chance(examples):
     images = keras.Input((8, 8, 3))
     zeros = keras.layers.Dense(len(NAMES), "softmax", kernel_initializer="zeros")
     constant = keras.Model(images, zeros(keras.layers.Flatten()(images)))
-    again = classification.evaluate_classifier(Classifier(constant, NAMES, PREPROCESSING), data)
+    again = evaluated(constant, examples)
     assert again.correct == COUNTS[0]
     assert again.in_top_5 == sum(COUNTS[:5])
 
@@ -200,8 +209,8 @@ def test_of_the_training_data_only_what_was_held_out_is_evaluated(model, data):
         extra.unlink()
 
 
-def test_the_application_of_a_vit_is_evaluated(data):
+def test_the_application_of_a_vit_is_evaluated(examples):
     config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
     vit = keras_vit.build(config, input_shape=(8, 8, 3), classes=len(NAMES))
-    again = classification.evaluate_classifier(Classifier(vit, NAMES, PREPROCESSING), data)
+    again = evaluated(vit, examples)
     assert again.loss == pytest.approx(np.log(len(NAMES)), abs=1e-6)  # A head of zeros.

@@ -94,13 +94,13 @@ def test_features_are_computed_once_for_the_same_content(folder, tmp_path):
     np.testing.assert_array_equal(first.labels, np.repeat([0, 1, 2], 3))
 
 
-def test_other_weights_images_or_preprocessing_are_other_features(folder, tmp_path):
+def test_other_weights_images_or_preprocessing_are_other_features(folder):
     model, source = build(), open_source(folder)
     train, test = source.splits["train"], source.splits["test"]
     other = build()
     other.get_layer("encoder_norm").gamma.assign_add(np.eye(8, dtype="float32")[0] * 1e-3)
     keys = {
-        features.extract(m, e, preprocessing=p, feature=f, cache=tmp_path / "cache").key
+        features._key(m, e, p, f)
         for m, e, p, f in (
             (model, train, PREPROCESSING, "pre_logits"),
             (model, train, PREPROCESSING, "avg"),

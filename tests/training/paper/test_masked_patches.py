@@ -22,7 +22,7 @@ from keras_vit.training.paper.masked_patches import (
 )
 from keras_vit.training.run.job import finetune
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.transfer import find_body
+from keras_vit.training.run.transfer import build_model, find_body
 from keras_vit.training.settings import FineTuning, MaskedPatches
 
 CONFIG = keras_vit.ViTConfig(4, 16, 1, 16, 2, dropout_rate=0.1)
@@ -227,10 +227,21 @@ def colors(tmp_path_factory):
     return folder
 
 
-def test_fine_tuning_starts_from_it(body, colors, tmp_path):
+def test_fine_tuning_starts_from_it(body):
     _, output, _ = body
     found = find_body(None, output)
     assert found.config == dataclasses.replace(CONFIG, dropout_rate=0.0)
+    start, report = build_model(found, classes=2, image_size=(24, 24))
+    assert list(report.resized.values()) == [((4, 3), (6, 6))]
+    for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
+        weights = start.get_layer(name).get_weights()
+        for new, old in zip(weights, found.model.get_layer(name).get_weights(), strict=True):
+            np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.slow
+def test_fine_tuning_trains_it(body, colors, tmp_path):
+    _, output, _ = body
     settings = FineTuning(
         weights=str(output),
         image_size=(24, 24),
@@ -243,6 +254,7 @@ def test_fine_tuning_starts_from_it(body, colors, tmp_path):
     said = []
     done = finetune(colors, tmp_path / "out", settings, log=said.append)
     assert "positions interpolated from 4x3 to 6x6 patches" in "\n".join(said)
+    found = find_body(None, output)
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         trained = done.classifier.model.get_layer(name).get_weights()
         for new, old in zip(trained, found.model.get_layer(name).get_weights(), strict=True):

@@ -213,7 +213,14 @@ def small_tasks(monkeypatch):
     return tasks
 
 
-@pytest.mark.parametrize("name", TASKS)
+# Each way to make labels, splits and images; the others are made of the same parts.
+DIFFERENT = ("caltech101", "clevr_distance", "kitti_distance", "smallnorb_azimuth", "svhn")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in DIFFERENT else pytest.param(name, marks=pytest.mark.slow) for name in TASKS],
+)
 def test_every_task_opens_with_its_slices_and_labels(name, mock_data, small_tasks):
     task = small_tasks[name]
     source = open_source(f"vtab:{name}", data_dir=mock_data(task.dataset))
@@ -316,29 +323,26 @@ def no_training(monkeypatch):
 
 
 def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(try_vtab, monkeypatch):
-    results = try_vtab()
-    assert [(r.protocol, r.task, r.seed, r.images) for r in results] == [
-        ("vtab", "SVHN", seed, 3) for seed in (0, 1)
-    ]
+    results = try_vtab(seeds=(1,))
+    assert [(r.protocol, r.task, r.seed, r.images) for r in results] == [("vtab", "SVHN", 1, 3)]
     files = sorted(try_vtab.output.rglob("*.*"))
-    assert [path.name for path in files] == ["result_seed_0.json", "result_seed_1.json"]
-    recipe, data = results[1].recipe, results[1].data
+    assert [path.name for path in files] == ["result_seed_1.json"]
+    recipe, data = results[0].recipe, results[0].data
     assert (recipe["learning_rate"], recipe["steps"], recipe["seed"]) == (0.01, 2, 1)
     assert data["images"] == {"train": 3, "validation": 0, "test": 3, "skipped": 0}
     assert data["dataset"].startswith("svhn_cropped/3.")
     assert data["published_version"] is True
     assert len(results[0].model["model_keras_sha256"]) == 64
 
-    files[1].unlink()
     monkeypatch.setattr(runner, "finetune", lambda data, folder, *_, **__: started.append(folder))
     started = []
     with pytest.raises(FileNotFoundError):  # This stand-in writes no folder.
         try_vtab()
-    assert [folder.name for folder in started] == ["seed_1"]
-    assert try_vtab(seeds=(0,)) == results[:1]
+    assert [folder.name for folder in started] == ["seed_0"]
+    assert try_vtab(seeds=(1,)) == results
     other = {"settings": dataclasses.replace(try_vtab.settings, learning_rate=0.5)}
     with pytest.raises(ValueError, match="of the same settings.*differs in: learning_rate"):
-        try_vtab(seeds=(0,), **other)
+        try_vtab(seeds=(1,), **other)
 
 
 def test_the_summary_stands_beside_the_paper():
