@@ -39,7 +39,7 @@ def data(tmp_path_factory):
 
 
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 2, 16, 2),
+    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
     weights=None,
     image_size=(12, 8),
     steps=12,
@@ -267,7 +267,7 @@ def test_accumulation_is_chosen_by_memory():
 def test_mixed_precision_leaves_a_float32_classifier_and_the_policy_as_it_was(data, tmp_path):
     import dataclasses
 
-    settings = dataclasses.replace(SETTINGS, precision="mixed_bfloat16", steps=4)
+    settings = dataclasses.replace(SETTINGS, precision="mixed_bfloat16", steps=4, validation=0.0)
     finished = finetune(data, tmp_path / "out", settings, log=silent)
     assert keras.config.dtype_policy().name == "float32"
     assert {layer.compute_dtype for layer in finished.classifier.model.layers} == {"float32"}

@@ -39,6 +39,7 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
         model=TINY,
         image_size=8,
         steps=2,
+        batch_size=48,
         head_bias=-2.0,
         accumulate=1,
         averaging=0.9,
