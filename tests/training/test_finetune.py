@@ -160,7 +160,7 @@ def test_the_hidden_layer_of_pretraining_stays_behind(tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        configs.BiTConfig((1, 1, 1, 1)),
+        configs.BiTConfig((1, 1), 0.5),
         configs.AxialConfig(8, 16, 1, 16, 2),
         configs.ViTConfig(8, 16, 1, 16, 2, classifier="token+distillation"),
     ],
