@@ -19,12 +19,12 @@ from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, load_classifier, save_classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.files import atomic_folder, atomic_write, check_folder
+from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 
 from . import other_code_bases
-from .conversion_formats import FORMATS, NORMALIZATIONS
+from .options import CONVERSION_FORMATS, NORMALIZATIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def convert(
     Args:
         source: A file or folder.
         destination: The file or folder to write, atomically.
-        to: A key of `conversion_formats.FORMATS`; by default it follows from the suffix of the
+        to: A key of `options.CONVERSION_FORMATS`; by default it follows from the suffix of the
             destination, and is a classifier's folder without one.
         num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
@@ -78,16 +78,10 @@ def convert(
     """
     destination = pathlib.Path(destination)
     name = _format(destination, to)
-    row = FORMATS[name]
-    if row.is_folder:
-        check_folder(destination, marker=MODEL, overwrite=overwrite)
-    elif not destination.name.endswith(row.suffix):
-        raise ValueError(f"{row.summary} must end in {row.suffix}. Received: {destination}")
-    elif destination.exists() and not overwrite:
-        raise ValueError(
-            "The output file must be new; --overwrite (overwrite=True) replaces an older one. "
-            f"Received: {destination}"
-        )
+    if CONVERSION_FORMATS[name]:
+        check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
+    else:
+        check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
     converted = read(source, num_heads, normalization)
     return [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
 
@@ -144,11 +138,12 @@ def _build(inferred):
 
 def _format(destination, to):
     if to is None:
-        suffixes = {row.suffix: name for name, row in FORMATS.items() if not row.is_folder}
-        found = [name for suffix, name in suffixes.items() if destination.name.endswith(suffix)]
-        return found[0] if found else "classifier"
-    if to not in FORMATS:
-        raise ValueError(f"`to` must be one of {tuple(FORMATS)}. Received: to={to!r}")
+        for name, suffix in CONVERSION_FORMATS.items():
+            if suffix and destination.name.endswith(suffix):
+                return name
+        return "classifier"
+    if to not in CONVERSION_FORMATS:
+        raise ValueError(f"`to` must be one of {tuple(CONVERSION_FORMATS)}. Received: to={to!r}")
     return to
 
 
@@ -230,7 +225,7 @@ def _write_hugging_face(converted, destination, overwrite):
         name if "classifier." in name else f"{prefix}{name}": array
         for name, array in stored_arrays(model, HUGGING_FACE).items()
     }
-    with atomic_folder(destination, marker=MODEL, overwrite=overwrite) as folder:
+    with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_safetensors(folder / other_code_bases.WEIGHTS, arrays, facts_of(model))
@@ -251,6 +246,9 @@ def _plain_config(model) -> ViTConfig:
         )
     return config
 
+
+# Files by which an older folder is recognised, before it is overwritten.
+_MARKERS = {"classifier": MODEL, "huggingface": other_code_bases.WEIGHTS}
 
 _HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
 

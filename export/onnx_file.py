@@ -14,7 +14,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.models.rebuild import float32_model
 
 from . import publish
-from .comparison import ExportReport, as_classifier, find_check_images
+from .comparison import ExportReport
 from .options import MINIMUM_AGREEMENT, ONNX_OPSET, ONNX_OPSETS
 
 
@@ -56,13 +56,15 @@ def onnx(
             f"opset must be in {ONNX_OPSETS.start} to {ONNX_OPSETS.stop - 1}. "
             f"Received: opset={opset}"
         )
-    publish.check_minimum_agreement(minimum_agreement)
-    publish.check_output(path, "onnx", overwrite=overwrite)
-    for package in ("onnx", "tf2onnx", "onnxruntime"):
-        publish.import_extra(package)
-    classifier = as_classifier(classifier)
-    publish.check_file_size(classifier.model, "onnx")
-    files = find_check_images(classifier, check_images)
+    classifier, files = publish.prepare(
+        classifier,
+        path,
+        "onnx",
+        packages=["onnx", "tf2onnx", "onnxruntime"],
+        check_images=check_images,
+        minimum_agreement=minimum_agreement,
+        overwrite=overwrite,
+    )
     notes = (f"Operator set {opset}.", *publish.precision_notes(classifier.model))
     with publish.new_output(path, "onnx", overwrite=overwrite) as file:
         _write(file, classifier, opset)
@@ -75,7 +77,7 @@ def onnx(
 
 def _write(file, classifier, opset):
     """Writes the ONNX file of a classifier."""
-    library = publish.import_extra("onnx")
+    library = publish.import_export_package("onnx")
     model = float32_model(classifier.model)
     shape = (None, *classifier.preprocessing.image_size, model.input_shape[-1])
     with warnings.catch_warnings():
@@ -107,7 +109,7 @@ def _write(file, classifier, opset):
 
 def _add_properties(file, properties):
     """Adds metadata properties to an ONNX file."""
-    library = publish.import_extra("onnx")
+    library = publish.import_export_package("onnx")
     content = library.load(file)
     for key, value in properties.items():
         entry = content.metadata_props.add()

@@ -1,4 +1,4 @@
-"""Names and defaults of export options, for the command line; imports nothing.
+"""Names and defaults of options of `keras-vit export` and `convert`. Imports nothing.
 
 The modules that write the formats are called `*_folder` and `*_file`, because a module
 `saved_model` would hide the function `keras_vit.export.saved_model`.
@@ -17,3 +17,21 @@ ONNX_OPSETS = range(13, 19)  # The operator sets that tf2onnx writes.
 
 # Classes that a SavedModel names.
 TOP = 5
+
+# Formats that `convert` writes, with the end of the file's name; "" is a folder.
+CONVERSION_FORMATS = {
+    "classifier": "",
+    "official": ".npz",  # As the paper's code.
+    "weights": ".weights.h5",  # As Keras.
+    "huggingface": "",
+    "timm": ".safetensors",
+}
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, of pixels in [0, 1].
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+# Mean and standard deviation of pixels in [0, 1].
+NORMALIZATIONS = {
+    "half": ((0.5,), (0.5,)),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+}

@@ -19,7 +19,7 @@ from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.configs import ViTConfig
 from keras_vit.preprocessing import Preprocessing
 
-from .conversion_formats import IMAGENET_MEAN, IMAGENET_STD
+from .options import IMAGENET_MEAN, IMAGENET_STD
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"

@@ -1,14 +1,20 @@
-"""Steps of every export: validate, write to a temporary path, check, then rename."""
+"""Steps of every export: check the arguments, write to a temporary path, compare, rename.
+
+The function of each format reads from top to bottom: `prepare` checks the arguments and finds
+the check images, the file is written inside `new_output`, `check_export` runs it in its own
+runtime and compares its probabilities with the Keras model's, and the end of the block renames
+it to its final path.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import datetime
-import importlib
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,11 +23,57 @@ from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
 from keras_vit.models.rebuild import computes_in_float32
+from keras_vit.optional_packages import import_optional
 
-from .comparison import SAVED_MODEL_FILE, ExportReport, compare_with_keras
+from .comparison import (
+    SAVED_MODEL_FILE,
+    ExportReport,
+    as_classifier,
+    compare_with_keras,
+    find_check_images,
+)
 
 # FlatBuffers and protocol buffers have 32-bit offsets.
 MAX_FILE_SIZE = 2**31 - 1  # Bytes.
+
+
+def prepare(
+    classifier: Classifier | str | os.PathLike,
+    path: str | os.PathLike,
+    format_name: str,
+    *,
+    packages: Sequence[str] = (),
+    check_images: str | os.PathLike | Iterable | None,
+    minimum_agreement: float,
+    overwrite: bool,
+) -> tuple[Classifier, list[str]]:
+    """Checks what can be checked before an export, and returns its classifier and check images.
+
+    Args:
+        classifier: A `Classifier`, or its folder.
+        path: The folder or file to write.
+        format_name: "saved_model", "tflite" or "onnx".
+        packages: Modules of the extra `export` that the export imports later.
+        check_images: See `find_check_images`.
+        minimum_agreement: Least share of check images with the Keras model's first class.
+        overwrite: Whether an older export is replaced.
+
+    Raises:
+        ValueError: If an argument is out of range, the output exists, the model is too large
+            for the format, or there are no check images.
+        ImportError: If one of `packages` is not installed.
+    """
+    if not 0 <= minimum_agreement <= 1:
+        raise ValueError(
+            f"minimum_agreement must be a share in [0, 1]. Received: {minimum_agreement}"
+        )
+    check_output(path, format_name, overwrite=overwrite)
+    for package in packages:
+        import_export_package(package)
+    classifier = as_classifier(classifier)
+    if format_name != "saved_model":
+        check_file_size(classifier.model, format_name)
+    return classifier, find_check_images(classifier, check_images)
 
 
 def check_output(path: str | os.PathLike, format_name: str, *, overwrite: bool = False) -> None:
@@ -51,7 +103,6 @@ def new_output(
 
     See `check_output` for arguments and errors. If the block raises, nothing is written.
     """
-    check_output(path, format_name, overwrite=overwrite)
     if format_name == "saved_model":
         with atomic_folder(path, marker=SAVED_MODEL_FILE, overwrite=overwrite) as partial:
             yield partial
@@ -98,14 +149,6 @@ def check_export(
     return dataclasses.replace(report, path=os.fspath(path))
 
 
-def check_minimum_agreement(minimum_agreement: float) -> None:
-    """Raises unless a share is in [0, 1]."""
-    if not 0 <= minimum_agreement <= 1:
-        raise ValueError(
-            f"minimum_agreement must be a share in [0, 1]. Received: {minimum_agreement}"
-        )
-
-
 def check_file_size(model: keras.Model, format_name: str) -> None:
     """Raises if a float32 model is too large for a file format with 32-bit offsets."""
     size = 4 * model.count_params()
@@ -136,15 +179,6 @@ def origin(classifier: Classifier) -> dict:
     }
 
 
-def import_extra(module: str):
-    """Returns a module of the extra `export`.
-
-    Raises:
-        ImportError: If it is not installed; the message has the command that installs it.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"This export needs {module.split('.')[0]}: pip install 'keras-vit[export]'. {error}"
-        ) from error
+def import_export_package(module: str) -> Any:
+    """Returns a module of the extra `export`; see `import_optional`."""
+    return import_optional(module, "This export", "export")

@@ -18,7 +18,7 @@ from keras_vit.images import MAX_PIXELS, decode_or_mark
 from keras_vit.models.rebuild import resized_model
 
 from . import publish
-from .comparison import ExportReport, as_classifier, find_check_images, load_images
+from .comparison import ExportReport, load_images
 from .options import MINIMUM_AGREEMENT, TOP
 
 # Path and name that TensorFlow Serving prescribes.
@@ -85,21 +85,24 @@ def saved_model(
         ValueError: If an argument is out of range, the output exists, there are no check
             images, or the check fails. Nothing is written then.
     """
-    publish.check_minimum_agreement(minimum_agreement)
-    publish.check_output(path, "saved_model", overwrite=overwrite)
     if top < 1 or max_pixels < 1:
         raise ValueError(
             f"top and max_pixels must be at least 1. Received: top={top}, max_pixels={max_pixels}"
         )
-    classifier = as_classifier(classifier)
+    classifier, files = publish.prepare(
+        classifier,
+        path,
+        "saved_model",
+        packages=[_SERVING_MESSAGES] if warm_up else [],
+        check_images=check_images,
+        minimum_agreement=minimum_agreement,
+        overwrite=overwrite,
+    )
     if classifier.model.input_shape[-1] != 3:
         raise ValueError(
             "A SavedModel decodes image files into 3 channels, so the model must take 3. "
             f"Received: a model with inputs of shape {classifier.model.input_shape}"
         )
-    files = find_check_images(classifier, check_images)
-    if warm_up:
-        publish.import_extra(_SERVING_MESSAGES)
     classifiers = {"": classifier}  # By the suffix of their signatures.
     for height, width in image_sizes:
         classifiers[f"_{height}x{width}"] = _resized(classifier, (height, width))
@@ -189,7 +192,7 @@ def _write_warm_up_requests(classifier, folder, files):
     files = [files[index % len(files)] for index in range(max(WARM_UP_BATCH_SIZES))]
     images = load_images(classifier, files)
     encoded = np.array([pathlib.Path(file).read_bytes() for file in files], dtype=object)
-    messages = publish.import_extra(_SERVING_MESSAGES)
+    messages = publish.import_export_package(_SERVING_MESSAGES)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for batch_size in WARM_UP_BATCH_SIZES:
             for signature, batch in (("serve", images), ("serve_bytes", encoded)):

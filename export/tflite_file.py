@@ -23,7 +23,7 @@ from keras_vit.images import image_files
 from keras_vit.models.rebuild import float32_model
 
 from . import publish
-from .comparison import ExportReport, as_classifier, find_check_images, load_images
+from .comparison import ExportReport, load_images
 from .options import TFLITE_PRECISIONS
 
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
@@ -113,14 +113,16 @@ def tflite(
         raise ValueError(f"batch_size must be positive or None. Received: {batch_size}")
     if minimum_agreement is None:
         minimum_agreement = TFLITE_PRECISIONS[precision]
-    publish.check_minimum_agreement(minimum_agreement)
-    publish.check_output(path, "tflite", overwrite=overwrite)
-    publish.import_extra("ai_edge_litert.interpreter")
-    if precision in INTEGER_PRECISIONS:
-        publish.import_extra("ai_edge_quantizer")
-    classifier = as_classifier(classifier)
-    publish.check_file_size(classifier.model, "tflite")
-    files = find_check_images(classifier, check_images)
+    is_integer = precision in INTEGER_PRECISIONS
+    classifier, files = publish.prepare(
+        classifier,
+        path,
+        "tflite",
+        packages=["ai_edge_litert.interpreter", *(["ai_edge_quantizer"] if is_integer else [])],
+        check_images=check_images,
+        minimum_agreement=minimum_agreement,
+        overwrite=overwrite,
+    )
     calibration_files: list[str] = []
     notes = publish.precision_notes(classifier.model)
     if precision == "int8":
@@ -128,7 +130,7 @@ def tflite(
         notes = (*notes, f"Ranges of activations from {len(calibration_files)} images.")
     with publish.new_output(path, "tflite", overwrite=overwrite) as file:
         content = _convert(float32_model(classifier.model), classifier, batch_size, precision)
-        if precision in INTEGER_PRECISIONS:
+        if is_integer:
             images = load_images(classifier, calibration_files) if calibration_files else None
             content = _quantize(content, precision, images, batch_size or 1)
         check_operations(content)
@@ -164,7 +166,7 @@ def check_operations(content: bytes) -> None:
     Args:
         content: The file's bytes.
     """
-    utils = publish.import_extra("ai_edge_litert.tools.flatbuffer_utils")
+    utils = publish.import_export_package("ai_edge_litert.tools.flatbuffer_utils")
     model = utils.read_model_from_bytearray(bytearray(content))
     custom = {code.customCode.decode() for code in model.operatorCodes if code.customCode}
     if custom:
@@ -214,7 +216,9 @@ def _quantize(content, precision, images, batch_size):
         images: For "int8", calibration images `(N, H, W, C)`.
         batch_size: Images a call.
     """
-    quantizer = publish.import_extra("ai_edge_quantizer.quantizer").Quantizer(bytearray(content))
+    quantizer = publish.import_export_package("ai_edge_quantizer.quantizer").Quantizer(
+        bytearray(content)
+    )
     if precision == "dynamic_int8":
         quantizer.add_dynamic_config(regex=".*", operation_name="*", num_bits=8)
     else:
@@ -322,8 +326,8 @@ def add_metadata(content: bytes, metadata: bytes) -> bytes:
         content: The file's bytes.
         metadata: See `image_classifier_metadata`.
     """
-    schema = publish.import_extra("ai_edge_litert.schema_py_generated")
-    utils = publish.import_extra("ai_edge_litert.tools.flatbuffer_utils")
+    schema = publish.import_export_package("ai_edge_litert.schema_py_generated")
+    utils = publish.import_export_package("ai_edge_litert.tools.flatbuffer_utils")
     model = utils.read_model_from_bytearray(bytearray(content))
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = list(metadata)

@@ -117,7 +117,8 @@ def check_folder(
 
     Args:
         folder: The folder to write.
-        marker: Name of a file that every folder of this kind has, such as "model.keras".
+        marker: Name of a file that every folder of this kind has, such as "model.keras"; None
+            if none is replaced.
         overwrite: Whether to replace a folder that has the marker.
 
     Raises:
@@ -130,12 +131,14 @@ def check_folder(
         raise ValueError(f"The output must be a folder. Received a file: {folder}")
     if not any(folder.iterdir()):
         return
+    if marker is None:
+        raise ValueError(f"The output folder must be new or empty. Received: {folder}")
     if not overwrite:
         raise ValueError(
             "The output folder must be new or empty; --overwrite (overwrite=True) replaces an "
             f"older one. Received: {folder}"
         )
-    if marker is None or not (folder / marker).is_file():
+    if not (folder / marker).is_file():
         raise ValueError(
             f"Only a folder that has the file {marker} is overwritten; remove this one by hand. "
             f"Received: {folder}"
@@ -150,7 +153,7 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
             and `overwrite` is False.
     """
     path = pathlib.Path(path)
-    if path.suffix != suffix:
+    if not path.name.endswith(suffix):
         raise ValueError(f"The file's name must end with {suffix}. Received: {path}")
     if path.is_dir():
         raise ValueError(f"The output must be a file. Received a folder: {path}")

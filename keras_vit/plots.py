@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.optional_packages import import_optional
+
 
 def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int = 100):
     """Returns an empty `matplotlib.figure.Figure`, apart from pyplot's global state.
@@ -18,11 +20,8 @@ def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int 
     Raises:
         ImportError: Without matplotlib. The message has the command that installs it.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Figures need matplotlib: pip install 'keras-vit[plots]'") from error
-    return Figure(figsize=size, layout=layout, dpi=dpi)
+    module = import_optional("matplotlib.figure", "Drawing a figure", "plots")
+    return module.Figure(figsize=size, layout=layout, dpi=dpi)
 
 
 def displayed(image: Any) -> np.ndarray:

@@ -25,7 +25,7 @@ for name in names:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        if "keras-vit[" not in str(error):  # A module that needs an extra says which.
+        if "pip install -e" not in str(error):  # A module that needs an extra says which.
             raise
         without.append(name)
 missing = set({expected!r}) - set(names) - {{"keras_vit"}}

@@ -97,9 +97,10 @@ def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match=r"new or empty.*--overwrite"):
         check_folder(tmp_path, marker="model.keras")
-    for marker in ("model.keras", None):
-        with pytest.raises(ValueError, match="remove this one by hand"):
-            check_folder(tmp_path, marker=marker, overwrite=True)
+    with pytest.raises(ValueError, match="remove this one by hand"):
+        check_folder(tmp_path, marker="model.keras", overwrite=True)
+    with pytest.raises(ValueError, match=r"new or empty\. Received"):  # Without --overwrite.
+        check_folder(tmp_path, overwrite=True)
     with pytest.raises(ValueError, match="must be a folder"):
         check_folder(tmp_path / "thesis.tex", overwrite=True)
 

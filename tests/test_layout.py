@@ -3,6 +3,7 @@
 import ast
 import configparser
 import pathlib
+import re
 
 import pytest
 
@@ -21,9 +22,10 @@ MAY_IMPORT = {
     "configs": set(),
     "layers": {"layers", "keras_private"},
     "files": set(),
+    "optional_packages": set(),
     "keras_private": set(),
     "recognition": {"configs"},
-    "checkpoints": {"configs", "checkpoints", "files", "recognition"},
+    "checkpoints": {"configs", "checkpoints", "files", "optional_packages", "recognition"},
     "models": {"configs", "layers", "models", "checkpoints", "recognition"},
 }
 
@@ -146,3 +148,13 @@ def test_tests_are_no_package():
 @pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"])
 def test_the_files_that_users_look_for_are_there(name):
     assert (ROOT / name).read_text().strip()
+
+
+def test_nothing_tells_people_to_install_another_project():
+    # The name keras-vit on the package index belongs to it.
+    folders = (*FOLDERS, "benchmarks", "docs", "tests")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    for path in [*files, *ROOT.glob("*.*"), ROOT / "Makefile"]:
+        if path.suffix in ("", ".cfg", ".md", ".py", ".pyi", ".toml") and path.is_file():
+            found = re.search(r"pip install\b[^\n]*\bkeras[-_]vit\b", path.read_text())
+            assert found is None, f"{path}: {found}"

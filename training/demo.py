@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
+from keras_vit.optional_packages import import_optional
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
 from keras_vit.training.run.job import finetune, pretrain
@@ -166,13 +167,7 @@ def write_digits(folder: pathlib.Path, seed: int) -> int:
     Raises:
         ImportError: If scikit-learn is not installed.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise ImportError("The digits come with scikit-learn: pip install 'keras-vit[demo]'") from (
-            error
-        )
-    digits = load_digits()
+    digits = import_optional("sklearn.datasets", "The demo", "demo").load_digits()
     # 8x8 pixels with values from 0 to 16, scanned from real forms.
     images = np.round(digits.images * (255 / 16)).astype("uint8")[..., np.newaxis]
     rng = np.random.default_rng(seed)

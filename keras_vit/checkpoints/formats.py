@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_vit.files import atomic_write
+from keras_vit.optional_packages import import_optional
 
 # The value of an array in an open file, by the array's key.
 ReadValue = Callable[[Any], np.ndarray]
@@ -310,13 +311,7 @@ def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
         ValueError: If the file is damaged, or holds other than real numbers.
         ImportError: If the package is not installed.
     """
-    try:
-        import safetensors
-    except ImportError as error:
-        raise ImportError(
-            "Reading .safetensors needs the package safetensors: "
-            f"pip install safetensors. Received: {path}"
-        ) from error
+    safetensors = import_optional("safetensors", "Reading .safetensors", "convert")
 
     @contextlib.contextmanager
     def reader():
@@ -347,19 +342,12 @@ def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
     Raises:
         ImportError: If the package safetensors is not installed.
     """
-    try:
-        from safetensors.numpy import save_file
-    except ImportError as error:
-        raise ImportError(
-            "Writing .safetensors needs the package safetensors: "
-            f"pip install safetensors. Received: {path}"
-        ) from error
-
+    safetensors = import_optional("safetensors.numpy", "Writing .safetensors", "convert")
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # Readers in transformers ask for "format".
     metadata = {"format": "pt", "keras_vit": json.dumps(facts)}
     with atomic_write(path) as partial:
-        save_file(arrays, partial, metadata)
+        safetensors.save_file(arrays, partial, metadata)
 
 
 # PyTorch state dicts
@@ -379,14 +367,8 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
             numbers.
         ImportError: If PyTorch is not installed.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            "Reading a PyTorch file needs the package torch (pip install torch); a "
-            f".safetensors file of the same weights does not. Received: {path}"
-        ) from error
-
+    purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
+    torch = import_optional("torch", purpose, extra="")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # Any, from unpickling a damaged or hostile file.

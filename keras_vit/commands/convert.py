@@ -1,6 +1,6 @@
 """`keras-vit convert`: weights from one code base to another."""
 
-from keras_vit.export.conversion_formats import FORMATS, NORMALIZATIONS
+from keras_vit.export.options import CONVERSION_FORMATS, NORMALIZATIONS
 
 
 def add_arguments(parser):
@@ -15,7 +15,7 @@ def add_arguments(parser):
     parser.add_argument("destination", metavar="DEST", help="the file or folder to write")
     parser.add_argument(
         "--to",
-        choices=FORMATS,
+        choices=CONVERSION_FORMATS,
         help="by default the format of DEST's suffix (.npz, .weights.h5, .safetensors), and a "
         "classifier's folder without one",
     )

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands.evaluation_arguments import add_data, check_batch_size
+from keras_vit.optional_packages import install_command
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, task_of
 
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         model = evaluated_classifier(classifier, task)
         _write_result(arguments, model, "classification", task, report)
         if not any(path.suffix == ".png" for path in written):
-            print("The confusion matrix was not drawn: pip install 'keras-vit[plots]'")
+            print(f"The confusion matrix was not drawn: {install_command('plots')}")
     return 0
 
 

@@ -26,7 +26,7 @@ def test_without_matplotlib_the_extra_is_named(command, tiny, colors, tmp_path, 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path)
     assert outcome.code == 0
-    assert "keras-vit[plots]" in outcome.out
+    assert "[plots]" in outcome.out
 
 
 def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(

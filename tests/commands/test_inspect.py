@@ -93,7 +93,7 @@ def test_wrong_input_is_an_error_of_one_line_and_nothing_is_written(
 
 def test_without_matplotlib_the_extra_is_named(refused, tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "keras-vit[plots]" in refused("inspect", tiny, "--output", tmp_path / "out")
+    assert "[plots]" in refused("inspect", tiny, "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -39,5 +39,5 @@ def test_wrong_input_is_an_error_of_one_line(refused, tmp_path, monkeypatch):
     assert "model.pretraining" in said
     write(tmp_path / "runs" / "result.json", pretraining="ImageNet")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "keras-vit[plots]" in refused("scaling", tmp_path / "runs", *output)
+    assert "[plots]" in refused("scaling", tmp_path / "runs", *output)
     assert not (tmp_path / "out").exists()

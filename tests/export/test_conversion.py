@@ -258,6 +258,13 @@ def test_a_note_names_tanh_gelu_for_timm(source, tmp_path):
     assert 'create the timm model with act_layer="gelu_tanh"' in notes
 
 
+def test_an_older_hugging_face_folder_is_replaced_on_request(source, tmp_path):
+    for overwrite in (False, True):
+        convert(source("vit_token"), tmp_path / "out", to="huggingface", overwrite=overwrite)
+    with pytest.raises(ValueError, match="--overwrite"):
+        convert(source("vit_token"), tmp_path / "out", to="huggingface")
+
+
 def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
     path = str(source("vit_token"))
     assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 0
@@ -265,7 +272,7 @@ def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
     assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["convert", path, str(tmp_path / "out"), "--to", "official"]) == 2
-    assert "must end in .npz" in capsys.readouterr().err
+    assert "must end with .npz" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "none"), str(tmp_path / "x")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

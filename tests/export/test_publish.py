@@ -133,13 +133,6 @@ def test_a_model_above_two_gib_is_refused_before_work_starts():
         publish.check_file_size(huge, "onnx")
 
 
-def test_a_missing_package_is_named_with_its_extra():
-    with pytest.raises(
-        ImportError, match=r"needs no_such_thing: pip install 'keras-vit\[export\]'"
-    ):
-        publish.import_extra("no_such_thing.at_all")
-
-
 def test_the_stored_report_has_no_path(tflite):
     assert "path" not in tflite["float32"].to_json()
     assert dataclasses.asdict(tflite["float32"])["path"].endswith("float32.tflite")

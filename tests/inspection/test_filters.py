@@ -43,5 +43,5 @@ def test_filters_are_drawn_on_one_scale():
 def test_without_matplotlib_numbers_remain_and_drawing_names_the_extra(random_model, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     components, _ = inspection.filter_components(random_model(TINY), 2)
-    with pytest.raises(ImportError, match=r"keras-vit\[plots\]"):
+    with pytest.raises(ImportError, match=r"needs .* matplotlib: .*\[plots\]"):
         inspection.draw_filters(components)

@@ -7,17 +7,13 @@ import pathlib
 import tempfile
 from collections.abc import Iterable, Sequence
 
+from keras_vit.optional_packages import import_optional
+
 from .duplicates import Duplicate, DuplicateIndex
 from .fingerprints import fingerprint_or_reason
 
-try:
-    import apache_beam as beam
-    from apache_beam.io.filesystems import FileSystems
-    from apache_beam.options.pipeline_options import PipelineOptions
-except ImportError as error:
-    raise ImportError(
-        "De-duplication with --runner needs Apache Beam: pip install keras-vit[beam]"
-    ) from error
+beam = import_optional("apache_beam", "De-duplication with --runner", "beam")
+filesystems = import_optional("apache_beam.io.filesystems", "De-duplication with --runner", "beam")
 
 _SEPARATOR = "\t"
 _SKIPPED = "skipped"
@@ -49,7 +45,7 @@ def run_pipeline(
     with tempfile.TemporaryDirectory() as temporary:
         prefix = os.path.join(os.fspath(work_dir or temporary), "duplicates")
         arguments = ["--runner", runner, *options]
-        with beam.Pipeline(options=PipelineOptions(arguments)) as pipeline:
+        with beam.Pipeline(argv=arguments) as pipeline:
             the_index = pipeline | "Index" >> beam.Create([index])
             (
                 pipeline
@@ -69,7 +65,7 @@ def run_pipeline(
 def _fingerprint_file(file):
     name, path = file
     try:
-        with FileSystems.open(path) as opened:
+        with filesystems.FileSystems.open(path) as opened:
             encoded = opened.read()
     except OSError as error:
         return name, str(error)
@@ -90,12 +86,12 @@ def _duplicate(values):
 
 
 def _matches(prefix):
-    (found,) = FileSystems.match([f"{prefix}-*"])
+    (found,) = filesystems.FileSystems.match([f"{prefix}-*"])
     return [metadata.path for metadata in found.metadata_list]
 
 
 def _lines(path):
-    with FileSystems.open(path) as file:
+    with filesystems.FileSystems.open(path) as file:
         return file.read().decode().splitlines()
 
 

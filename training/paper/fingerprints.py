@@ -12,12 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-try:
-    import imagehash
-except ImportError as error:
-    raise ImportError(
-        "De-duplication needs the package ImageHash: pip install keras-vit[deduplicate]"
-    ) from error
+from keras_vit.optional_packages import import_optional
+
+imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
 
 CROP = 0.05  # Share of each side that a cropped copy may lack.
 NUM_VIEWS = 5  # The whole image, and four crops with one corner each.

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.optional_packages import install_command
 from keras_vit.training.data import Examples, training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.settings import STRATEGIES
@@ -103,7 +104,7 @@ def _tpu(name):
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"The TPU {address!r} does not answer, or this TensorFlow, {tf.__version__}, is not "
-            f"built for TPUs (pip install 'keras-vit[tpu]'). Received: {reason}"
+            f"built for TPUs ({install_command('tpu')}). Received: {reason}"
         ) from error
     return made, f"TPU {address!r}"
 
