@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import pathlib
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 # Files of a classifier's folder.
 MODEL = "model.keras"
@@ -40,6 +42,18 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes a text file atomically, in UTF-8."""
+    with atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes a CSV file atomically: a row of cells for each line, the header first."""
+    with atomic_write(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Matplotlib figures without windows or global state."""
+"""Matplotlib figures without windows or global state, and what they show."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,3 +38,9 @@ def displayed(image: Any) -> np.ndarray:
         return image
     low, high = image.min(), image.max()
     return (image - low) / max(high - low, 1e-12)
+
+
+def evenly_spread(items: Sequence, most: int) -> list:
+    """Returns at most `most` items in their order, evenly spread from the first to the last."""
+    places = np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int)
+    return [items[place] for place in places]

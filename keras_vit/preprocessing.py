@@ -138,7 +138,7 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, An
         )
     import keras
 
-    classes = _imagenet_classes()
+    classes = imagenet_classes()
     return [
         [(*classes[index], row[index]) for index in row.argsort()[::-1][:top]]
         for row in keras.ops.convert_to_numpy(preds)
@@ -146,7 +146,8 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, An
 
 
 @functools.cache
-def _imagenet_classes():
+def imagenet_classes() -> list[tuple[str, str]]:
+    """Returns the WordNet id and the name of each of the 1000 ImageNet classes, in order."""
     path = pathlib.Path(__file__).with_name("imagenet_classes.csv")
     with open(path, newline="", encoding="utf-8") as file:
         return [(row["wordnet_id"], row["name"]) for row in csv.DictReader(file)]

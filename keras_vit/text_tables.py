@@ -1,4 +1,4 @@
-"""Tables as text, for a terminal."""
+"""Tables as text: aligned columns for a terminal, and Markdown."""
 
 from collections.abc import Collection, Sequence
 
@@ -20,3 +20,9 @@ def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = 
         ).rstrip()
         for row in rows
     )
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of text as a Markdown table; the first one is the header."""
+    header, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))

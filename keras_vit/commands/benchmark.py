@@ -2,6 +2,7 @@
 
 import re
 
+from keras_vit.training.machine import usable_cores
 from keras_vit.training.paper import cost, cost_results
 from keras_vit.training.settings import PRECISIONS
 
@@ -20,6 +21,7 @@ def add_arguments(parser):
     parser.add_argument(
         "names",
         nargs="*",
+        default=cost.MODELS,
         metavar="NAME",
         help='models, such as "ViT-B/16" (default: the models of the paper)',
     )
@@ -50,7 +52,11 @@ def add_arguments(parser):
         "the largest batch (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="cores to use (default: all available)"
+        "--threads",
+        type=int,
+        default=usable_cores(),
+        metavar="N",
+        help="cores to use (default: all available)",
     )
     parser.add_argument(
         "--runs",
@@ -66,14 +72,14 @@ def add_arguments(parser):
 
 def run(arguments):
     """Measures, prints the tables and draws the figures."""
-    given = {"models": tuple(arguments.names) or None, "threads": arguments.threads}
     plan = cost.BenchmarkPlan(
+        models=tuple(arguments.names),
         sizes=tuple(arguments.sizes),
         modes=tuple(arguments.mode),
         precision=arguments.precision,
         memory=_bytes(arguments.memory),
         runs=arguments.runs,
-        **{name: value for name, value in given.items() if value is not None},
+        threads=arguments.threads,
     )
     if not arguments.no_pictures:
         from keras_vit.plots import new_figure

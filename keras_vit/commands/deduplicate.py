@@ -122,7 +122,6 @@ def run(arguments):
 
 def _with_beam(arguments, train, index, skipped):
     from keras_vit.training.paper import duplicates_beam
-    from keras_vit.training.paper.duplicates import SkippedImage
 
     if train.paths is None:
         raise ValueError(
@@ -130,14 +129,14 @@ def _with_beam(arguments, train, index, skipped):
             f"Received: --train {arguments.train}"
         )
     pairs, unread = duplicates_beam.run_pipeline(
-        duplicates_beam.beam_files(train.paths),
+        train.paths,
         index,
         runner=arguments.runner,
         options=arguments.runner_option,
         work_dir=arguments.runner_dir,
     )
     if unread and skipped is None:
-        raise ValueError(f"{unread[0][0]}: {unread[0][1]}")
+        raise ValueError(f"{unread[0].name}: {unread[0].reason}")
     if skipped is not None:
-        skipped += [SkippedImage(name, reason) for name, reason in unread]
+        skipped += unread
     return pairs

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from keras_vit.commands.evaluation_arguments import add_data, check_batch_size
+from keras_vit.commands.shared_arguments import add_data, check_batch_size
 from keras_vit.optional_packages import install_command
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, task_of

@@ -2,6 +2,7 @@
 
 import argparse
 
+from keras_vit.commands.shared_arguments import image_size
 from keras_vit.export.options import FORMATS, ONNX_OPSET, TFLITE_PRECISIONS, TOP
 
 # Options of a single format.
@@ -47,9 +48,9 @@ def add_arguments(parser):
     saved_model.add_argument(
         "--image-sizes",
         nargs="+",
-        type=_image_size,
+        type=image_size,
         metavar="HxW",
-        help="further image sizes, such as 384x384, with resized position embeddings",
+        help="further image sizes, such as 384 or 384x512, with resized position embeddings",
     )
     saved_model.add_argument(
         "--top", type=int, metavar="K", help=f"classes that are named; {TOP} by default"
@@ -123,11 +124,3 @@ def _batch_size(text):
     if text != "free" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f'must be a number or "free". Received: {text}')
     return text if text == "free" else int(text)
-
-
-def _image_size(text):
-    """Returns (height, width) of "384x384"."""
-    sides = text.lower().split("x")
-    if len(sides) != 2 or not all(side.isdecimal() for side in sides):
-        raise argparse.ArgumentTypeError(f"must be HEIGHTxWIDTH in pixels. Received: {text}")
-    return int(sides[0]), int(sides[1])

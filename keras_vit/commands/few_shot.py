@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_vit.commands.evaluation_arguments import add_data, add_model, check_batch_size
+from keras_vit.commands.shared_arguments import add_data, add_model, check_batch_size
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.evaluation.protocols import (
     DTYPES,

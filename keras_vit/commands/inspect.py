@@ -67,6 +67,7 @@ def run(arguments):
         )
     from keras_vit.images import image_files
     from keras_vit.inspection import write_report
+    from keras_vit.preprocessing import imagenet_classes
     from keras_vit.training.evaluation.predictions import open_model
 
     # Before the model is read, so that a wrong path is reported at once.
@@ -79,7 +80,7 @@ def run(arguments):
     )
     class_names = opened.class_names
     if class_names is None and arguments.weights == "imagenet":
-        class_names = _imagenet_names()
+        class_names = [name for _, name in imagenet_classes()]
     written = write_report(
         arguments.output,
         opened.model,
@@ -95,12 +96,3 @@ def run(arguments):
         progress=print,
     )
     print(f"{len(written)} files; open {arguments.output}/index.html")
-
-
-def _imagenet_names():
-    import numpy as np
-
-    from keras_vit.preprocessing import decode_predictions
-
-    order = np.arange(1000, 0, -1)[np.newaxis]
-    return [name for _, name, _ in decode_predictions(order, top=1000)[0]]

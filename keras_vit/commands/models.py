@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.commands.shared_arguments import image_size
 from keras_vit.models.counting import describe
 from keras_vit.text_tables import align_columns
 from keras_vit.training.paper.pretraining_compute import table_6
@@ -20,6 +20,7 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--image-size",
+        type=image_size,
         metavar="PIXELS",
         help="side of the image, or HEIGHTxWIDTH (default: the model's, in general 224)",
     )
@@ -38,7 +39,7 @@ def run(arguments):
     if arguments.compute:
         print(compute_table())
         return
-    shape = (*_sides(arguments.image_size), 3) if arguments.image_size else None
+    shape = (*arguments.image_size, 3) if arguments.image_size else None
     if arguments.classes < 1:
         raise ValueError(f"--classes must be positive. Received: {arguments.classes}")
     if arguments.names:
@@ -99,13 +100,3 @@ def compute_table():
         for row in table_6()
     ]
     return align_columns(rows, left=(0,))
-
-
-def _sides(text):
-    """Height and width of "224" or "384x256"."""
-    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text)
-    if match is None:
-        raise ValueError(
-            f"--image-size must be as 224, or 384x256 for height and width. Received: {text}"
-        )
-    return int(match[1]), int(match[2] or match[1])

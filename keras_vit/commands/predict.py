@@ -44,9 +44,7 @@ def run(arguments):
     classifier = load_classifier(arguments.folder)
     predictions = classifier.stream(files, arguments.top, arguments.batch_size)
     failed: list = []
-    for text in WRITERS[arguments.format](_checked(predictions, failed, arguments.strict)):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    WRITERS[arguments.format](_checked(predictions, failed, arguments.strict))
     for prediction in failed:
         print(f"keras-vit: {prediction.path}: {prediction.error}", file=sys.stderr)
     return 1 if failed else 0
@@ -60,49 +58,38 @@ def _checked(predictions, failed, strict):
                 raise ValueError(f"{prediction.path}: {prediction.error}")
             failed.append(prediction)
         yield prediction
+        sys.stdout.flush()  # Of the prediction that the writer has just printed.
 
 
-def _text(predictions):
+def _write_text(predictions):
     for prediction in predictions:
-        yield f"{prediction.path}\n"
+        print(prediction.path)
         if prediction.error is not None:
-            yield f"  could not be read: {prediction.error}\n"
+            print(f"  could not be read: {prediction.error}")
         for name, probability in prediction.top:
-            yield f"  {probability:7.2%}  {name}\n"
+            print(f"  {probability:7.2%}  {name}")
 
 
-def _json(predictions):
+def _write_json(predictions):
     """One array with a line for each image, so that lines can also be read one by one."""
-    yield "["
+    print("[", end="")
     for index, prediction in enumerate(predictions):
         top = [{"class": name, "probability": value} for name, value in prediction.top]
         entry = {"path": prediction.path, "top": top}
         if prediction.error is not None:
             entry["error"] = prediction.error
-        yield ("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False)
-    yield "\n]\n"
+        print(("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False), end="")
+    print("\n]")
 
 
-def _csv(predictions):
-    yield _csv_line("path", "rank", "class", "probability", "error")
+def _write_csv(predictions):
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["path", "rank", "class", "probability", "error"])
     for prediction in predictions:
         if prediction.error is not None:
-            yield _csv_line(prediction.path, "", "", "", prediction.error)
+            writer.writerow([prediction.path, "", "", "", prediction.error])
         for rank, (name, value) in enumerate(prediction.top, 1):
-            yield _csv_line(prediction.path, rank, name, f"{value:.6f}", "")
+            writer.writerow([prediction.path, rank, name, f"{value:.6f}", ""])
 
 
-class _Line:
-    """A file for `csv.writer` that keeps only the last line."""
-
-    def write(self, text):
-        self.text = text
-
-
-def _csv_line(*cells):
-    line = _Line()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.text
-
-
-WRITERS = {"text": _text, "json": _json, "csv": _csv}
+WRITERS = {"text": _write_text, "json": _write_json, "csv": _write_csv}

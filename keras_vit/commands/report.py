@@ -27,11 +27,12 @@ def add_arguments(parser):
 
 def run(arguments):
     """Prints the tables, and writes them if --output is given."""
+    from keras_vit.text_tables import align_columns
     from keras_vit.training.evaluation.results import read_results
     from keras_vit.training.paper import tables
 
     results = [found for _, found in read_results(arguments.folders, arguments.task)]
-    print(tables.summary(results), end="\n\n")
+    print(align_columns(tables.list_results(results)), end="\n\n")
     try:
         made = tables.make_tables(results)
     except ValueError as error:

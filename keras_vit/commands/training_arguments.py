@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 
+from keras_vit.commands.shared_arguments import image_size
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.fields import field_info
 
@@ -34,20 +35,21 @@ def add_job(parser, settings_type):
     add_fields(parser.add_argument_group(SETTINGS_GROUP), settings_type)
 
 
-def add_fields(group, settings_type, without=()):
+def add_fields(group, settings_type, without=(), only=None):
     """Adds a flag for each field of a dataclass of settings; see `FieldInfo`.
 
     Args:
         group: A parser or a group of its arguments.
         settings_type: The dataclass.
         without: Names of fields to leave out.
+        only: Defaults by name of the only fields to add; by default all, with their own.
     """
     for field in dataclasses.fields(settings_type):
         known = field_info(field)
-        if field.name in without or known.flag == "":
+        if field.name in without or known.flag == "" or only and field.name not in only:
             continue
         flag = "--" + (known.flag or field.name.replace("_", "-"))
-        options = {"dest": field.name, "default": argparse.SUPPRESS, "help": _help(field)}
+        options = {"dest": field.name, "default": argparse.SUPPRESS, "help": _help(field, only)}
         kind = field.type.removesuffix(" | None")
         if kind == "bool" and kind == field.type:
             options["action"] = "store_true"
@@ -133,12 +135,6 @@ def read_list(path):
         return tuple(line for line in file.read().splitlines() if line)
 
 
-def image_size(text):
-    """Returns (height, width) of "384" or "384x512"."""
-    height, _, width = text.lower().partition("x")
-    return (int(height), int(width or height))
-
-
 # The type of a field: from the flag's text to its value.
 TYPES = {
     "int": int,
@@ -148,9 +144,9 @@ TYPES = {
 }
 
 
-def _help(field):
+def _help(field, defaults=None):
     """Returns the help text of a field with its default and the default's source."""
-    known, default = field_info(field), field.default
+    known, default = field_info(field), (defaults or {}).get(field.name, field.default)
     if default is None:
         default = known.absent
     elif field.type.startswith("tuple[int, int]"):

@@ -3,12 +3,22 @@
 import dataclasses
 import sys
 
-from keras_vit.commands.evaluation_arguments import add_model
+from keras_vit.commands.shared_arguments import add_model
+from keras_vit.commands.training_arguments import SETTINGS_GROUP, add_fields
 from keras_vit.training.evaluation.protocols import VTAB_SEEDS
 from keras_vit.training.recipes import FINETUNING
-from keras_vit.training.settings import PRECISIONS
+from keras_vit.training.settings import FineTuning
 
 _RECIPE = FINETUNING["VTAB"].settings
+
+# Settings that have flags, with their defaults.
+_DEFAULTS = {
+    "steps": _RECIPE["steps"],
+    "batch_size": _RECIPE["batch_size"],
+    "accumulate": None,
+    "learning_rate": _RECIPE["learning_rate"],
+    "precision": "float32",
+}
 
 
 def add_arguments(parser):
@@ -61,18 +71,8 @@ def add_arguments(parser):
     parser.add_argument(
         "--keep-models", action="store_true", help="keep the folders of the fine-tuned classifiers"
     )
-    recipe = parser.add_argument_group("recipe, the paper's by default")
-    recipe.add_argument("--steps", type=int, default=_RECIPE["steps"], metavar="N",
-                        help="(default: %(default)s)")  # fmt: skip
-    recipe.add_argument("--batch-size", type=int, default=_RECIPE["batch_size"], metavar="N",
-                        help="(default: %(default)s)")  # fmt: skip
-    recipe.add_argument("--learning-rate", type=float, metavar="RATE",
-                        default=_RECIPE["learning_rate"],
-                        help="(default: %(default)s)")  # fmt: skip
-    recipe.add_argument("--accumulate", type=int, metavar="N",
-                        help="micro-batches per step (default: as memory allows)")  # fmt: skip
-    recipe.add_argument("--precision", choices=PRECISIONS, default="float32",
-                        help="(default: %(default)s)")  # fmt: skip
+    recipe = parser.add_argument_group(SETTINGS_GROUP)
+    add_fields(recipe, FineTuning, only=_DEFAULTS)
 
 
 def run(arguments):
@@ -80,16 +80,10 @@ def run(arguments):
     from keras_vit.training.paper import vtab_benchmark
     from keras_vit.training.run.loop import Interrupted
 
-    size = arguments.image_size
-    settings = dataclasses.replace(
-        vtab_benchmark.SETTINGS,
-        image_size=(size, size) if size else _RECIPE["image_size"],
-        steps=arguments.steps,
-        batch_size=arguments.batch_size,
-        learning_rate=arguments.learning_rate,
-        accumulate=arguments.accumulate,
-        precision=arguments.precision,
-    )
+    given = {name: getattr(arguments, name) for name in _DEFAULTS if hasattr(arguments, name)}
+    if arguments.image_size:
+        given["image_size"] = arguments.image_size
+    settings = dataclasses.replace(vtab_benchmark.SETTINGS, **given)
     try:
         results = vtab_benchmark.run_vtab(
             arguments.model,

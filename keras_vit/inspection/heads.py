@@ -21,7 +21,7 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.layers import AxialUnit
-from keras_vit.plots import displayed, new_figure
+from keras_vit.plots import displayed, evenly_spread, new_figure
 
 # Most layers and units in a drawing; of more, evenly spread ones are drawn.
 MAX_LAYERS = 12
@@ -76,23 +76,11 @@ def draw_heads(image: np.ndarray, maps: np.ndarray, *, title: str = "") -> Any:
         ImportError: Without matplotlib.
     """
     num_layers, num_heads, down, across = maps.shape
-    rows = np.unique(np.linspace(0, num_layers - 1, min(num_layers, MAX_LAYERS)).round())
+    layers = evenly_spread(range(num_layers), MAX_LAYERS)
     tile = 0.9  # Inches, of the longer side.
     width, height = (tile * side / max(down, across) for side in (across, down))
-    figure = new_figure(((num_heads + 1.6) * (width + 0.08), len(rows) * (height + 0.1) + 0.8))
-    parts = figure.subplots(len(rows), num_heads + 1, squeeze=False)
-    for axes in parts.flat:
-        axes.set(xticks=[], yticks=[])
-        axes.set_frame_on(False)
-    parts[0, 0].imshow(displayed(image), aspect="equal")
-    for line, layer in zip(parts, rows.astype(int), strict=True):
-        line[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
-        for head, axes in enumerate(line[1:]):
-            axes.imshow(maps[layer, head], aspect="equal", interpolation="nearest")
-    for head, axes in enumerate(parts[0, 1:]):
-        axes.set_title(f"head {head + 1}", fontsize=8)
-    figure.suptitle(title, fontsize=10)
-    return figure
+    size = (num_heads + 1.6) * (width + 0.08), len(layers) * (height + 0.1) + 0.8
+    return _draw_tiles(image, {f"layer {k + 1}": maps[k] for k in layers}, size, title)
 
 
 def has_axial_units(model: Any) -> bool:
@@ -192,28 +180,41 @@ def draw_axial_heads(image: np.ndarray, maps: dict[str, np.ndarray], *, title: s
         ImportError: Without matplotlib.
     """
     units = list(dict.fromkeys(name.rpartition("/")[0] for name in maps))
-    if len(units) > MAX_UNITS:
-        units = [units[k] for k in np.linspace(0, len(units) - 1, MAX_UNITS).round().astype(int)]
-    lines = [f"{unit}/{axis}" for unit in units for axis in AXES]
-    num_heads = len(maps[lines[0]])
+    lines = {
+        f"{unit.replace('_unit_', '.').replace('block_', '')} {axis}": maps[f"{unit}/{axis}"]
+        for unit in evenly_spread(units, MAX_UNITS)
+        for axis in AXES
+    }
+    num_heads = len(next(iter(lines.values())))
     height, width = image.shape[:2]
     tile = 0.9 / max(height, width)  # Inches a pixel.
-    figure = new_figure(
-        (
-            (num_heads + 1) * (tile * width + 0.08) + 1.1,
-            len(lines) * (tile * height + 0.1) + 0.8,
-        )
+    size = (
+        (num_heads + 1) * (tile * width + 0.08) + 1.1,
+        len(lines) * (tile * height + 0.1) + 0.8,
     )
+    return _draw_tiles(image, lines, size, title, rotation=0, ha="right", va="center")
+
+
+def _draw_tiles(image, lines, size, title, **label):
+    """Draws the image, then a row of tiles for each line.
+
+    Args:
+        image: `(H, W, 1 or 3)`.
+        lines: Maps `(heads, down, across)` by the label of the row.
+        size: Inches (width, height).
+        title: Text above.
+        **label: Text properties of the labels.
+    """
+    num_heads = len(next(iter(lines.values())))
+    figure = new_figure(size)
     parts = figure.subplots(len(lines), num_heads + 1, squeeze=False)
     for axes in parts.flat:
         axes.set(xticks=[], yticks=[])
         axes.set_frame_on(False)
     parts[0, 0].imshow(displayed(image), aspect="equal")
-    for tiles, name in zip(parts, lines, strict=True):
-        unit, _, axis = name.rpartition("/")
-        label = unit.replace("_unit_", ".").replace("block_", "")
-        tiles[0].set_ylabel(f"{label} {axis}", fontsize=8, rotation=0, ha="right", va="center")
-        for values, axes in zip(maps[name], tiles[1:], strict=True):
+    for tiles, (text, maps) in zip(parts, lines.items(), strict=True):
+        tiles[0].set_ylabel(text, fontsize=8, **label)
+        for values, axes in zip(maps, tiles[1:], strict=True):
             axes.imshow(values, aspect="equal", interpolation="nearest")
     for head, axes in enumerate(parts[0, 1:]):
         axes.set_title(f"head {head + 1}", fontsize=8)

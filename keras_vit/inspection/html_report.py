@@ -8,7 +8,7 @@ import html
 import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from keras_vit.inspection.heads import (
 )
 from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
-from keras_vit.plots import new_figure
+from keras_vit.plots import evenly_spread, new_figure
 from keras_vit.preprocessing import Preprocessing
 
 MAX_WIDTH = 1600  # Pixels; the page shows wider pictures smaller.
@@ -91,7 +91,7 @@ class ReportFigure(NamedTuple):
     heading: str
     needs_images: bool
     check: Callable[[_Inspected], Any]
-    make: Callable[[_Inspected], tuple[dict[str, Any], Iterator[ReportPicture]]]
+    make: Callable[[_Inspected], tuple[dict[str, Any], Iterable[ReportPicture]]]
 
 
 def _filters(inspected):
@@ -100,8 +100,8 @@ def _filters(inspected):
         f"The first {len(components)} principal components of the filters that embed the image, "
         f"on one scale; together {shares.sum():.0%} of their variance."
     )
-    pictures = iter([ReportPicture("filters", draw_filters(components), caption)])
-    return {"components": components, "explained_variance": shares}, pictures
+    picture = ReportPicture("filters", draw_filters(components), caption)
+    return {"components": components, "explained_variance": shares}, [picture]
 
 
 def _positions(inspected):
@@ -110,10 +110,8 @@ def _positions(inspected):
         "Cosine similarity of position embeddings. Tiles: of the position at that row and "
         "column with all others. Matrices: of columns, rows or offsets with each other."
     )
-    pictures = iter(
-        [ReportPicture("position_similarity", draw_position_similarity(similarity), caption)]
-    )
-    return similarity, pictures
+    drawing = draw_position_similarity(similarity)
+    return similarity, [ReportPicture("position_similarity", drawing, caption)]
 
 
 def _distance(inspected):
@@ -131,10 +129,10 @@ def _distance(inspected):
             else "Class token and registers are left out."
         )
     )
-    pictures = iter(
-        [ReportPicture("attention_distance", draw_attention_distance(distances, width), caption)]
+    picture = ReportPicture(
+        "attention_distance", draw_attention_distance(distances, width), caption
     )
-    return {"distances": distances, "image_size": np.array([height, width])}, pictures
+    return {"distances": distances, "image_size": np.array([height, width])}, [picture]
 
 
 def _rollout(inspected):
@@ -342,13 +340,11 @@ def _applicable(inspected, figures, has_images):
 
 def _read_images(inspected, paths, preprocessing, class_names, num_images, num_pictures):
     files = image_files(paths)
-    if len(files) > num_images:
-        files = [files[k] for k in np.linspace(0, len(files) - 1, num_images).round().astype(int)]
+    files = evenly_spread(files, num_images)
     # Drawn images first, spread over all files: images of one folder often have one class.
-    shown = np.linspace(0, len(files) - 1, min(num_pictures, len(files))).round().astype(int)
-    files = [files[k] for k in shown] + [
-        file for k, file in enumerate(files) if k not in set(shown)
-    ]
+    shown = evenly_spread(range(len(files)), num_pictures)
+    rest = (file for place, file in enumerate(files) if place not in shown)
+    files = [*(files[place] for place in shown), *rest]
     originals, inputs = [], []
     for number, file in enumerate(files):
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.heads import AXES
 from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
-from keras_vit.plots import new_figure
+from keras_vit.plots import evenly_spread, new_figure
 
 MAX_MATRICES = 12  # Most tables in a drawing; of more, evenly spread ones are drawn.
 
@@ -93,10 +93,7 @@ def draw_position_similarity(similarity: dict[str, np.ndarray]) -> Any:
     Raises:
         ImportError: Without matplotlib.
     """
-    names = list(similarity)
-    if len(names) > MAX_MATRICES:
-        chosen = np.linspace(0, len(names) - 1, MAX_MATRICES).round().astype(int)
-        names = [names[index] for index in chosen]
+    names = evenly_spread(list(similarity), MAX_MATRICES)
     columns = min(len(names), 3)
     rows = -(-len(names) // columns)
     figure = new_figure((5.4 * columns + 0.8, 5 * rows))

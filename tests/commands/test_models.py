@@ -46,8 +46,6 @@ def test_a_size_below_a_patch_is_marked(capsys):
     ("arguments", "message"),
     [
         (["ViT-B16"], "ViT-B/16"),
-        (["--image-size", "0"], "--image-size must be"),
-        (["--image-size", "224,224"], "--image-size must be"),
         (["--classes", "0"], "--classes must be"),
         (["ViT-B/16", "--image-size", "8"], "at least 16x16 pixels"),
     ],
@@ -75,3 +73,10 @@ def test_a_model_is_described_without_tensorflow():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True)
     assert done.returncode == 0, done.stderr
     assert b"sequence length  197" in done.stdout
+
+
+@pytest.mark.parametrize("size", ["0", "224,224"])
+def test_a_malformed_image_size_is_an_error(size, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["models", "--image-size", size])
+    assert "--image-size: must be pixels, such as 384" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_help_has_the_precisions_and_the_default_opset(capsys):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--image-sizes", "48x", "must be HEIGHTxWIDTH"),
+        ("--image-sizes", "48x", "must be pixels, such as 384"),
         ("--batch-size", "many", 'must be a number or "free"'),
     ],
 )

@@ -5,9 +5,7 @@ Imports neither NumPy nor TensorFlow.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import os
 import pathlib
@@ -16,12 +14,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.files import atomic_write
+from keras_vit.files import atomic_write, write_csv, write_text
+from keras_vit.text_tables import markdown_table
 from keras_vit.training.evaluation.results import check_same_settings
 
 MODES = ("inference", "training")
 _FORMAT = 1
-_JSON, _CSV, _MARKDOWN = "benchmark.json", "benchmark.csv", "benchmark.md"
+_JSON = "benchmark.json"
 
 # Architecture: line style and marker; the colour is the model's.
 _STYLES = {
@@ -132,13 +131,10 @@ class BenchmarkResults:
             ],
         }
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name, text in (
-            (_JSON, json.dumps(content, indent=2) + "\n"),
-            (_CSV, self.to_csv()),
-            (_MARKDOWN, self.to_markdown()),
-        ):
-            with atomic_write(self.folder / name) as partial:
-                partial.write_text(text, encoding="utf-8")
+        write_text(self.folder / _JSON, json.dumps(content, indent=2) + "\n")
+        rows = self.rows()
+        write_csv(self.folder / "benchmark.csv", [rows[0], *(row.values() for row in rows)])
+        write_text(self.folder / "benchmark.md", self.to_markdown())
 
     def groups(self) -> dict[tuple[str, str], dict[tuple[str, int], Measurement]]:
         """Returns, by mode and precision, the measurements by model and image size."""
@@ -148,9 +144,9 @@ class BenchmarkResults:
             group[cell.model, cell.image_size] = found
         return groups
 
-    def to_csv(self) -> str:
-        """Returns a table with a row for each cell."""
-        rows = []
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns the columns of `benchmark.csv` for each cell."""
+        rows: list[dict[str, Any]] = []
         for cell, found in self.cells.items():
             rates = sorted(found.rates)
             rows.append(
@@ -169,11 +165,7 @@ class BenchmarkResults:
                     "note": found.note,
                 }
             )
-        file = io.StringIO()
-        writer = csv.DictWriter(file, list(rows[0]) if rows else (), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return file.getvalue()
+        return rows
 
     def to_markdown(self) -> str:
         """Returns the setting and two tables for each mode and precision, models by sizes."""
@@ -187,7 +179,7 @@ class BenchmarkResults:
             if any(found.largest_batch is not None for found in group.values()):
                 tables["largest batch that fits"] = _largest_text
             for title, text in tables.items():
-                lines += [f"{mode}, {precision}: {title}", "", *_models_by_sizes(group, text), ""]
+                lines += [f"{mode}, {precision}: {title}", "", _models_by_sizes(group, text), ""]
         return "\n".join(lines)
 
 
@@ -208,14 +200,14 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[BenchmarkCell, Measu
 
 def _models_by_sizes(
     group: Mapping[tuple[str, int], Measurement], text: Callable[[Measurement], str]
-) -> list[str]:
-    """The lines of a Markdown table."""
+) -> str:
+    """Returns a Markdown table."""
     sizes = sorted({size for _, size in group})
-    rows = [["model", *(f"{size} px" for size in sizes)], ["---"] * (len(sizes) + 1)]
+    rows = [["model", *(f"{size} px" for size in sizes)]]
     for model in dict.fromkeys(model for model, _ in group):
         found = (group.get((model, size)) for size in sizes)
         rows.append([model, *("" if each is None else text(each) for each in found)])
-    return [f"| {' | '.join(row)} |" for row in rows]
+    return markdown_table(rows)
 
 
 def _rate_text(found: Measurement) -> str:

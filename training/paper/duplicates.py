@@ -11,7 +11,6 @@ their pixels are equal, or if their perceptual hashes and their thumbnails are s
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import itertools
 import multiprocessing
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from keras_vit.files import atomic_write
+from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.images import image_files
 from keras_vit.training.data import Examples, open_source
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
@@ -258,18 +257,14 @@ def write_list(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> int:
         The number of names; a copy of several test images counts once.
     """
     names = dict.fromkeys(duplicate.train for duplicate in duplicates)
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    write_text(path, "".join(f"{name}\n" for name in names))
     return len(names)
 
 
 def write_pairs(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> None:
     """Writes the pairs as CSV, a column for each field of `Duplicate`."""
-    with atomic_write(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(Duplicate._fields)
-        for pair in duplicates:
-            writer.writerow(pair._replace(similarity=round(pair.similarity, 4)))
+    rounded = (pair._replace(similarity=round(pair.similarity, 4)) for pair in duplicates)
+    write_csv(path, [Duplicate._fields, *rounded])
 
 
 def least_similar(duplicates: Iterable[Duplicate], count: int) -> list[Duplicate]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from keras_vit.optional_packages import import_optional
 
-from .duplicates import Duplicate, DuplicateIndex
+from .duplicates import Duplicate, DuplicateIndex, SkippedImage
 from .fingerprints import fingerprint_or_reason
 
 beam = import_optional("apache_beam", "De-duplication with --runner", "beam")
@@ -20,19 +19,19 @@ _SKIPPED = "skipped"
 
 
 def run_pipeline(
-    files: Iterable[tuple[str, str]],
+    files: Mapping[str, str],
     index: DuplicateIndex,
     *,
     runner: str = "DirectRunner",
     options: Sequence[str] = (),
     work_dir: str | os.PathLike | None = None,
-) -> tuple[list[Duplicate], list[tuple[str, str]]]:
+) -> tuple[list[Duplicate], list[SkippedImage]]:
     """Finds the same duplicates as `duplicates.find_duplicates`, with Beam.
 
     Every worker has the index. The workers read the training images.
 
     Args:
-        files: Names of the training images, and their paths or URLs that Beam can open.
+        files: Paths of the training images, or URLs that Beam can open, by name.
         index: The test images.
         runner: A Beam runner, such as "DirectRunner" or "DataflowRunner".
         options: Options of the runner, as on a command line.
@@ -40,7 +39,7 @@ def run_pipeline(
             process can access; a temporary folder by default.
 
     Returns:
-        The duplicates ordered by name, and the unreadable images with reasons.
+        The duplicates ordered by name, and the unreadable images.
     """
     with tempfile.TemporaryDirectory() as temporary:
         prefix = os.path.join(os.fspath(work_dir or temporary), "duplicates")
@@ -49,7 +48,7 @@ def run_pipeline(
             the_index = pipeline | "Index" >> beam.Create([index])
             (
                 pipeline
-                | "Files" >> beam.Create(list(files))
+                | "Files" >> beam.Create(_absolute(files))
                 | beam.Reshuffle()
                 | beam.Map(_fingerprint_file)
                 | beam.BatchElements(min_batch_size=16, max_batch_size=256)
@@ -59,7 +58,8 @@ def run_pipeline(
         lines = sorted(line for path in _matches(prefix) for line in _lines(path))
     fields = [line.split(_SEPARATOR) for line in lines]
     duplicates = [_duplicate(values) for values in fields if values[0] != _SKIPPED]
-    return duplicates, [(values[1], values[2]) for values in fields if values[0] == _SKIPPED]
+    skipped = [SkippedImage(*values[1:]) for values in fields if values[0] == _SKIPPED]
+    return duplicates, skipped
 
 
 def _fingerprint_file(file):
@@ -95,6 +95,8 @@ def _lines(path):
         return file.read().decode().splitlines()
 
 
-def beam_files(paths: dict[str, str]) -> Iterable[tuple[str, str]]:
-    """Returns names and absolute paths, which are valid in every process."""
-    return ((name, str(pathlib.Path(path).absolute())) for name, path in paths.items())
+def _absolute(files):
+    """Returns names with paths that are valid in every process."""
+    return [
+        (name, path if "://" in path else os.path.abspath(path)) for name, path in files.items()
+    ]

@@ -6,7 +6,6 @@ prediction, or one of the top 5, is among its correct classes.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import gzip
@@ -21,7 +20,7 @@ import keras
 import numpy as np
 
 from keras_vit.images import image_files
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.evaluation.predictions import predictions
@@ -222,7 +221,7 @@ def imagenet_indices(class_names: Sequence[str]) -> np.ndarray:
     Raises:
         ValueError: If a name is not the WordNet id of an ImageNet class.
     """
-    known = _wordnet_ids()
+    known = {wordnet_id: index for index, (wordnet_id, _) in enumerate(imagenet_classes())}
     unknown = [name for name in class_names if name not in known]
     if unknown:
         raise ValueError(
@@ -230,13 +229,6 @@ def imagenet_indices(class_names: Sequence[str]) -> np.ndarray:
             f"each). Received: {', '.join(unknown[:3])}"
         )
     return np.array([known[name] for name in class_names])
-
-
-@functools.cache
-def _wordnet_ids() -> dict[str, int]:
-    file = importlib.resources.files("keras_vit").joinpath("imagenet_classes.csv")
-    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
-    return {row["wordnet_id"]: int(row["index"]) for row in rows}
 
 
 def _split(source: Source, protocol: ImageNetProtocol) -> Examples:

@@ -5,9 +5,7 @@ Imports neither Keras nor TensorFlow.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import os
 import pathlib
 import statistics
@@ -15,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.files import atomic_write
+from keras_vit.files import atomic_write, write_csv
 from keras_vit.plots import new_figure
 from keras_vit.training.evaluation.results import Result
 
@@ -246,8 +244,10 @@ def write_figures(
             drawn.append((number, draw(number, points, background)))
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "scaling.csv"]
-    with atomic_write(written[0]) as partial:
-        partial.write_text(to_csv([*background, *points]), encoding="utf-8")
+    header = [field.name for field in dataclasses.fields(ScalingPoint)]
+    rows = map(dataclasses.astuple, [*background, *points])
+    short = [[f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
+    write_csv(written[0], [header, *short])
     for number, figure in drawn:
         for suffix in ("png", "svg"):
             written.append(folder / f"figure_{number}.{suffix}")
@@ -300,17 +300,6 @@ def draw(
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
     figure.suptitle(FIGURES[number].title, fontsize=11)
     return figure
-
-
-def to_csv(points: Iterable[ScalingPoint]) -> str:
-    """Returns a row for each point."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([field.name for field in dataclasses.fields(ScalingPoint)])
-    for point in points:
-        row = dataclasses.astuple(point)
-        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
-    return file.getvalue()
 
 
 def _panels(points: list[ScalingPoint]) -> list[str]:

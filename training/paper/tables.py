@@ -8,14 +8,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib.resources
-import io
 import os
 import pathlib
 import statistics
 from collections.abc import Callable, Iterable
 
-from keras_vit.files import atomic_write
-from keras_vit.text_tables import align_columns
+from keras_vit.files import atomic_write, write_csv, write_text
+from keras_vit.text_tables import markdown_table
 from keras_vit.training.evaluation.results import Result
 
 PAPER, OURS = "paper", "ours"
@@ -96,11 +95,7 @@ class FilledTable:
 
     def to_markdown(self) -> str:
         """Returns the table in Markdown, with a heading."""
-        return f"## {self.name}: {self.title}\n\n{_markdown(self.lines())}\n"
-
-    def to_csv(self) -> str:
-        """Returns the table as CSV."""
-        return _csv(self.lines())
+        return f"## {self.name}: {self.title}\n\n{markdown_table(self.lines())}\n"
 
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the table as a picture.
@@ -108,6 +103,7 @@ class FilledTable:
         Raises:
             ImportError: Without matplotlib.
         """
+        # Inside, because plots imports NumPy, and `keras-vit models` only reads `paper_table`.
         from keras_vit.plots import new_figure
 
         header, *body = self.lines()
@@ -181,17 +177,13 @@ def write_report(
     """
     folder, tables, rows = pathlib.Path(folder), list(tables), list_results(results)
     folder.mkdir(parents=True, exist_ok=True)
-    listed = f"## Results\n\n{_markdown(rows)}\n"
+    listed = f"## Results\n\n{markdown_table(rows)}\n"
     written = [folder / "report.md", folder / "results.csv"]
-    with atomic_write(written[0]) as partial:
-        text = "\n".join((*(table.to_markdown() for table in tables), listed))
-        partial.write_text(text, encoding="utf-8")
-    with atomic_write(written[1]) as partial:
-        partial.write_text(_csv(rows), encoding="utf-8")
+    write_text(written[0], "\n".join((*(table.to_markdown() for table in tables), listed)))
+    write_csv(written[1], rows)
     for table in tables:
         path = folder / f"{table.name.lower().replace(' ', '_')}.csv"
-        with atomic_write(path) as partial:
-            partial.write_text(table.to_csv(), encoding="utf-8")
+        write_csv(path, table.lines())
         written.append(path)
         if pictures:
             table.draw(path.with_suffix(".png"))
@@ -220,28 +212,11 @@ def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
     return rows
 
 
-def summary(results: Iterable[Result]) -> str:
-    """Returns `list_results` as text with aligned columns."""
-    rows = list_results(results)
-    return align_columns(rows)
-
-
 def paper_table(number: str) -> list[list[str]]:
     """Returns a table of the paper as printed: the header, then the rows."""
     files = importlib.resources.files(__package__).joinpath("paper_tables")
     text = files.joinpath(f"table_{number}.csv").read_text(encoding="utf-8")
-    return list(csv.reader(io.StringIO(text)))
-
-
-def _markdown(lines):
-    header, *body = lines
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))
-
-
-def _csv(lines):
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(lines)
-    return file.getvalue()
+    return list(csv.reader(text.splitlines()))
 
 
 def _fill(number: str, table: PaperTable, results: list[Result]) -> FilledTable:

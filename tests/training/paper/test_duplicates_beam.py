@@ -34,8 +34,8 @@ def test_the_pipeline_finds_what_one_process_finds(images):
     contents = ((name, pathlib.Path(path).read_bytes()) for name, path in images.items())
     skipped = []
     expected = list(duplicates.find_duplicates(contents, index, skipped=skipped))
-    pairs, unread = duplicates_beam.run_pipeline(duplicates_beam.beam_files(images), index)
+    pairs, unread = duplicates_beam.run_pipeline(images, index)
     assert {pair.test for pair in pairs} == {name for name, _ in tests}
     assert sorted(pairs) == sorted(expected)
-    assert unread == [tuple(image) for image in skipped]
+    assert unread == skipped
     assert unread[0][0] == "7.png"

@@ -1,6 +1,7 @@
-"""Arguments that several evaluation commands share."""
+"""Arguments that several commands share."""
 
 import argparse
+import re
 
 
 def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) -> None:
@@ -49,3 +50,13 @@ def check_batch_size(arguments: argparse.Namespace) -> None:
         raise ValueError(
             f"--batch-size must be at least 1. Received: --batch-size {arguments.batch_size}"
         )
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Returns (height, width) of "384" or "384x512"; an argparse type."""
+    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"must be pixels, such as 384, or 384x512 for height x width. Received: {text}"
+        )
+    return int(match[1]), int(match[2] or match[1])
