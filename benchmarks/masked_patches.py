@@ -18,6 +18,8 @@ import shutil
 import statistics
 import time
 
+from keras_vit.text_tables import markdown_table
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 STARTS = ("masked patches", "scratch")
@@ -104,15 +106,11 @@ def _read(table):
 
 
 def _markdown(rows, seeds):
-    lines = [
-        "| start | " + " | ".join(f"seed {seed}" for seed in seeds) + " | mean |",
-        "| --- |" + " --- |" * (len(seeds) + 1),
-    ]
+    lines = [["start", *(f"seed {seed}" for seed in seeds), "mean"]]
     for start in STARTS:
         found = [rows[start, seed] for seed in seeds]
-        cells = [*(f"{top_1:.2%}" for top_1 in found), f"{statistics.mean(found):.2%}"]
-        lines.append(f"| {start} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([start, *(f"{top_1:.2%}" for top_1 in (*found, statistics.mean(found)))])
+    return markdown_table(lines)
 
 
 if __name__ == "__main__":
