@@ -26,6 +26,13 @@ from keras_vit.recognition import config_of
 from . import other_code_bases
 from .options import CONVERSION_FORMATS, NORMALIZATIONS
 
+# Files by which an older folder is recognised, before it is overwritten.
+_MARKERS = {"classifier": MODEL, "huggingface": other_code_bases.WEIGHTS}
+
+_HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
+
+_WITHOUT_NAMES = "class names and preprocessing have no place in the output"
+
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
@@ -166,13 +173,7 @@ def _write_classifier(converted, destination, overwrite):
 
 def _write_keras(converted, destination, overwrite):
     with atomic_write(destination) as partial:
-        # Keras requires the whole suffix; the temporary name has only its last part.
-        named = partial.with_name(f"{partial.name}.weights.h5")
-        try:
-            converted.model.save_weights(named)
-            named.replace(partial)
-        finally:
-            named.unlink(missing_ok=True)
+        converted.model.save_weights(partial)
     return [_WITHOUT_NAMES]
 
 
@@ -246,13 +247,6 @@ def _plain_config(model) -> ViTConfig:
         )
     return config
 
-
-# Files by which an older folder is recognised, before it is overwritten.
-_MARKERS = {"classifier": MODEL, "huggingface": other_code_bases.WEIGHTS}
-
-_HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
-
-_WITHOUT_NAMES = "class names and preprocessing have no place in the output"
 
 _WRITERS: dict[str, Callable[[Converted, pathlib.Path, bool], list[str]]] = {
     "classifier": _write_classifier,

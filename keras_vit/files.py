@@ -33,7 +33,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         path: The final path of a file; its folder must exist.
 
     Yields:
-        A path in the same folder with the same suffix.
+        A path in the same folder with the same suffixes.
     """
     path = pathlib.Path(path)
     partial = _sibling(path)
@@ -179,5 +179,5 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
 
 
 def _sibling(path):
-    """Returns an unused hidden path beside a path, with the same suffix."""
-    return path.with_name(f".{path.stem}-{uuid.uuid4().hex}{path.suffix}")
+    """Returns an unused hidden path beside a path, whose name ends with the same suffixes."""
+    return path.with_name(f".{uuid.uuid4().hex}-{path.name}")

@@ -172,49 +172,41 @@ def measure(cell: BenchmarkCell, plan: BenchmarkPlan) -> Measurement:
     """Returns the speed and the largest batch of a cell."""
     began = time.monotonic()
     processes: list[MeasuringProcess] = []  # A new one after each batch that does not fit.
-    peaks: dict[int, int] = {}
     notes: list[str] = []
 
-    def run(batch_size: int, runs: int) -> tuple[list[float], int] | None:
+    def run(batch_size: int, runs: int) -> Trial | None:
         if not processes or not processes[-1].alive:
             processes.append(MeasuringProcess(cell, plan.threads, plan.memory))
             _check_memory(processes[-1])
         timed = processes[-1].time(batch_size, runs, plan.min_seconds)
         if timed is None:
             notes.append(f"{batch_size}: {processes[-1].note}")
-        else:
-            peaks.setdefault(batch_size, timed[1])
-        return timed
+            return None
+        rates, memory = timed
+        return Trial(batch_size, memory, tuple(rates))
 
-    def time_once(batch_size: int) -> Trial | None:
-        timed = run(batch_size, 1)
-        return None if timed is None else Trial(batch_size, timed[1], timed[0][0])
-
-    def try_once(batch_size: int) -> Trial | None:
-        timed = run(batch_size, 0)
-        return None if timed is None else Trial(batch_size, timed[1])
-
-    best = 0
-    rates: tuple[float, ...] = ()
+    best = Trial(0, 0)  # The fastest; its memory is the first peak of that batch size.
     largest: int | None = None
     too_large: int | None = None
     try:
-        trials = rates_by_doubling(time_once)
+        trials = rates_by_doubling(lambda batch_size: run(batch_size, 1))
         for trial in sorted(trials, key=lambda trial: trial.rate, reverse=True):
             timed = run(trial.batch_size, plan.runs)
             if timed is not None:
-                best, rates = trial.batch_size, tuple(timed[0])
+                best = trial._replace(rates=timed.rates)
                 break
         if plan.memory is not None:
-            largest, too_large = largest_batch(try_once, trials, plan.memory) if trials else (0, 1)
+            largest, too_large = 0, 1
+            if trials:
+                largest, too_large = largest_batch(lambda size: run(size, 0), trials, plan.memory)
     finally:
         for process in processes:
             process.close()
     return Measurement(
-        batch_size=best,
-        rates=rates,
+        batch_size=best.batch_size,
+        rates=best.rates,
         by_batch_size={str(trial.batch_size): trial.rate for trial in trials},
-        memory=peaks[best] if best else 0,
+        memory=best.memory,
         largest_batch=largest,
         too_large_batch=too_large,
         device=next((process.device for process in processes if process.device), ""),
@@ -247,12 +239,17 @@ class Trial(NamedTuple):
     Args:
         batch_size: Images.
         memory: Peak bytes.
-        rate: Images per second; 0 if it was not timed.
+        rates: Images per second of each timed run.
     """
 
     batch_size: int
     memory: int
-    rate: float = 0.0
+    rates: tuple[float, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Images per second of the first run; 0 if it was not timed."""
+        return self.rates[0] if self.rates else 0.0
 
 
 def rates_by_doubling(measure: Callable[[int], Trial | None]) -> list[Trial]:

@@ -14,7 +14,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -122,9 +122,38 @@ def evaluate(
             f"{rules.title} needs a classifier of the 1000 ImageNet classes. "
             f"Received: a model with outputs of shape {model.output_shape}"
         )
+    test_set = _open_test_set(rules, data, preprocessing, data_dir, batch_size)
+    targets = test_set.targets
+    done, in_top_1, in_top_5 = 0, 0, 0
+    name = "evaluate" if progress else None
+    for scores, _ in predictions(model, test_set.batches, len(targets), progress=name):
+        first, five = count_correct(scores, targets[done : done + len(scores)], test_set.among)
+        in_top_1, in_top_5, done = in_top_1 + first, in_top_5 + five, done + len(scores)
+    return ImageNetAccuracy(
+        rules.title, done, test_set.left_out, in_top_1, in_top_5, test_set.skipped
+    )
+
+
+class ImageNetTestSet(NamedTuple):
+    """Images with their correct classes.
+
+    Args:
+        batches: Tuples of images `(B, H, W, 3)`, preprocessed.
+        targets: bool `(N, 1000)`, the correct classes of each image.
+        left_out: Images without a correct class, which are not in the batches.
+        among: Class indices that may be predicted; None allows all.
+        skipped: `(path, reason)` of images that could not be read.
+    """
+
     batches: Iterable[tuple]
-    left_out = 0
-    among, skipped = None, ()
+    targets: np.ndarray
+    left_out: int
+    among: np.ndarray | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
+    """Returns the `ImageNetTestSet` of a protocol; see `evaluate`."""
     if rules.dataset is None:
         if data is None:
             raise ValueError(
@@ -132,37 +161,31 @@ def evaluate(
                 "https://objectnet.dev, unpack it and give the folder objectnet-1.0 (--data)."
             )
         objectnet = open_objectnet(data)
-        targets, left_out = objectnet.targets(), objectnet.left_out
         batches = objectnet.batches(preprocessing=preprocessing, batch_size=batch_size)
+        return ImageNetTestSet(batches, objectnet.targets(), objectnet.left_out)
+    if rules.real_labels and data is not None and pathlib.Path(data).is_dir():
+        # The file names give the labels; folders of classes are not needed.
+        paths = image_files(data)
+        source = Source((), {rules.split: FileExamples(paths, np.zeros(len(paths)))})
     else:
-        if rules.real_labels and data is not None and pathlib.Path(data).is_dir():
-            # The file names give the labels; folders of classes are not needed.
-            paths = image_files(data)
-            source = Source((), {rules.split: FileExamples(paths, np.zeros(len(paths)))})
-        else:
-            source = open_source(data or f"tfds:{rules.dataset}", data_dir=data_dir, holdout=0)
-        skipped = tuple(source.skipped)
-        examples = _split(source, rules)
-        if rules.real_labels:
-            is_tfds = data is None or str(data).startswith("tfds:")
-            names = _tfds_file_names(data or rules.dataset, data_dir) if is_tfds else examples.names
-            targets = _one_hot(real_labels(), [validation_index(name) for name in names])
-            labelled = np.flatnonzero(targets.any(axis=1))
-            left_out = len(examples) - len(labelled)
-            examples, targets = examples.take(labelled), targets[labelled]
-        else:
-            classes = imagenet_indices(source.class_names)[examples.labels]
-            targets = np.eye(NUM_CLASSES, dtype=bool)[classes]
-            among = np.unique(classes) if rules.only_its_classes else None
-        if not len(examples):
-            raise ValueError(f"{rules.title} must have images with labels. Received: none")
-        batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
-    done, in_top_1, in_top_5 = 0, 0, 0
-    name = "evaluate" if progress else None
-    for scores, _ in predictions(model, batches, len(targets), progress=name):
-        first, five = count_correct(scores, targets[done : done + len(scores)], among)
-        in_top_1, in_top_5, done = in_top_1 + first, in_top_5 + five, done + len(scores)
-    return ImageNetAccuracy(rules.title, done, left_out, in_top_1, in_top_5, skipped)
+        source = open_source(data or f"tfds:{rules.dataset}", data_dir=data_dir, holdout=0)
+    examples = _split(source, rules)
+    left_out, among = 0, None
+    if rules.real_labels:
+        is_tfds = data is None or str(data).startswith("tfds:")
+        names = _tfds_file_names(data or rules.dataset, data_dir) if is_tfds else examples.names
+        targets = _one_hot(real_labels(), [validation_index(name) for name in names])
+        labelled = np.flatnonzero(targets.any(axis=1))
+        left_out = len(examples) - len(labelled)
+        examples, targets = examples.take(labelled), targets[labelled]
+    else:
+        classes = imagenet_indices(source.class_names)[examples.labels]
+        targets = np.eye(NUM_CLASSES, dtype=bool)[classes]
+        among = np.unique(classes) if rules.only_its_classes else None
+    if not len(examples):
+        raise ValueError(f"{rules.title} must have images with labels. Received: none")
+    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
+    return ImageNetTestSet(batches, targets, left_out, among, tuple(source.skipped))
 
 
 def count_correct(

@@ -18,7 +18,7 @@ class Machine:
         if memory > self.budget:
             self.died.append(batch_size)
             return None
-        return Trial(batch_size, memory, rate=100.0 * min(batch_size, self.saturates_at))
+        return Trial(batch_size, memory, (100.0 * min(batch_size, self.saturates_at),))
 
 
 def test_doubling_stops_where_the_rate_no_longer_grows():
@@ -36,7 +36,7 @@ def test_doubling_stops_where_a_batch_does_not_fit():
 
 
 def test_doubling_stops_where_a_step_is_long():
-    trials = search.rates_by_doubling(lambda size: Trial(size, 1, rate=3.0 * size**0.05))
+    trials = search.rates_by_doubling(lambda size: Trial(size, 1, (3.0 * size**0.05,)))
     assert [trial.batch_size for trial in trials] == [1, 2, 4, 8, 16, 32, 64]
     assert 32 / trials[-2].rate < search.LONGEST_STEP <= 64 / trials[-1].rate
 
