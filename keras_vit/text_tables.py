@@ -24,5 +24,5 @@ def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Returns rows of text as a Markdown table; the first one is the header."""
-    header, *body = rows
+    header, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))

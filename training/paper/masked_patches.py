@@ -26,6 +26,7 @@ from keras_vit.training.evaluation.classification import NonFiniteScores
 from keras_vit.training.fields import required
 from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job
+from keras_vit.training.run.model_card import recipe_lines
 from keras_vit.training.run.plan import TrainingPlan
 from keras_vit.training.run.transfer import Body, find_body
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
@@ -323,14 +324,6 @@ def _card(recipe, history):
             f"Data: `{recipe['data']['data']}`, {images['train']} images to train, "
             f"{images['validation']} to validate, {images['skipped']} skipped as unreadable.",
             "",
-            *([f"    {recipe['command']}", ""] if recipe["command"] else []),
-            "| setting | value |",
-            "| --- | --- |",
-            *(f"| {name} | {value} |" for name, value in settings.items()),
-            "",
-            "Made with "
-            + ", ".join(f"{name} {version}" for name, version in recipe["versions"].items())
-            + ".",
-            "",
+            *recipe_lines(recipe),
         ]
     )

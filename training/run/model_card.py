@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.files import SAMPLES
+from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
 
 MAX_CLASSES = 100  # Rows of the table of classes.
@@ -61,36 +62,37 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         f"`{recipe['data']['data']}`: {images['train']} images to train, {images['validation']} to "
         f"validate, {images['test']} to test, {images['skipped']} skipped as unreadable.",
         "",
-        *_class_table(class_names, test),
+        _class_table(class_names, test),
         "",
         "## Recipe",
         "",
-        *([f"    {recipe['command']}", ""] if recipe["command"] else []),
-        "| setting | value |",
-        "| --- | --- |",
-        *(f"| {name} | {_cell(value)} |" for name, value in settings.items()),
-        "",
-        "Made with "
-        + ", ".join(f"{name} {version}" for name, version in recipe["versions"].items())
-        + ".",
-        "",
+        *recipe_lines(recipe),
     ]
     return "\n".join(lines)
 
 
+def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
+    """Returns the end of a model card: the command, the settings and the versions of a run."""
+    settings = [[name, str(value)] for name, value in recipe["settings"].items()]
+    versions = (f"{name} {version}" for name, version in recipe["versions"].items())
+    return [
+        *([f"    {recipe['command']}", ""] if recipe["command"] else []),
+        markdown_table([["setting", "value"], *settings]),
+        "",
+        f"Made with {', '.join(versions)}.",
+        "",
+    ]
+
+
 def _class_table(class_names, test):
     accuracies = test["class_accuracy"] if test else {}
-    rows = ["| class | test accuracy |", "| --- | --- |"]
+    rows = [["class", "test accuracy"]]
     for name in class_names[:MAX_CLASSES]:
         accuracy = accuracies.get(name)
-        rows.append(f"| {_cell(name)} | {'-' if accuracy is None else f'{accuracy:.4f}'} |")
+        rows.append([name, "-" if accuracy is None else f"{accuracy:.4f}"])
     if len(class_names) > MAX_CLASSES:
-        rows.append(f"| ... | {len(class_names) - MAX_CLASSES} more in `classes.txt` |")
-    return rows
-
-
-def _cell(value):
-    return str(value).replace("|", "\\|")
+        rows.append(["...", f"{len(class_names) - MAX_CLASSES} more in `classes.txt`"])
+    return markdown_table(rows)
 
 
 MAX_SAMPLES = 32
