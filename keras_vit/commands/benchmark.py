@@ -2,6 +2,7 @@
 
 import re
 
+from keras_vit.commands.shared_arguments import add_no_pictures
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.paper import cost, cost_results
 from keras_vit.training.settings import PRECISIONS
@@ -65,9 +66,7 @@ def add_arguments(parser):
         metavar="N",
         help="timed runs, of which the median counts (default: %(default)s)",
     )
-    parser.add_argument(
-        "--no-pictures", action="store_true", help="draw no figures, which need matplotlib"
-    )
+    add_no_pictures(parser)
 
 
 def run(arguments):

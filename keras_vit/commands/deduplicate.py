@@ -99,24 +99,18 @@ def run(arguments):
                 )
             )
     seconds = time.monotonic() - began
-    table, picture = duplicates.report_paths(arguments.output)
-    duplicates.write_pairs(table, pairs)
-    shown = duplicates.least_similar(pairs, arguments.num_pictures)
-    duplicates.write_picture(
-        picture,
-        shown,
-        train.read(pair.train for pair in shown),
-        test.read(pair.test for pair in shown),
+    written = duplicates.write_results(
+        arguments.output, pairs, train.read, test.read, num_pictures=arguments.num_pictures
     )
-    count = duplicates.write_list(arguments.output, pairs)
+    copies, copied = {pair.train for pair in pairs}, {pair.test for pair in pairs}
     print(
         f"{len(train)} training and {len(test)} test images in {seconds:.0f} s\n"
-        f"{count} training images are copies of {len({pair.test for pair in pairs})} test images "
+        f"{len(copies)} training images are copies of {len(copied)} test images "
         f"({len(pairs)} pairs, {sum(pair.kind == 'exact' for pair in pairs)} exact)"
     )
     for image in skipped or ():
         print(f"skipped {image.name}: {image.reason}")
-    for path in (arguments.output, table, picture):
+    for path in written:
         print(f"written {path}")
 
 

@@ -1,5 +1,7 @@
 """`keras-vit report`: the paper's tables with the results of runs."""
 
+from keras_vit.commands.shared_arguments import add_no_pictures, add_tasks
+
 
 def add_arguments(parser):
     """Declares the command's arguments."""
@@ -12,17 +14,8 @@ def add_arguments(parser):
     parser.add_argument(
         "--output", metavar="DIR", help="write report.md, and a CSV file and a picture per table"
     )
-    parser.add_argument(
-        "--task",
-        action="append",
-        default=[],
-        metavar="DATA=TASK",
-        help="the paper's name of a data set whose own name is not known, such as "
-        "photos=CIFAR-10; may be repeated",
-    )
-    parser.add_argument(
-        "--no-pictures", action="store_true", help="draw no pictures, which need matplotlib"
-    )
+    add_tasks(parser)
+    add_no_pictures(parser)
 
 
 def run(arguments):

@@ -1,5 +1,7 @@
 """`keras-vit scaling`: accuracy by pre-training data and compute, Figures 3, 4 and 5."""
 
+from keras_vit.commands.shared_arguments import add_no_pictures, add_tasks
+
 EPILOG = (
     "Writes scaling.csv, and each figure that has results as PNG and SVG. The x axes need the "
     "pre-training in the result files (model.pretraining, pretraining_images, "
@@ -18,19 +20,11 @@ def add_arguments(parser):
         help="result files, and folders with result files or classifiers' folders",
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="the folder to write")
-    parser.add_argument(
-        "--task",
-        action="append",
-        default=[],
-        metavar="DATA=TASK",
-        help="the paper's name of a data set whose own name is not known; may be repeated",
-    )
+    add_tasks(parser)
     parser.add_argument(
         "--no-paper", action="store_true", help="leave out the paper's own points (Tables 5, 6)"
     )
-    parser.add_argument(
-        "--no-pictures", action="store_true", help="draw no figures, which need matplotlib"
-    )
+    add_no_pictures(parser)
 
 
 def run(arguments):

@@ -44,6 +44,25 @@ def add_data(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )
 
 
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Declares --task, the names of data sets in the paper's tables."""
+    parser.add_argument(
+        "--task",
+        action="append",
+        default=[],
+        metavar="DATA=TASK",
+        help="the paper's name of a data set whose own name is not known, such as "
+        "photos=CIFAR-10; may be repeated",
+    )
+
+
+def add_no_pictures(parser: argparse.ArgumentParser) -> None:
+    """Declares --no-pictures."""
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="draw no pictures, which need matplotlib"
+    )
+
+
 def check_batch_size(arguments: argparse.Namespace) -> None:
     """Raises ValueError if --batch-size is not positive."""
     if arguments.batch_size < 1:

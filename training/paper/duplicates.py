@@ -250,27 +250,41 @@ def find_duplicates(
             progress(len(batch))
 
 
-def write_list(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> int:
-    """Writes the names of the training images to leave out, one per line.
+def write_results(
+    output: str | os.PathLike,
+    duplicates: Iterable[Duplicate],
+    read_train: Callable[[Iterable[str]], Callable[[str], bytes]],
+    read_test: Callable[[Iterable[str]], Callable[[str], bytes]],
+    *,
+    num_pictures: int = 48,
+) -> list[pathlib.Path]:
+    """Writes the names of the training images to leave out, the pairs as CSV and a picture.
+
+    Args:
+        output: The list, one name a line; a copy of several test images is in it once.
+        duplicates: The pairs.
+        read_train: Method `read` of the training images; see `ImageList`.
+        read_test: The same of the test images.
+        num_pictures: Pairs to draw: the least similar, which show whether the thresholds are
+            right.
 
     Returns:
-        The number of names; a copy of several test images counts once.
+        The files written: the list, OUTPUT_pairs.csv and OUTPUT_pairs.png.
     """
-    names = dict.fromkeys(duplicate.train for duplicate in duplicates)
-    write_text(path, "".join(f"{name}\n" for name in names))
-    return len(names)
-
-
-def write_pairs(path: str | os.PathLike, duplicates: Iterable[Duplicate]) -> None:
-    """Writes the pairs as CSV, a column for each field of `Duplicate`."""
-    rounded = (pair._replace(similarity=round(pair.similarity, 4)) for pair in duplicates)
-    write_csv(path, [Duplicate._fields, *rounded])
-
-
-def least_similar(duplicates: Iterable[Duplicate], count: int) -> list[Duplicate]:
-    """Returns the least similar pairs, which show whether the thresholds are right."""
-    ordered = sorted(duplicates, key=lambda pair: (pair.similarity, -pair.distance))
-    return ordered[:count]
+    output, pairs = pathlib.Path(output), list(duplicates)
+    table, picture = (output.with_name(f"{output.stem}_pairs{end}") for end in (".csv", ".png"))
+    rounded = (pair._replace(similarity=round(pair.similarity, 4)) for pair in pairs)
+    write_csv(table, [Duplicate._fields, *rounded])
+    shown = sorted(pairs, key=lambda pair: (pair.similarity, -pair.distance))[:num_pictures]
+    write_picture(
+        picture,
+        shown,
+        read_train(pair.train for pair in shown),
+        read_test(pair.test for pair in shown),
+    )
+    # Last: the list is what `--exclude` takes.
+    write_text(output, "".join(f"{name}\n" for name in dict.fromkeys(p.train for p in pairs)))
+    return [output, table, picture]
 
 
 def write_picture(
@@ -303,14 +317,6 @@ def write_picture(
         draw.text((x, y + 2 * side + text // 2 - 1), "mirrored" * pair.mirrored, fill="black")
     with atomic_write(path) as partial:
         page.save(partial, "PNG")
-
-
-def report_paths(output: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns the paths of the pairs (CSV) and their picture (PNG) beside a list."""
-    output = pathlib.Path(output)
-    return output.with_name(f"{output.stem}_pairs.csv"), output.with_name(
-        f"{output.stem}_pairs.png"
-    )
 
 
 def _fingerprints(

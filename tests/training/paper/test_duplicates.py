@@ -125,15 +125,18 @@ def test_the_report_names_each_training_image_once(tmp_path, photographs, index)
     name, image = next(iter(photographs.items()))
     copies = [("a", encode(image)), ("b", encode(image, "JPEG"))]
     pairs = list(duplicates.find_duplicates(copies, index)) * 2
-    assert duplicates.write_list(tmp_path / "list.txt", pairs) == 2
-    assert (tmp_path / "list.txt").read_text() == "a\nb\n"
-    csv_path, picture = duplicates.report_paths(tmp_path / "list.txt")
-    duplicates.write_pairs(csv_path, pairs)
+    list_path, csv_path, picture = duplicates.write_results(
+        tmp_path / "list.txt",
+        pairs,
+        lambda names: dict(copies).get,
+        lambda names: lambda name: encode(image),
+        num_pictures=4,
+    )
+    assert list_path.read_text() == "a\nb\n"
     assert csv_path.read_text().splitlines()[:2] == [
         "train,test,kind,distance,similarity,mirrored",
         f"a,{name},exact,0,1.0,False",
     ]
-    duplicates.write_picture(picture, pairs, dict(copies).get, lambda name: encode(image))
     drawn = Image.open(picture).convert("RGB").crop((8, 8, 8 + 96, 8 + 2 * 96))
     upper, lower = np.split(np.asarray(drawn, float), 2)
     assert np.abs(upper - lower).mean() < 5  # Below the original is its JPEG.
