@@ -123,7 +123,7 @@ def result_points(
     Returns:
         The points, and a line for each file and figure that misses fields of the file.
     """
-    values: dict[tuple, dict[int | None, float]] = {}
+    values: dict[ScalingPoint, dict[int | None, float]] = {}  # Accuracies by seed.
     left_out = []
     for path, result in results:
         figures = [
@@ -147,22 +147,17 @@ def result_points(
             if FIGURES[number].few_shot:
                 task += f", {result.recipe['shots']} shots" if "shots" in result.recipe else ""
             name = str(result.model["name"])
-            key = (number, name, _kind(config), run.data, run.epochs, task, x)
-            values.setdefault(key, {})[result.seed] = 100 * result.metrics["top_1"]
+            point = ScalingPoint(
+                number, OURS, name, _kind(config), str(run.data), run.epochs, task, x, accuracy=0
+            )
+            values.setdefault(point, {})[result.seed] = 100 * result.metrics["top_1"]
     points = [
-        ScalingPoint(
-            number,
-            OURS,
-            name,
-            kind,
-            data,
-            epochs,
-            task,
-            x,
+        dataclasses.replace(
+            point,
             accuracy=statistics.fmean(by_seed.values()),
             deviation=statistics.stdev(by_seed.values()) if len(by_seed) > 1 else None,
         )
-        for (number, name, kind, data, epochs, task, x), by_seed in values.items()
+        for point, by_seed in values.items()
     ]
     return points + averages(points), left_out
 
@@ -177,41 +172,30 @@ def paper_points() -> list[ScalingPoint]:
     for data, task, *cells in rows:
         for model, text in zip(header[2:], cells, strict=True):
             if text:
-                kind = _kind(configs.resolve(model))
-                images = DATA_SETS[data][0]
+                kind, images = _kind(configs.resolve(model)), DATA_SETS[data][0]
                 points.append(
                     ScalingPoint("3", PAPER, model, kind, data, None, task, images, float(text))
                 )
     header, *rows = paper_table("6")
     for model, epochs, *cells, exaflops in rows:
+        kind, run, x = _kind(configs.resolve(model)), ("JFT-300M", float(epochs)), float(exaflops)
         for task, text in zip(header[2:-1], cells, strict=True):
-            kind = _kind(configs.resolve(model))
-            x = float(exaflops)
-            points.append(
-                ScalingPoint(
-                    "5", PAPER, model, kind, "JFT-300M", float(epochs), task, x, float(text)
-                )
-            )
+            points.append(ScalingPoint("5", PAPER, model, kind, *run, task, x, float(text)))
     return points + averages(points)
 
 
 def averages(points: Iterable[ScalingPoint]) -> list[ScalingPoint]:
     """Returns Figure 5's mean over five tasks, for runs with all five."""
-    by_run: dict[tuple, dict[str, ScalingPoint]] = {}
+    by_run: dict[ScalingPoint, dict[str, ScalingPoint]] = {}
     for point in points:
         if point.figure == "5" and point.task in AVERAGED:
-            key = dataclasses.astuple(
-                dataclasses.replace(point, task="", accuracy=0, deviation=None)
-            )
-            by_run.setdefault(key, {})[point.task] = point
+            run = dataclasses.replace(point, task=AVERAGE, accuracy=0, deviation=None)
+            by_run.setdefault(run, {})[point.task] = point
     return [
         dataclasses.replace(
-            found["ImageNet"],
-            task=AVERAGE,
-            accuracy=statistics.fmean(point.accuracy for point in found.values()),
-            deviation=None,
+            run, accuracy=statistics.fmean(point.accuracy for point in found.values())
         )
-        for found in by_run.values()
+        for run, found in by_run.items()
         if len(found) == len(AVERAGED)
     ]
 
