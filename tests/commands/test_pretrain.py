@@ -104,4 +104,4 @@ def test_options_of_another_objective_are_refused(refused, pretrain, small):
     line = refused(*pretrain("--target", "patch", objective="classes"))
     assert "--target needs --objective masked-patches" in line
     assert "without mixup" in refused(*pretrain("--augmentation", "light2"))
-    assert "cuts the image itself" in refused(*pretrain("--model", "R50+ViT-B/16"))
+    assert "without a ResNet" in refused(*pretrain("--model", "R50+ViT-B/16"))
