@@ -44,7 +44,9 @@ def add_arguments(parser):
         "by default 0.99, with integers 0.98",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an export of this kind")
-    saved_model = parser.add_argument_group("with --to saved_model")
+    saved_model = parser.add_argument_group(
+        "with --to saved_model", argument_default=argparse.SUPPRESS
+    )
     saved_model.add_argument(
         "--image-sizes",
         nargs="+",
@@ -59,15 +61,14 @@ def add_arguments(parser):
         "--max-pixels", type=int, metavar="N", help="largest encoded image, height times width"
     )
     saved_model.add_argument(
-        "--jit-compile", action="store_true", default=None, help="compile the model with XLA"
+        "--jit-compile", action="store_true", help="compile the model with XLA"
     )
     saved_model.add_argument(
         "--warm-up",
         action="store_true",
-        default=None,
         help="add requests that TensorFlow Serving runs before it is ready",
     )
-    tflite = parser.add_argument_group("with --to tflite")
+    tflite = parser.add_argument_group("with --to tflite", argument_default=argparse.SUPPRESS)
     tflite.add_argument(
         "--precision",
         choices=tuple(TFLITE_PRECISIONS),
@@ -86,7 +87,7 @@ def add_arguments(parser):
         help="with int8: real images for the ranges of the activations; by default every "
         "second check image",
     )
-    onnx = parser.add_argument_group("with --to onnx")
+    onnx = parser.add_argument_group("with --to onnx", argument_default=argparse.SUPPRESS)
     onnx.add_argument(
         "--opset", type=int, metavar="N", help=f"operator set; {ONNX_OPSET} by default"
     )
@@ -94,16 +95,13 @@ def add_arguments(parser):
 
 def run(arguments):
     """Exports and prints the report of the check."""
-    given = {name: getattr(arguments, name) for name in OPTIONS}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: getattr(arguments, name) for name in OPTIONS if hasattr(arguments, name)}
     for name in given:
         if arguments.to != OPTIONS[name]:
             raise ValueError(
                 f"--{name.replace('_', '-')} is for --to {OPTIONS[name]}. "
                 f"Received: --to {arguments.to}"
             )
-    if given.get("batch_size") == "free":
-        given["batch_size"] = None
     if arguments.minimum_agreement is not None:
         given["minimum_agreement"] = arguments.minimum_agreement
 
@@ -120,7 +118,9 @@ def run(arguments):
 
 
 def _batch_size(text):
-    """Returns a number, or "free": None means that the option was not given."""
-    if text != "free" and not text.isdecimal():
+    """Returns a number, or None for "free"."""
+    if text == "free":
+        return None
+    if not text.isdecimal():
         raise argparse.ArgumentTypeError(f'must be a number or "free". Received: {text}')
-    return text if text == "free" else int(text)
+    return int(text)
