@@ -42,6 +42,7 @@ def resumed(saved):
     return saved / "runs" / "stopped"
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_computes_what_it_computed_when_it_was_saved(saved, name):
     model = keras.saving.load_model(saved / "saved_models" / f"{name}.keras")
