@@ -2,12 +2,16 @@
 
 from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
+from keras_vit.layers.classification_head import AttentionPooling, class_scores
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import MLP, EncoderBlock, RelativeEncoderBlock
-from keras_vit.layers.heads import AttentionPooling, class_scores
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
-from keras_vit.layers.resnet import PostActivationUnit, PreActivationUnit, StandardizedConv2D
+from keras_vit.layers.residual_units import (
+    PostActivationUnit,
+    PreActivationUnit,
+    StandardizedConv2D,
+)
 from keras_vit.layers.tokens import (
     ClassToken,
     PatchCorruption,

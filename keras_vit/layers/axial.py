@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import RelativeSelfAttention
-from keras_vit.layers.resnet import PreActivationUnit
+from keras_vit.layers.residual_units import PreActivationUnit
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
