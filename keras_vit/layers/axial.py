@@ -126,11 +126,6 @@ class AxialUnit(PreActivationUnit):
         y, attention = self.attention(y, return_attention=True)
         return shortcut + self.widen(y), attention
 
-    def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
-        sides = [side and -(-side // self.strides) for side in sides]
-        return (batch, *sides, 4 * self.filters)
-
     @property
     def attention(self):
         """The attention layer."""

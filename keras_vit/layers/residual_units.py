@@ -104,8 +104,27 @@ class StandardizedConv2D(keras.layers.Layer):
         }
 
 
+class BottleneckUnit(keras.layers.Layer):
+    """The arguments and the output shape of both residual units."""
+
+    def __init__(self, filters, strides=1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.strides = strides
+
+    def compute_output_shape(self, input_shape):
+        # Written out, as JAX cannot infer that a 1x1 and a 3x3 kernel give maps of one size.
+        down, across = (
+            None if side is None else -(-side // self.strides) for side in input_shape[1:3]
+        )
+        return (input_shape[0], down, across, 4 * self.filters)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PostActivationUnit(keras.layers.Layer):
+class PostActivationUnit(BottleneckUnit):
     """A bottleneck unit that ends with ReLU (ResNet v1), as in the official ViT hybrids.
 
         y = relu(norm_1(conv_1(x)))             1x1
@@ -134,32 +153,20 @@ class PostActivationUnit(keras.layers.Layer):
     (2, 29, 28, 256)
     """
 
-    def __init__(self, filters, strides=1, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.strides = strides
-
     def build(self, input_shape):
-        wide = 4 * self.filters
-        self.conv_1, self.norm_1 = self._conv_and_norm(self.filters, 1, 1, "1")
-        self.conv_2, self.norm_2 = self._conv_and_norm(self.filters, 3, self.strides, "2")
-        self.conv_3, self.norm_3 = self._conv_and_norm(wide, 1, 1, "3", gamma_initializer="zeros")
-        self.conv_1.build(input_shape)
-        for conv in (self.conv_2, self.conv_3):
-            conv.build((*input_shape[:-1], self.filters))
-        for norm, channels in (
-            (self.norm_1, self.filters),
-            (self.norm_2, self.filters),
-            (self.norm_3, wide),
-        ):
-            norm.build((*input_shape[:-1], channels))
+        wide, narrow_shape = 4 * self.filters, (*input_shape[:-1], self.filters)
+        self.conv_1, self.norm_1 = self._conv_and_norm("1", input_shape, self.filters)
+        self.conv_2, self.norm_2 = self._conv_and_norm(
+            "2", narrow_shape, self.filters, kernel_size=3, strides=self.strides
+        )
+        self.conv_3, self.norm_3 = self._conv_and_norm(
+            "3", narrow_shape, wide, gamma_initializer="zeros"
+        )
         self.projects = self.strides != 1 or input_shape[-1] != wide
         if self.projects:
             self.conv_projection, self.norm_projection = self._conv_and_norm(
-                wide, 1, self.strides, "projection"
+                "projection", input_shape, wide, strides=self.strides
             )
-            self.conv_projection.build(input_shape)
-            self.norm_projection.build((*input_shape[:-1], wide))
 
     def call(self, x):
         shortcut = self.norm_projection(self.conv_projection(x)) if self.projects else x
@@ -168,7 +175,9 @@ class PostActivationUnit(keras.layers.Layer):
         y = self.norm_3(self.conv_3(y))
         return keras.ops.relu(shortcut + y)
 
-    def _conv_and_norm(self, filters, kernel_size, strides, suffix, gamma_initializer="ones"):
+    def _conv_and_norm(
+        self, suffix, input_shape, filters, kernel_size=1, strides=1, gamma_initializer="ones"
+    ):
         conv = StandardizedConv2D(
             filters, kernel_size, strides, dtype=self.dtype_policy, name=f"conv_{suffix}"
         )
@@ -178,21 +187,13 @@ class PostActivationUnit(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=f"norm_{suffix}",
         )
+        conv.build(input_shape)
+        norm.build((*input_shape[:-1], filters))
         return conv, norm
-
-    def compute_output_shape(self, input_shape):
-        # Written out, as JAX cannot infer that a 1x1 and a 3x3 kernel give maps of one size.
-        down, across = (
-            None if side is None else -(-side // self.strides) for side in input_shape[1:3]
-        )
-        return (input_shape[0], down, across, 4 * self.filters)
-
-    def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(keras.layers.Layer):
+class PreActivationUnit(BottleneckUnit):
     """A bottleneck unit that starts with norm and ReLU (ResNet v2), as in BiT.
 
         a = relu(norm_1(x))
@@ -221,11 +222,6 @@ class PreActivationUnit(keras.layers.Layer):
     >>> tuple(unit(keras.ops.zeros((2, 57, 56, 64))).shape)
     (2, 29, 28, 256)
     """
-
-    def __init__(self, filters, strides=1, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.strides = strides
 
     def build(self, input_shape):
         wide = 4 * self.filters
@@ -274,13 +270,3 @@ class PreActivationUnit(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
-
-    def compute_output_shape(self, input_shape):
-        # Written out, as JAX cannot infer that a 1x1 and a 3x3 kernel give maps of one size.
-        down, across = (
-            None if side is None else -(-side // self.strides) for side in input_shape[1:3]
-        )
-        return (input_shape[0], down, across, 4 * self.filters)
-
-    def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
