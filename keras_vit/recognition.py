@@ -136,11 +136,8 @@ def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTCon
     """
     if kind not in _CONFIG_TYPES:
         raise ValueError(f"A config must be one of {sorted(_CONFIG_TYPES)}. Received: {kind!r}")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     try:
-        if values.get("resnet") is not None:
-            values["resnet"] = ResNetStem(**values["resnet"])
-        return _CONFIG_TYPES[kind](**values)
+        return _CONFIG_TYPES[kind](**fields)  # Makes tuples and the ResNet's stem itself.
     except TypeError as error:
         raise ValueError(f"The fields must be those of {kind}. Received: {error}") from error
 

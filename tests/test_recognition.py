@@ -21,6 +21,10 @@ def test_unknown_configs_and_fields_are_refused():
         config_of_json({}, "str")
     with pytest.raises(ValueError, match="fields must be those of ViTConfig.*'size'"):
         config_of_json({"size": 3}, "ViTConfig")
+    fields = dataclasses.asdict(configs.MODELS["R50+ViT-B/16"])
+    fields["resnet"]["size"] = 3
+    with pytest.raises(ValueError, match="fields must be those of ViTConfig.*'size'"):
+        config_of_json(fields, "ViTConfig")
 
 
 def test_the_first_variable_of_a_layer_gives_its_shape():
