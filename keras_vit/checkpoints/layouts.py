@@ -19,9 +19,11 @@ Shape = tuple[int, ...]
 
 
 class Transform:
-    """How the array of a file holds one or several of our variables; here the variable itself.
+    """How the array of a file holds one or several of our variables.
 
-    Shapes are compared before values are read, so every question is answered by shapes.
+    Here a variable with its own shape or, in subclasses that give a `stored_shape` only, with
+    its values in the same order. Shapes are compared before values are read, so every question
+    is answered by shapes.
     """
 
     def stored_shape(self, shapes: Sequence[Shape]) -> Shape:
@@ -34,11 +36,11 @@ class Transform:
 
     def ours(self, array: np.ndarray, shapes: Sequence[Shape]) -> list[np.ndarray]:
         """Returns the values of the variables from the array."""
-        return [array]
+        return [array.reshape(shapes[0])]
 
     def stored(self, values: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the array that holds the values of the variables."""
-        return values[0]
+        return values[0].reshape(self.stored_shape([values[0].shape]))
 
     def our_shape(self, stored: Shape) -> Shape | None:
         """Returns the shape of the variable, or None if the shape of the array does not tell."""
@@ -60,12 +62,6 @@ class LeadingOnes(Transform):
 
     def accepts(self, stored, shapes):
         return stored in (shapes[0], self.stored_shape(shapes))
-
-    def ours(self, array, shapes):
-        return [array.reshape(shapes[0])]
-
-    def stored(self, values):
-        return values[0].reshape(self.stored_shape([values[0].shape]))
 
     def our_shape(self, stored):
         return stored[self.count :] if stored[: self.count] == (1,) * self.count else stored
@@ -103,12 +99,6 @@ class Vector(Transform):
     def stored_shape(self, shapes):
         return (math.prod(shapes[0]),)
 
-    def ours(self, array, shapes):
-        return [array.reshape(shapes[0])]
-
-    def stored(self, values):
-        return values[0].reshape(-1)
-
     def our_shape(self, stored):
         return None
 
@@ -127,12 +117,6 @@ class Flat(Transform):
         inputs, outputs = shapes[0][: self.num_inputs], shapes[0][self.num_inputs :]
         return (math.prod(inputs), math.prod(outputs))
 
-    def ours(self, array, shapes):
-        return [array.reshape(shapes[0])]
-
-    def stored(self, values):
-        return values[0].reshape(self.stored_shape([values[0].shape]))
-
     def our_shape(self, stored):
         return None
 
@@ -142,12 +126,6 @@ class PositionRows(Transform):
 
     def stored_shape(self, shapes):
         return shapes[0][1:]
-
-    def ours(self, array, shapes):
-        return [array[None]]
-
-    def stored(self, values):
-        return values[0][0]
 
     def our_shape(self, stored):
         return (1, *stored)
