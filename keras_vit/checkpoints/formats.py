@@ -137,8 +137,17 @@ def _noted_facts(text: str | bytes, key: str | None = None) -> dict:
         return {}
 
 
+def damaged_file(kind: str, path, reason: object) -> ValueError:
+    """Returns the error of a damaged file, such as of "A .weights.h5", on one line."""
+    return ValueError(
+        f"{kind} must be whole; this one is truncated or damaged: fetch or write it again. "
+        f"Received: {path} ({' '.join(str(reason).split())})"
+    )
+
+
 # .npz
 
+_NPZ = "An archive of arrays"
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -154,17 +163,6 @@ _DAMAGE = (
     NotImplementedError,
     RuntimeError,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _NpzEntry:
-    """An entry of an `.npz` whose header has been read: the key of its `StoredArray`."""
-
-    name: str
-    header_bytes: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    fortran_order: bool
 
 
 def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, StoredArray], dict]:
@@ -188,21 +186,21 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, St
             return read_npz(path, archive)
     entries = [info for info in archive.infolist() if not info.is_dir()]
     if len({info.filename for info in entries}) < len(entries):
-        raise _damaged_npz(path, "two arrays have the same name")
+        raise damaged_file(_NPZ, path, "two arrays have the same name")
 
     @contextlib.contextmanager
     def reader():
         with open_zip(path) as archive:
-            yield lambda entry: _npz_value(path, archive, entry)
+            yield lambda key: _npz_value(path, archive, *key)
 
     arrays = {}
     for info in entries:
         if info.filename.endswith(".npy"):
-            entry = _npz_entry(path, archive, info)
             name = info.filename.removesuffix(".npy")
-            arrays[name] = StoredArray(name, entry.shape, entry.dtype, reader, entry)
+            shape, dtype = _npz_header(path, archive, info, name)
+            arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
     if not arrays:
-        raise _damaged_npz(path, "it holds no array")
+        raise damaged_file(_NPZ, path, "it holds no array")
     _check_arrays(path, arrays)
     return arrays, _noted_facts(archive.comment, "keras_vit")
 
@@ -235,22 +233,22 @@ def open_zip(path) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
-        raise _damaged_npz(path, str(error)) from error
+        raise damaged_file(_NPZ, path, error) from error
     with archive:
         yield archive
 
 
-def _npz_entry(path, archive, info):
-    name = info.filename.removesuffix(".npy")
+def _npz_header(path, archive, info, name):
+    """The shape of an array and the dtype of its values."""
     try:
         with archive.open(info) as stream:
             version = np.lib.format.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"format version {version} is unknown")
-            shape, fortran_order, dtype = _HEADERS[version](stream)
+            shape, _, dtype = _HEADERS[version](stream)
             header_bytes = stream.tell()
     except Exception as error:  # NumPy's parser of headers raises any kind.
-        raise _damaged_npz(path, f"{name}: {error}") from error
+        raise damaged_file(_NPZ, path, f"{name}: {error}") from error
     if dtype.hasobject:
         raise ValueError(
             "A checkpoint must hold plain arrays; pickled objects are never opened. "
@@ -258,38 +256,22 @@ def _npz_entry(path, archive, info):
         )
     declared = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or header_bytes + declared != info.file_size:
-        raise _damaged_npz(
-            path, f"{name} declares shape {shape}, {declared:,} bytes, in an entry of "
+        reason = (
+            f"{name} declares shape {shape}, {declared:,} bytes, in an entry of "
             f"{info.file_size:,} bytes"
-        )  # fmt: skip
-    values = weight_dtype(path, name, dtype)
-    return _NpzEntry(info.filename, header_bytes, tuple(shape), values, fortran_order)
+        )
+        raise damaged_file(_NPZ, path, reason)
+    return tuple(shape), weight_dtype(path, name, dtype)
 
 
-def _npz_value(path, archive, entry):
-    shape = entry.shape[::-1] if entry.fortran_order else entry.shape
-    array = np.empty(shape, entry.dtype)
-    buffer = array.reshape(-1).view(np.uint8).data
+def _npz_value(path, archive, name, dtype):
     try:
-        with archive.open(entry.name) as stream:
-            stream.read(entry.header_bytes)
-            filled = 0
-            while filled < len(buffer):
-                count = stream.readinto(buffer[filled:])
-                if not count:
-                    raise EOFError("the values end early")
-                filled += count
+        with archive.open(f"{name}.npy") as stream:
+            array = np.lib.format.read_array(stream, allow_pickle=False)
             stream.read(1)  # Compares the checksum.
     except _DAMAGE as error:
-        raise _damaged_npz(path, f"{entry.name.removesuffix('.npy')}: {error}") from error
-    return array.T if entry.fortran_order else array
-
-
-def _damaged_npz(path, reason):
-    return ValueError(
-        "A checkpoint must be a whole archive of arrays; this one is truncated or damaged: "
-        f"fetch or write it again. Received: {path} ({' '.join(reason.split())})"
-    )
+        raise damaged_file(_NPZ, path, f"{name}: {error}") from error
+    return array.view(dtype)  # NumPy reads bfloat16 as "2 bytes".
 
 
 # .safetensors
@@ -328,10 +310,7 @@ def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
                 arrays[name] = StoredArray(name, tuple(view.get_shape()), dtype, reader, name)
             notes = (file.metadata() or {}).get("keras_vit", "{}")
     except safetensors.SafetensorError as error:
-        raise ValueError(
-            "A .safetensors file must be whole; this one is truncated or damaged: fetch it "
-            f"again. Received: {path} ({error})"
-        ) from error
+        raise damaged_file("A .safetensors file", path, error) from error
     _check_arrays(path, arrays)
     return arrays, _noted_facts(notes)
 

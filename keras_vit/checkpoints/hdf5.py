@@ -19,7 +19,12 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from keras_vit.checkpoints.formats import StoredArray, check_declared_size, weight_dtype
+from keras_vit.checkpoints.formats import (
+    StoredArray,
+    check_declared_size,
+    damaged_file,
+    weight_dtype,
+)
 
 # Entries of a `.keras` archive.
 WEIGHTS = "model.weights.h5"
@@ -87,7 +92,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
                     arrays[name] = _announced(path, name, dataset, reader)
     # Any part of a damaged file may have another type than expected.
     except (OSError, RuntimeError, KeyError, TypeError, AttributeError, UnicodeError) as error:
-        raise _damaged(path, error) from error
+        raise damaged_file("A .weights.h5", path, error) from error
     if not arrays:
         raise ValueError(
             "A .weights.h5 must be written by `save_weights` of a functional model in Keras. "
@@ -118,7 +123,7 @@ def read_keras_archive(
         config = json.loads(_entry(archive, CONFIG, _MAX_CONFIG_BYTES))
     # zipfile raises nearly anything on a damaged archive.
     except Exception as error:
-        raise _damaged_archive(path, error) from error
+        raise damaged_file("A .keras file", path, error) from error
     kind = config.get("class_name") if isinstance(config, dict) else None
     if kind not in (HUB_CLASSIFIER, HUB_BACKBONE, _FUNCTIONAL):
         raise ValueError(
@@ -130,7 +135,7 @@ def read_keras_archive(
         # Keras does not compress it.
         content = _entry(archive, WEIGHTS, os.path.getsize(path))
     except Exception as error:
-        raise _damaged_archive(path, error) from error
+        raise damaged_file("A .keras file", path, error) from error
     return *read_keras_h5(path, content), config
 
 
@@ -162,7 +167,7 @@ def check_keras_archive(path) -> None:
             check_declared_size(path, declared, file_bytes)
     # zipfile and h5py raise nearly anything on a damaged file.
     except Exception as error:
-        raise _damaged_archive(path, error) from error
+        raise damaged_file("A .keras file", path, error) from error
 
 
 def _entry(archive, name, max_bytes):
@@ -250,18 +255,4 @@ def _value(path, file, location, dtype):
     try:
         return np.asarray(file[location]).view(dtype)
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path, error):
-    return ValueError(
-        "A .weights.h5 must be whole; this one is truncated or damaged: write or fetch it "
-        f"again. Received: {path} ({' '.join(str(error).split())})"
-    )
-
-
-def _damaged_archive(path, error):
-    return ValueError(
-        "A .keras file must be whole; this one is truncated or damaged: write or fetch it "
-        f"again. Received: {path} ({' '.join(str(error).split())})"
-    )
+        raise damaged_file("A .weights.h5", path, error) from error
