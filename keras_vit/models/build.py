@@ -10,8 +10,7 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.checkpoints.official_weights import load_pretrained
-from keras_vit.configs import AxialConfig, BiTConfig, ViTConfig
-from keras_vit.models.axial_vit import build_axial_vit
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
 
@@ -84,8 +83,7 @@ def build(
     else:
         is_free = None in images.shape[1:3]
         grid = config.grid((side, side) if is_free else images.shape[1:3])
-        build_tokens = build_axial_vit if isinstance(config, AxialConfig) else build_vit
-        x, patches = build_tokens(config, images, grid)  # (B, P + N, D), (B, h, w, D)
+        x, patches = build_vit(config, images, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
     if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
         # The model includes the layers upstream of the tensor.

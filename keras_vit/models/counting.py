@@ -178,7 +178,7 @@ def _describe(name, config, input_shape, classes) -> Description:
 
 
 def _vit(config, size, channels, classes) -> tuple[Cost, int]:
-    """The cost of `build_vit` or `build_axial_vit` with `vit_head`, and the sequence length."""
+    """The cost of `build_vit` with `vit_head`, and the sequence length."""
     cost, width, prefix = Cost(), config.width, config.num_prefix_tokens
     if config.resnet:
         cost += _stem(config.resnet, size, channels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from keras_vit.configs import ViTConfig
+from keras_vit.configs import AxialConfig, ViTConfig
 from keras_vit.layers import (
     AttentionPooling,
     ClassToken,
@@ -19,6 +19,7 @@ from keras_vit.layers import (
     TokensToMap,
     class_scores,
 )
+from keras_vit.models.axial_vit import encode_axes
 from keras_vit.models.resnet import resnet_stem
 
 
@@ -26,7 +27,7 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
     """Returns the tokens and the patches of an image.
 
     Args:
-        config: The architecture.
+        config: The architecture, an Axial-ViT or a hybrid too.
         images: A Keras tensor `(B, H, W, C)`; H and W may be unknown.
         grid: Patches (h, w) that tables of positions are made for. If the image size is
             unknown, the layers resize their tables in the graph.
@@ -49,7 +50,10 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
     for block in range(config.depth):
         if block > 0:
             x = add_positions(positions[block], x, patches)  # Variants of Table 8 only.
-        x = encode(config, x, patches, block, grid)  # Equations 2 and 3.
+        if isinstance(config, AxialConfig):
+            x = encode_axes(config, x, patches, block, grid)
+        else:
+            x = encode(config, x, patches, block, grid)  # Equations 2 and 3.
     x = LayerNorm(config.norm_epsilon, name="encoder_norm")(x)  # Equation 4.
     return x, patches
 
