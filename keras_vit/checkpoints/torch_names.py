@@ -24,6 +24,20 @@ def _torch_norm(stored, ours):
     return (Rule(f"{stored}.weight", f"{ours}/gamma"), Rule(f"{stored}.bias", f"{ours}/beta"))
 
 
+_QKV = ("query", "key", "value")
+
+
+def _torch_qkv(weight, bias):
+    """The projections of a block, stacked in one array."""
+    return tuple(
+        Rule(stored, tuple(f"{BLOCK}/attention/{part}/{variable}" for part in _QKV), transform)
+        for stored, variable, transform in (
+            (weight, "kernel", STACKED_MATRICES),
+            (bias, "bias", STACKED_VECTORS),
+        )
+    )
+
+
 _HF_BLOCK = "encoder.layer.{block}"
 
 # huggingface/transformers: ViTForImageClassification and ViTModel; DeiT's too.
@@ -37,7 +51,7 @@ HUGGING_FACE = Layout(
         *_torch_norm(f"{_HF_BLOCK}.layernorm_before", f"{BLOCK}/norm_1"),
         *(
             row
-            for part in ("query", "key", "value")
+            for part in _QKV
             for row in _torch_dense(
                 f"{_HF_BLOCK}.attention.attention.{part}", f"{BLOCK}/attention/{part}"
             )
@@ -73,8 +87,6 @@ HUGGING_FACE = Layout(
     cubic_antialias=False,
 )
 
-_QKV = ("query", "key", "value")
-
 # huggingface/pytorch-image-models: VisionTransformer; DeiT too.
 TIMM = Layout(
     name="timm",
@@ -85,16 +97,7 @@ TIMM = Layout(
         Rule("reg_token", "registers/tokens"),
         Rule("pos_embed", "position_embedding/embedding"),
         *_torch_norm("blocks.{block}.norm1", f"{BLOCK}/norm_1"),
-        Rule(
-            "blocks.{block}.attn.qkv.weight",
-            tuple(f"{BLOCK}/attention/{part}/kernel" for part in _QKV),
-            STACKED_MATRICES,
-        ),
-        Rule(
-            "blocks.{block}.attn.qkv.bias",
-            tuple(f"{BLOCK}/attention/{part}/bias" for part in _QKV),
-            STACKED_VECTORS,
-        ),
+        *_torch_qkv("blocks.{block}.attn.qkv.weight", "blocks.{block}.attn.qkv.bias"),
         *_torch_dense("blocks.{block}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
         *_torch_norm("blocks.{block}.norm2", f"{BLOCK}/norm_2"),
         *_torch_dense("blocks.{block}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
@@ -122,15 +125,8 @@ TORCHVISION = Layout(
         Rule("class_token", "class_token/token"),
         Rule("encoder.pos_embedding", "position_embedding/embedding"),
         *_torch_norm(f"{_TV_BLOCK}.ln_1", f"{BLOCK}/norm_1"),
-        Rule(
-            f"{_TV_BLOCK}.self_attention.in_proj_weight",
-            tuple(f"{BLOCK}/attention/{part}/kernel" for part in _QKV),
-            STACKED_MATRICES,
-        ),
-        Rule(
-            f"{_TV_BLOCK}.self_attention.in_proj_bias",
-            tuple(f"{BLOCK}/attention/{part}/bias" for part in _QKV),
-            STACKED_VECTORS,
+        *_torch_qkv(
+            f"{_TV_BLOCK}.self_attention.in_proj_weight", f"{_TV_BLOCK}.self_attention.in_proj_bias"
         ),
         *_torch_dense(
             f"{_TV_BLOCK}.self_attention.out_proj",
