@@ -67,12 +67,11 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     return _upright(_decode(_checked(encoded, header, max_pixels), header), header)
 
 
-def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
+def verify_image(encoded: tf.Tensor) -> tf.Tensor:
     """Raises the errors of `decode_image`, in less time and memory for a JPEG.
 
     Args:
         encoded: A scalar string tensor.
-        max_pixels: See `decode_image`.
 
     Returns:
         A scalar, for control dependencies.
@@ -81,7 +80,7 @@ def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
         tf.errors.InvalidArgumentError: If the image cannot be decoded.
     """
     header = read_header(encoded)
-    encoded = _checked(encoded, header, max_pixels)
+    encoded = _checked(encoded, header, MAX_PIXELS)
     # All bits are read, but only the mean of each block of 8 x 8 pixels is computed.
     image = tf.cond(
         header.format == JPEG,
@@ -91,9 +90,7 @@ def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     return tf.size(image)
 
 
-def decode_region(
-    encoded: tf.Tensor, header: ImageHeader, region: Any, max_pixels: int = MAX_PIXELS
-) -> tf.Tensor:
+def decode_region(encoded: tf.Tensor, header: ImageHeader, region: Any) -> tf.Tensor:
     """Returns a rectangle of `decode_image(encoded)`, bit for bit.
 
     Only the rectangle of a JPEG is decoded.
@@ -102,7 +99,6 @@ def decode_region(
         encoded: A scalar string tensor.
         header: The result of `read_header`.
         region: `(y, x, height, width)`, int32, in pixels of the upright image.
-        max_pixels: See `decode_image`.
 
     Returns:
         uint8 `(height, width, 3)`.
@@ -110,7 +106,7 @@ def decode_region(
     Raises:
         tf.errors.InvalidArgumentError: See `decode_image`.
     """
-    encoded = _checked(encoded, header, max_pixels)
+    encoded = _checked(encoded, header, MAX_PIXELS)
 
     def decode_jpeg_region(region=region):
         # A JPEG's colours are stored at half size and interpolated, at the edge of the
@@ -229,12 +225,11 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     return files
 
 
-def read_image(path: str | os.PathLike, max_pixels: int = MAX_PIXELS) -> Any:
+def read_image(path: str | os.PathLike) -> np.ndarray:
     """Returns an image file's pixels, upright and in RGB.
 
     Args:
         path: A file that `decode_image` can decode.
-        max_pixels: See `decode_image`.
 
     Returns:
         A uint8 array `(H, W, 3)`.
@@ -248,16 +243,14 @@ def read_image(path: str | os.PathLike, max_pixels: int = MAX_PIXELS) -> Any:
     if not encoded:
         raise ValueError("The file is empty.")
     try:
-        return _decoder(max_pixels)(tf.constant(encoded)).numpy()
+        return _compiled_decode_image()(tf.constant(encoded)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(_reason(error.message)) from error
 
 
 @functools.cache
-def _decoder(max_pixels):
-    """Returns `decode_image` as a compiled function."""
-    signature = [tf.TensorSpec([], tf.string)]
-    return tf.function(lambda encoded: decode_image(encoded, max_pixels), signature)
+def _compiled_decode_image():
+    return tf.function(decode_image, [tf.TensorSpec([], tf.string)])
 
 
 def _reason(message):
