@@ -483,7 +483,7 @@ def default_image_size(name_or_config: Any) -> int:
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
 
-def resolve(name_or_config: Any, **changes: Any):
+def resolve(name_or_config: Any, **changes: Any) -> Any:
     """Returns the config of a name, with some fields replaced.
 
     Args:
@@ -511,7 +511,7 @@ def resolve(name_or_config: Any, **changes: Any):
     return dataclasses.replace(config, **changes) if changes else config
 
 
-def for_inference(config: Any):
+def for_inference(config: Any) -> Any:
     """Returns a config without the options that matter in training only.
 
     These are dropout, stochastic depth and remat: two configs that differ in nothing else

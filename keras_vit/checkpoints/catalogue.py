@@ -122,7 +122,9 @@ def names_of(model: str) -> list[str]:
     return [name for name in NAMES if name in of_model] + released
 
 
-def find(model: str, weights: str, image_size: tuple[int | None, int | None] = (None, None)):
+def find(
+    model: str, weights: str, image_size: tuple[int | None, int | None] = (None, None)
+) -> OfficialWeights:
     """Returns the official file that `weights` selects for a model.
 
     "imagenet" and "imagenet21k" select the file with the resolution nearest to the image size.

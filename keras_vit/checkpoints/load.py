@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 
+import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
@@ -46,7 +48,7 @@ class LoadReport:
     zero_head: bool
     notes: tuple[str, ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"{self.path}: {len(self.loaded)} variables loaded ({self.layout} names)"]
         lines += [
             f"resized: {path} from {old[0]}x{old[1]} to {new[0]}x{new[1]} patches"
@@ -62,8 +64,8 @@ class LoadReport:
 
 
 def load_checkpoint(
-    model,
-    path,
+    model: keras.Model,
+    path: str | os.PathLike,
     *,
     skip: Iterable[str] = (),
     position_resize: str | None = "official",
@@ -118,7 +120,9 @@ def load_checkpoint(
     return load_opened(open_checkpoint(path), model, options)
 
 
-def load_opened(checkpoint: Checkpoint, model, options: LoadOptions | None = None) -> LoadReport:
+def load_opened(
+    checkpoint: Checkpoint, model: keras.Model, options: LoadOptions | None = None
+) -> LoadReport:
     """Loads an opened checkpoint into a model; errors are those of `load_checkpoint`."""
     match = match_checkpoint(checkpoint, model, options or LoadOptions())
     values = read_match(match)

@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import Checkpoint
@@ -102,7 +103,7 @@ class Match:
     kept: tuple[str, ...]
 
 
-def match_checkpoint(checkpoint: Checkpoint, model, options: LoadOptions) -> Match:
+def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOptions) -> Match:
     """Returns which array of a checkpoint goes to which variable of a model.
 
     Raises:
@@ -180,7 +181,7 @@ def read_match(match: Match) -> dict[str, np.ndarray]:
     return values
 
 
-def weights_by_path(model) -> dict[str, Any]:
+def weights_by_path(model: keras.Model) -> dict[str, Any]:
     """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
 
     Raises:
@@ -196,7 +197,7 @@ def weights_by_path(model) -> dict[str, Any]:
     return weights
 
 
-def layer_of(model, path: str):
+def layer_of(model: keras.Model, path: str) -> Any:
     """Returns the layer that has the variable of a path, or None if it cannot be found."""
     first, *parts = path.split("/")[:-1]
     layer = _layer_named(model, first)
@@ -205,7 +206,7 @@ def layer_of(model, path: str):
     return layer
 
 
-def position_grid(model) -> Grid | None:
+def position_grid(model: keras.Model) -> Grid | None:
     """Returns the grid (down, across) of a model's position tables; None without any.
 
     Offsets along a line belong to no grid.
@@ -218,7 +219,7 @@ def position_grid(model) -> Grid | None:
     return None
 
 
-def numerics(model) -> dict[str, Any]:
+def numerics(model: keras.Model) -> dict[str, Any]:
     """Returns the `gelu` and `norm_epsilon` of a model's blocks; {} without any."""
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
     return {fact: getattr(layer, fact) for fact in ("gelu", "norm_epsilon") if hasattr(layer, fact)}

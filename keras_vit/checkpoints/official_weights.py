@@ -1,4 +1,4 @@
-"""Official weights: download into Keras's cache, and `weights=` of the models."""
+"""Official weights: `weights=` of the models, and the download into Keras's cache."""
 
 from __future__ import annotations
 
@@ -22,12 +22,121 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_npz
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.files import MODEL
 from keras_vit.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.
 _PARTIAL = ".partial"
+
+_SUFFIXES = (".npz", ".h5", ".safetensors", ".bin", ".pth", ".pt")
+_FIRST_LAYERS = ("root_conv", "patch_embedding")
+
+
+def load_pretrained(
+    model: keras.Model,
+    name_or_config: str | ViTConfig | BiTConfig,
+    weights: str | os.PathLike,
+    *,
+    include_top: bool = True,
+) -> LoadReport:
+    """Loads official weights or a file into a model that was just built.
+
+    Unlike `load_checkpoint` this allows the changes of a transfer. If the file's head has other
+    classes, the model's head is not changed: it is zero. The hidden layer of pre-training is
+    left out with the head if the model has none (paper, section 3.2: the whole prediction head
+    is removed). Both are left out for a model without the head. Position embeddings are
+    resized to the model's grid. All else is strict. The report lists what was left out; it is
+    also logged by the logger "keras_vit".
+
+    Args:
+        model: A model of `keras_vit.build`.
+        name_or_config: The name or config that it was built from.
+        weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
+            (for ViT-Mini/4; comes with the package).
+        include_top: Whether the model has the head.
+
+    Returns:
+        A `LoadReport`.
+
+    Raises:
+        ValueError: If there are no such weights for the model, or they do not fit.
+        OSError: If the file cannot be read or downloaded.
+    """
+    paths = weights_by_path(model)
+    path = _path(name_or_config, weights)
+    first = next((name for name in _FIRST_LAYERS if f"{name}/kernel" in paths), None)
+    if path is None:
+        images = model.get_layer(first).input.shape[1:]
+        row = catalogue.find(_name(name_or_config, weights), os.fspath(weights), images[:2])
+        _check_channels(row.key, 3, images[2])
+        path = download(row)
+    checkpoint = open_checkpoint(path)
+    kernel = checkpoint.shapes.get(first or "")
+    if kernel and len(kernel) == 4:
+        _check_channels(path, kernel[2], paths[f"{first}/kernel"].shape[2])
+    shapes = layer_shapes({path: tuple(variable.shape) for path, variable in paths.items()})
+    skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
+    report = load_opened(checkpoint, model, LoadOptions(skip))
+    logging.getLogger("keras_vit").info("%s", report)
+    return report
+
+
+def _path(name_or_config, weights):
+    """The file that `weights` names, in the package or any other; None for an official one."""
+    if not isinstance(weights, (str, os.PathLike)):
+        raise ValueError(
+            "weights must be None, a path, or a name of keras_vit.list_weights(). "
+            f"Received: weights={weights!r}"
+        )
+    if isinstance(weights, str):
+        if released := RELEASED.get(weights):
+            if name_or_config not in (released.model, configs.MODELS[released.model]):
+                raise ValueError(
+                    f"weights={weights!r} are of {released.model}. Received: {name_or_config}"
+                )
+            return released.folder / MODEL
+        is_path = weights.endswith(_SUFFIXES) or os.path.exists(weights)
+        if weights in (*catalogue.NAMES, *catalogue.list_weights()) or not is_path:
+            return None
+    return pathlib.Path(weights)
+
+
+def _name(name_or_config, weights):
+    for name, config in configs.MODELS.items():
+        if name_or_config in (name, config):
+            return name
+    raise ValueError(
+        "Official weights are for the models of keras_vit.list_models(); another config "
+        f"needs a path. Received: weights={weights!r} for {name_or_config}"
+    )
+
+
+def _check_channels(weights, channels, images):
+    if channels != images:
+        raise ValueError(
+            f"The weights {weights} are for images with {channels} channels; build with "
+            'weights=None, then keras_vit.load_checkpoint(model, path, input_channels="adapt") '
+            f"adapts the first kernel of a file. Received: images with {images}"
+        )
+
+
+def _skipped_heads(in_file, in_model, include_top, keep_head):
+    """Patterns of the layers behind the encoder that are not loaded.
+
+    Args:
+        in_file: Layer shapes of the file.
+        in_model: Layer shapes of the model.
+        include_top: Whether the model has a head.
+        keep_head: Whether a head of other classes is an error.
+    """
+    heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
+    if not include_top:
+        return (*heads, "pre_logits/*", "map_head/*")
+    if "pre_logits" in in_file and "pre_logits" not in in_model:
+        return (*heads, "pre_logits/*")
+    return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads
 
 
 def download(weights: OfficialWeights) -> pathlib.Path:
@@ -116,111 +225,3 @@ def _timeout(seconds):
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-_SUFFIXES = (".npz", ".h5", ".safetensors", ".bin", ".pth", ".pt")
-_FIRST_LAYERS = ("root_conv", "patch_embedding")
-
-
-def load_pretrained(model, name_or_config, weights, *, include_top: bool = True) -> LoadReport:
-    """Loads official weights or a file into a model that was just built.
-
-    Unlike `load_checkpoint` this allows the changes of a transfer. If the file's head has other
-    classes, the model's head is not changed: it is zero. The hidden layer of pre-training is
-    left out with the head if the model has none (paper, section 3.2: the whole prediction head
-    is removed). Both are left out for a model without the head. Position embeddings are
-    resized to the model's grid. All else is strict. The report lists what was left out; it is
-    also logged by the logger "keras_vit".
-
-    Args:
-        model: A model of `keras_vit.build`.
-        name_or_config: The name or config that it was built from.
-        weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
-            (for ViT-Mini/4; comes with the package).
-        include_top: Whether the model has the head.
-
-    Returns:
-        A `LoadReport`.
-
-    Raises:
-        ValueError: If there are no such weights for the model, or they do not fit.
-        OSError: If the file cannot be read or downloaded.
-    """
-    paths = weights_by_path(model)
-    path = _released(name_or_config, weights) or _path(weights)
-    first = next((name for name in _FIRST_LAYERS if f"{name}/kernel" in paths), None)
-    if path is None:
-        images = model.get_layer(first).input.shape[1:]
-        row = catalogue.find(_name(name_or_config, weights), weights, images[:2])
-        _check_channels(row.key, 3, images[2])
-        path = download(row)
-    checkpoint = open_checkpoint(path)
-    kernel = checkpoint.shapes.get(first or "")
-    if kernel and len(kernel) == 4:
-        _check_channels(path, kernel[2], paths[f"{first}/kernel"].shape[2])
-    shapes = layer_shapes({path: tuple(variable.shape) for path, variable in paths.items()})
-    skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
-    report = load_opened(checkpoint, model, LoadOptions(skip))
-    logging.getLogger("keras_vit").info("%s", report)
-    return report
-
-
-def _released(name_or_config, weights):
-    """The file in the package that `weights` names, or None."""
-    released = RELEASED.get(weights) if isinstance(weights, str) else None
-    if released is None:
-        return None
-    if name_or_config not in (released.model, configs.MODELS[released.model]):
-        raise ValueError(f"weights={weights!r} are of {released.model}. Received: {name_or_config}")
-    return released.folder / MODEL
-
-
-def _path(weights):
-    """`weights` as a path, or None if it is a name."""
-    if not isinstance(weights, (str, os.PathLike)):
-        raise ValueError(
-            "weights must be None, a path, or a name of keras_vit.list_weights(). "
-            f"Received: weights={weights!r}"
-        )
-    if isinstance(weights, str):
-        if weights in catalogue.NAMES or weights in catalogue.list_weights():
-            return None
-        if not weights.endswith(_SUFFIXES) and not os.path.exists(weights):
-            return None
-    return pathlib.Path(weights)
-
-
-def _name(name_or_config, weights):
-    for name, config in configs.MODELS.items():
-        if name_or_config in (name, config):
-            return name
-    raise ValueError(
-        "Official weights are for the models of keras_vit.list_models(); another config "
-        f"needs a path. Received: weights={weights!r} for {name_or_config}"
-    )
-
-
-def _check_channels(weights, channels, images):
-    if channels != images:
-        raise ValueError(
-            f"The weights {weights} are for images with {channels} channels; build with "
-            'weights=None, then keras_vit.load_checkpoint(model, path, input_channels="adapt") '
-            f"adapts the first kernel of a file. Received: images with {images}"
-        )
-
-
-def _skipped_heads(in_file, in_model, include_top, keep_head):
-    """Patterns of the layers behind the encoder that are not loaded.
-
-    Args:
-        in_file: Layer shapes of the file.
-        in_model: Layer shapes of the model.
-        include_top: Whether the model has a head.
-        keep_head: Whether a head of other classes is an error.
-    """
-    heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
-    if not include_top:
-        return (*heads, "pre_logits/*", "map_head/*")
-    if "pre_logits" in in_file and "pre_logits" not in in_model:
-        return (*heads, "pre_logits/*")
-    return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads

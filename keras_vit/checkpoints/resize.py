@@ -63,7 +63,13 @@ def find_grid(
     raise ValueError(f"{rows} rows, {prefix_counts[0]} of them not of patches, are no square grid")
 
 
-def resize_positions(table, old_grid, new_grid, method="official", antialias=True):
+def resize_positions(
+    table: np.ndarray,
+    old_grid: Grid,
+    new_grid: Grid,
+    method: str = "official",
+    antialias: bool = True,
+) -> np.ndarray:
     """Returns position embeddings of one grid on another; paper, section 3.2.
 
     "official" is linear with aligned corners, as `scipy.ndimage.zoom(order=1)` in the
@@ -89,7 +95,7 @@ def resize_positions(table, old_grid, new_grid, method="official", antialias=Tru
         raise ValueError(f"The method must be one of {METHODS}. Received: {method!r}")
     weights = {
         "official": _corner_aligned,
-        "bilinear": bilinear_weights,
+        "bilinear": _bilinear,
         "bicubic": _bicubic_antialiased if antialias else _bicubic,
     }[method]
     down, across = (weights(old, new) for old, new in zip(old_grid, new_grid, strict=True))
@@ -105,8 +111,8 @@ def _corner_aligned(old, new):
     return np.maximum(1 - np.abs(positions[:, None] - np.arange(old)), 0)
 
 
-def bilinear_weights(old, new):
-    """Returns the matrix `(new, old)` of a linear resize by cell centres, not antialiased."""
+def _bilinear(old, new):
+    """Matrix `(new, old)` of a linear resize by cell centres, not antialiased."""
     positions = np.clip(_centres(old, new), 0, old - 1)
     return np.maximum(1 - np.abs(positions[:, None] - np.arange(old)), 0)
 
@@ -141,7 +147,7 @@ def _cubic(x, a):
     return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))
 
 
-def resize_patch_kernel(kernel, patch_size):
+def resize_patch_kernel(kernel: np.ndarray, patch_size: tuple[int, int]) -> np.ndarray:
     """Returns a patch kernel for another patch size, with outputs as close as possible.
 
     Resizing a patch x is a matrix product B x. The new kernel is the one whose products with
@@ -163,13 +169,13 @@ def resize_patch_kernel(kernel, patch_size):
     """
     kernel = np.asarray(kernel, "float64")
     down, across = (
-        np.linalg.pinv(bilinear_weights(old, new).T)  # (new, old)
+        np.linalg.pinv(_bilinear(old, new).T)  # (new, old)
         for old, new in zip(kernel.shape[:2], patch_size, strict=True)
     )
     return np.einsum("ih,jw,hwcd->ijcd", down, across, kernel, optimize=True).astype("float32")
 
 
-def adapt_input_channels(kernel, channels):
+def adapt_input_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     """Returns a first kernel for another number of channels, from the old channels' kernels.
 
     An image whose channels are all equal keeps its outputs, as the sum of the kernels over

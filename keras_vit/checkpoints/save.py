@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,7 +15,7 @@ from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 
 
-def save_checkpoint(model, path) -> None:
+def save_checkpoint(model: keras.Model, path: str | os.PathLike) -> None:
     """Writes the weights to an `.npz` in the official layout, atomically.
 
     Names and shapes are those of the published files, and BiT's for a BiT ResNet, so that
@@ -37,7 +39,7 @@ def save_checkpoint(model, path) -> None:
     write_npz(path, stored_arrays(model, BIT if is_bit else OFFICIAL), facts_of(model))
 
 
-def stored_arrays(model, layout: Layout) -> dict[str, np.ndarray]:
+def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
     """Returns the weights of a model as the arrays of a layout, sorted by name.
 
     Raises:
@@ -60,7 +62,7 @@ def stored_arrays(model, layout: Layout) -> dict[str, np.ndarray]:
     }
 
 
-def facts_of(model) -> dict:
+def facts_of(model: keras.Model) -> dict[str, Any]:
     """Returns `gelu`, `norm_epsilon` and `position_grid`, which arrays do not show."""
     grid = position_grid(model)
     return {**numerics(model), **({"position_grid": list(grid)} if grid else {})}
