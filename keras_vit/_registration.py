@@ -1,4 +1,4 @@
-"""Registers the layers with Keras as soon as Keras is there, whoever imports it first.
+"""Registration of the layers with Keras, as soon as anything has imported Keras.
 
 `keras.saving.load_model` finds custom layers only if they were registered before. So that
 `import keras_vit` is enough and stays cheap, the layers are imported now if Keras is

@@ -12,7 +12,7 @@ import tempfile
 
 from keras_vit._version import __version__
 
-# Name: what it does. The module is keras_vit.commands.<name>, dashes as underscores.
+# Summary by name. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
     "demo": "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
     "models": "List the models and their costs.",
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="keras-vit",
         description="Vision Transformers for TensorFlow and Keras.",
-        epilog="keras-vit COMMAND --help tells a command's arguments.",
+        epilog="keras-vit COMMAND --help lists a command's arguments.",
     )
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from keras_vit import configs
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
@@ -54,7 +54,7 @@ def config_of_shapes(
     shapes: Mapping[str, Shape | None],
     *,
     num_heads: int | None = None,
-    gelu: str | None = None,
+    gelu: Literal["tanh", "exact"] | None = None,
     norm_epsilon: float | None = None,
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
@@ -85,12 +85,7 @@ def config_of_shapes(
     notes = []
     heads = shown.get("num_heads") or num_heads
     if heads is None:
-        if shown["width"] not in _HEADS:
-            raise ValueError(
-                "The number of heads must be given (num_heads, --num-heads): the file does not "
-                f"show it. Received: a token size of {shown['width']}"
-            )
-        heads = _HEADS[shown["width"]]
+        heads = _heads_of_width(shown["width"])
         notes.append(
             f"{heads} heads were assumed, the paper's for a token size of {shown['width']}"
         )
@@ -102,7 +97,6 @@ def config_of_shapes(
             "DeiTForImageClassificationWithTeacher. "
             "Received: DeiTForImageClassification, whose token has no head"
         )
-    numerics: dict[str, Any] = {"gelu": gelu, "norm_epsilon": norm_epsilon}
     if gelu is None:
         notes.append(
             'the file does not hold the form of GELU and LayerNorm\'s epsilon: "tanh" and 1e-6, '
@@ -119,9 +113,19 @@ def config_of_shapes(
         representation_size=representation[1] if representation and has_head else None,
         resnet=ResNetStem(*resnet) if "root_width" in shown else None,
         num_registers=registers[1] if registers else 0,
-        **{name: value for name, value in numerics.items() if value},
+        gelu=gelu or ViTConfig.gelu,
+        norm_epsilon=norm_epsilon or ViTConfig.norm_epsilon,
     )
     return config, tuple(notes)
+
+
+def _heads_of_width(width):
+    if width not in _HEADS:
+        raise ValueError(
+            "The number of heads must be given (num_heads, --num-heads): the file does not "
+            f"show it. Received: a token size of {width}"
+        )
+    return _HEADS[width]
 
 
 def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
@@ -183,7 +187,7 @@ def num_classes(shapes: Mapping[str, Shape | None]) -> int | None:
 
 
 def _shown_by_shapes(shapes):
-    """What distinguishes models of the paper, as far as the shapes show it."""
+    """The sizes that distinguish the models of the paper, as far as shapes show them."""
     shown: dict[str, Any] = {}
 
     def shape_of(layer, rank):
@@ -207,7 +211,7 @@ def _shown_by_shapes(shapes):
 
 
 def _shown_by_config(config):
-    """What `_shown_by_shapes` finds in the weights of a config's model."""
+    """The sizes that `_shown_by_shapes` finds in the weights of a config's model."""
     if config.architecture == "bit":
         return {"root_width": config.width, "num_blocks": config.num_blocks}
     if config.architecture not in ("vit", "hybrid_vit"):

@@ -51,7 +51,7 @@ class Checkpoint:
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
         facts: `gelu`, `norm_epsilon`, `num_heads` and `position_grid` (down, across), where
-            the layout or the file tells them.
+            the layout or the file has them.
         config: The object in the `config.json` in the file or beside it; {} without one.
         class_token_has_row: Whether the class token has a row in the position table.
         notes: Sentences for a report.

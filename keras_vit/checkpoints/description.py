@@ -40,7 +40,7 @@ def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) 
         path: The file or folder of the weights.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads` and `position_grid`, where the config tells them;
+        `gelu`, `norm_epsilon`, `num_heads` and `position_grid`, where the config has them;
         {} if the config is not of the layout's code base.
 
     Raises:

@@ -25,7 +25,7 @@ ReadValue = Callable[[Any], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class StoredArray:
-    """An array in a file that has been announced but not read.
+    """An array of a file whose name, shape and dtype are known and whose value was not read.
 
     A checkpoint is compared with a model by these; only reading takes memory.
 
@@ -34,7 +34,7 @@ class StoredArray:
         shape: Shape in the file.
         dtype: Dtype of the values.
         open: Opens the file; the same function for all arrays of a file.
-        key: What the open file knows the array by.
+        key: Argument of the opened file's function for this array.
         block: Index along the first axis, where the arrays of all blocks are stacked.
     """
 
@@ -103,7 +103,7 @@ def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
     Args:
         path: The file, for the message.
         name: The array, for the message.
-        dtype: The dtype in the file: one of NumPy, or the file's word for another one.
+        dtype: The dtype in the file: one of NumPy, or the file's name for another one.
 
     Raises:
         ValueError: If the array does not hold real numbers of 16 bits or more.
@@ -346,23 +346,7 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
             numbers.
         ImportError: If PyTorch is not installed.
     """
-    purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
-    torch = import_optional("torch", purpose, extra="")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # Any, from unpickling a damaged or hostile file.
-        raise ValueError(
-            "A PyTorch file must be a whole state dict that weights-only loading takes. "
-            f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
-        ) from error
-    for wrapper in _WRAPPERS:
-        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-            break
-    if not isinstance(state, dict):
-        raise ValueError(
-            f"A PyTorch file must hold a state dict. Received: {path} with {type(state)}"
-        )
+    torch, state = _load_state_dict(path)
     dtypes = {
         torch.float16: np.dtype("float16"),
         torch.float32: np.dtype("float32"),
@@ -390,3 +374,25 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
     _check_arrays(path, arrays)
     return arrays, {}
+
+
+def _load_state_dict(path):
+    """The module torch, and the tensors of a file by name."""
+    purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
+    torch = import_optional("torch", purpose, extra="")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # Any, from unpickling a damaged or hostile file.
+        raise ValueError(
+            "A PyTorch file must be a whole state dict that weights-only loading takes. "
+            f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
+        ) from error
+    for wrapper in _WRAPPERS:
+        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+            break
+    if not isinstance(state, dict):
+        raise ValueError(
+            f"A PyTorch file must hold a state dict. Received: {path} with {type(state)}"
+        )
+    return torch, state

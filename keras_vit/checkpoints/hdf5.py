@@ -64,23 +64,20 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
             files.
     """
 
+    def open_file():
+        return h5py.File(path if content is None else io.BytesIO(content), "r")
+
     @contextlib.contextmanager
     def reader():
-        with h5py.File(path if content is None else io.BytesIO(content), "r") as file:
+        with open_file() as file:
             yield lambda key: _value(path, file, *key)
 
-    facts: dict = {"keras_version": 3}
+    facts: dict = {}
     arrays: dict[str, StoredArray] = {}
     try:
-        with h5py.File(path if content is None else io.BytesIO(content), "r") as file:
-            root = file.get("model_weights", file)
-            if "layer_names" in root.attrs or "layer_names0" in root.attrs:
-                facts["keras_version"] = 2
-                found = _keras_2_datasets(path, root)
-            else:
-                layers = file.get("layers")
-                found = _keras_3_datasets(path, layers) if isinstance(layers, h5py.Group) else ()
-            for name, dataset in found:
+        with open_file() as file:
+            facts["keras_version"], datasets = _named_datasets(path, file)
+            for name, dataset in datasets:
                 if name.endswith(f"/{_GRID}"):
                     facts["position_grid"] = [int(side) for side in dataset[:2]]
                 elif name in arrays:
@@ -89,7 +86,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
                         f"Received: {path} with two arrays {name}"
                     )
                 else:
-                    arrays[name] = _announced(path, name, dataset, reader)
+                    arrays[name] = _stored_array(path, name, dataset, reader)
     # Any part of a damaged file may have another type than expected.
     except (OSError, RuntimeError, KeyError, TypeError, AttributeError, UnicodeError) as error:
         raise damaged_file("A .weights.h5", path, error) from error
@@ -213,6 +210,18 @@ def _datasets(path, group, depth=0) -> Iterator[tuple[tuple[str, ...], h5py.Data
             yield (key,), child
 
 
+def _named_datasets(path, file):
+    """The version of Keras that wrote a file, and its datasets with their names."""
+    root = file.get("model_weights", file)
+    if "layer_names" in root.attrs or "layer_names0" in root.attrs:
+        # By the names of the layer and of the variable.
+        return 2, (
+            ("/".join(keys).removesuffix(":0"), dataset) for keys, dataset in _datasets(path, root)
+        )
+    layers = file.get("layers")
+    return 3, _keras_3_datasets(path, layers) if isinstance(layers, h5py.Group) else ()
+
+
 def _keras_3_datasets(path, layers):
     """Yields the datasets of Keras 3 by name: names of layers and a number.
 
@@ -234,13 +243,7 @@ def _keras_3_datasets(path, layers):
             yield f"{name_of(keys[:-2])}{keys[-1]}", dataset
 
 
-def _keras_2_datasets(path, root):
-    """Yields the datasets of Keras 2 by name: that of the layer and of the variable."""
-    for keys, dataset in _datasets(path, root):
-        yield "/".join(keys).removesuffix(":0"), dataset
-
-
-def _announced(path, name, dataset, reader):
+def _stored_array(path, name, dataset, reader):
     bfloat16 = dataset.attrs.get("dtype") == "bfloat16"
     dtype = np.dtype(ml_dtypes.bfloat16) if bfloat16 else dataset.dtype
     values = weight_dtype(path, name, dtype)

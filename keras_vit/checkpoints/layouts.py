@@ -43,7 +43,7 @@ class Transform:
         return values[0].reshape(self.stored_shape([values[0].shape]))
 
     def our_shape(self, stored: Shape) -> Shape | None:
-        """Returns the shape of the variable, or None if the shape of the array does not tell."""
+        """Returns the shape of the variable, or None if the shape of the array does not give it."""
         return stored
 
 

@@ -112,35 +112,39 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     layout, arrays = checkpoint.layout, checkpoint.arrays
     variables = weights_by_path(model)
     rules = layout.rules_of_model(variables)
-    missing: list[str] = []
-    unused: list[str] = []
-    misshapen: list[str] = []
     assignments: list[Assignment] = []
     skipped: list[str] = []
     kept: list[str] = []
     used: set[str] = set()
+    missing: list[str] = []
+    unused: list[str] = []
+    misshapen: list[str] = []
     for path in variables:
         rule = rules.get(path)
         if options.skips([rule.stored, *rule.paths] if rule else [path]):
             kept.append(path)
-        elif rule is None:
-            missing.append(f"{path} ({layout.name} files have no name for it)")
-        elif rule.stored not in arrays:
-            missing.append(f"{rule.stored} ({path})")
-        else:
-            used.add(rule.stored)
-            if path == rule.paths[0]:
-                try:
-                    assignments.append(_assign(checkpoint, rule, model, variables, options))
-                except ValueError as error:
-                    misshapen.append(f"{arrays[rule.stored].name}: {error}")
+            continue
+        if rule is None or rule.stored not in arrays:
+            nameless = f"{path} ({layout.name} files have no name for it)"
+            missing.append(f"{rule.stored} ({path})" if rule else nameless)
+            continue
+        used.add(rule.stored)
+        if path != rule.paths[0]:  # Of several variables in one array.
+            continue
+        try:
+            assignments.append(_assign(checkpoint, rule, model, variables, options))
+        except ValueError as error:
+            misshapen.append(f"{arrays[rule.stored].name}: {error}")
+
     paths_of = {rule.stored: rule.paths for rule in rules.values()}
     for name, array in arrays.items():
-        if name not in used:
-            rule = layout.rule_of_array(name)
-            paths = paths_of.get(name, rule.paths if rule else ())
-            is_skipped = options.skips([name, array.name, *paths])
-            (skipped if is_skipped else unused).append(array.name)
+        if name in used:
+            continue
+        rule = layout.rule_of_array(name)
+        paths = paths_of.get(name, rule.paths if rule else ())
+        is_skipped = options.skips([name, array.name, *paths])
+        (skipped if is_skipped else unused).append(array.name)
+
     problems = [
         f"{title} ({len(names)}): {'; '.join(names)}"
         for title, names in (
@@ -153,10 +157,21 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     if problems:
         raise ValueError(
             "A checkpoint must fit the model; skip= leaves arrays out by pattern. "
-            f"Received: {checkpoint.path}{_likeness(checkpoint, variables)}\n  "
+            f"Received: {checkpoint.path}{_similar_models(checkpoint, variables)}\n  "
             + "\n  ".join(problems)
         )
     return Match(checkpoint.path, tuple(assignments), tuple(skipped), tuple(kept))
+
+
+def _similar_models(checkpoint, variables):
+    """A hint which models of the paper the file and the model are like, if they differ."""
+    file = similar_models(checkpoint.shapes)
+    model = similar_models(
+        layer_shapes({path: tuple(variable.shape) for path, variable in variables.items()})
+    )
+    if not file or file == model:
+        return ""
+    return f", which looks like {file}" + (f" and the model like {model}" if model else "")
 
 
 def read_match(match: Match) -> dict[str, np.ndarray]:
@@ -232,17 +247,6 @@ def _layer_named(model, name):
             return layer
     inner = (_layer_named(layer, name) for layer in model.layers if hasattr(layer, "layers"))
     return next((layer for layer in inner if layer is not None), None)
-
-
-def _likeness(checkpoint, variables):
-    """Models of the paper that file and model look like, for the error of a wrong model."""
-    file = similar_models(checkpoint.shapes)
-    model = similar_models(
-        layer_shapes({path: tuple(variable.shape) for path, variable in variables.items()})
-    )
-    if not file or file == model:
-        return ""
-    return f", which looks like {file}" + (f" and the model like {model}" if model else "")
 
 
 def _assign(checkpoint, rule, model, variables, options):
