@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-CLASSIFIERS = ("token", "gap", "map", "token+distillation")
-GELUS = ("tanh", "exact")
-POSITION_EMBEDDINGS = ("none", "learned_1d", "learned_2d", "relative")
-POSITION_PLACES = ("input", "every_block", "every_block_shared")
+HeadInput = Literal["token", "gap", "map", "token+distillation"]
+Gelu = Literal["tanh", "exact"]
+PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
+PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
@@ -154,13 +154,13 @@ class ViTConfig:
     depth: int
     mlp_dim: int
     num_heads: int
-    classifier: Literal["token", "gap", "map", "token+distillation"] = "token"
+    classifier: HeadInput = "token"
     representation_size: int | None = None
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
-    gelu: Literal["tanh", "exact"] = "tanh"
-    position_embedding: Literal["learned_1d", "none", "learned_2d", "relative"] = "learned_1d"
-    position_embedding_at: Literal["input", "every_block", "every_block_shared"] = "input"
+    gelu: Gelu = "tanh"
+    position_embedding: PositionKind = "learned_1d"
+    position_embedding_at: PositionPlace = "input"
     resnet: ResNetStem | None = None
     norm_epsilon: float = 1e-6
     remat: bool = False
@@ -173,12 +173,13 @@ class ViTConfig:
             object.__setattr__(self, "patch_size", tuple(self.patch_size))
         if isinstance(self.resnet, dict):
             object.__setattr__(self, "resnet", ResNetStem(**self.resnet))
-        for field, known in (
-            ("classifier", CLASSIFIERS),
-            ("gelu", GELUS),
-            ("position_embedding", POSITION_EMBEDDINGS),
-            ("position_embedding_at", POSITION_PLACES),
+        for field, kind in (
+            ("classifier", HeadInput),
+            ("gelu", Gelu),
+            ("position_embedding", PositionKind),
+            ("position_embedding_at", PositionPlace),
         ):
+            known = get_args(kind)
             if getattr(self, field) not in known:
                 raise ValueError(
                     f"{field} must be one of {known}. Received: {field}={getattr(self, field)!r}"
@@ -305,7 +306,7 @@ class AxialConfig(ViTConfig):
         ValueError: If a value is out of range or unknown.
     """
 
-    classifier: Literal["token", "gap", "map", "token+distillation"] = "gap"
+    classifier: HeadInput = "gap"
 
     def __post_init__(self):
         super().__post_init__()
@@ -477,23 +478,25 @@ def list_models() -> list[str]:
     return list(MODELS)
 
 
-def default_image_size(name_or_config: Any) -> int:
+def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
     """Returns the default pixels per side of a model's images."""
     name = name_or_config if isinstance(name_or_config, str) else None
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
 
-def resolve(name_or_config: Any, **changes: Any) -> Any:
+def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     """Returns the config of a name, with some fields replaced.
 
     Args:
         name_or_config: A name of `list_models()`, or a config, which passes through.
         **changes: Fields of the config and their new values.
 
+    Returns:
+        A `ViTConfig` or `BiTConfig`, by the name; callers that know which need no cast.
+
     Raises:
         ValueError: If the name is unknown (the nearest names are given), or a field.
     """
-    config = name_or_config
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
             raise ValueError(
@@ -501,6 +504,8 @@ def resolve(name_or_config: Any, **changes: Any) -> Any:
                 f"Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
+    else:
+        config = name_or_config
     fields = {field.name for field in dataclasses.fields(config)}
     unknown = sorted(set(changes) - fields)
     if unknown:
@@ -511,7 +516,7 @@ def resolve(name_or_config: Any, **changes: Any) -> Any:
     return dataclasses.replace(config, **changes) if changes else config
 
 
-def for_inference(config: Any) -> Any:
+def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
     """Returns a config without the options that matter in training only.
 
     These are dropout, stochastic depth and remat: two configs that differ in nothing else
@@ -520,7 +525,7 @@ def for_inference(config: Any) -> Any:
     Args:
         config: A `ViTConfig`, `BiTConfig` or one of their variants.
     """
-    defaults = {
+    defaults: dict[str, Any] = {
         "dropout_rate": 0.0,
         "attention_dropout_rate": 0.0,
         "stochastic_depth_rate": 0.0,
@@ -541,7 +546,7 @@ def classifier_layer(layers: Mapping[str, Any]) -> Any:
     return next((layers[name] for name in CLASSIFIER_LAYERS if name in layers), None)
 
 
-def layer_name(name_or_config: Any) -> str:
+def layer_name(name_or_config: str | ViTConfig | BiTConfig) -> str:
     """Returns the name of a Keras model, such as "vit_b16" for "ViT-B/16"."""
     if not isinstance(name_or_config, str):
         return name_or_config.architecture

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from keras_vit import configs
-from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, Gelu, ResNetStem, ViTConfig
 
 Shape = tuple[int, ...]
 
@@ -54,7 +54,7 @@ def config_of_shapes(
     shapes: Mapping[str, Shape | None],
     *,
     num_heads: int | None = None,
-    gelu: Literal["tanh", "exact"] | None = None,
+    gelu: Gelu | None = None,
     norm_epsilon: float | None = None,
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.

@@ -158,7 +158,7 @@ def open_model(
             "A model's name needs weights (--weights): imagenet21k, imagenet, a key of the "
             f"catalogue, a file, or random. Received: {os.fspath(model)!r} without weights"
         )
-    size = configs.default_image_size(model) if image_size is None else image_size
+    size = configs.default_image_size(os.fspath(model)) if image_size is None else image_size
     height, width = (size, size) if isinstance(size, int) else size
     if classes is None:
         # Weights "imagenet" need their own classes; others accept a new head.
