@@ -250,7 +250,8 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
 
 @functools.cache
 def _compiled_decode_image():
-    return tf.function(decode_image, [tf.TensorSpec([], tf.string)])
+    # Autograph would put its own lines into the messages of errors.
+    return tf.function(decode_image, [tf.TensorSpec([], tf.string)], autograph=False)
 
 
 def _reason(message):
