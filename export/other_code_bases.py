@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import BuildArguments, Checkpoint
-from keras_vit.checkpoints.description import read_json
+from keras_vit.checkpoints.config_json import read_json
 from keras_vit.checkpoints.hdf5 import HUB_CLASSIFIER
 from keras_vit.checkpoints.keras_names import KERAS_HUB
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION

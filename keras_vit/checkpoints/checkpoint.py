@@ -8,7 +8,7 @@ import os
 import pathlib
 from typing import Any
 
-from keras_vit.checkpoints.description import facts_of_config, read_json
+from keras_vit.checkpoints.config_json import facts_of_config, read_json
 from keras_vit.checkpoints.formats import (
     StoredArray,
     open_zip,

@@ -45,15 +45,6 @@ class StoredArray:
     key: Any
     block: int | None = None
 
-    def read(self) -> np.ndarray:
-        """Returns the value.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
-        [value] = read_values([self])
-        return value
-
 
 def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
     """Yields the value of each array. A file is opened once, a stack of blocks read once.

@@ -1,4 +1,4 @@
-"""Facts in the JSON configs of Hugging Face, timm and KerasHub."""
+"""Facts about weights in the `config.json` of Hugging Face, timm and KerasHub."""
 
 from __future__ import annotations
 
