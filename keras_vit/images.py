@@ -250,8 +250,8 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
 
 @functools.cache
 def _compiled_decode_image():
-    # Autograph would put its own lines into the messages of errors.
-    return tf.function(decode_image, [tf.TensorSpec([], tf.string)], autograph=False)
+    # A lambda, as messages of TensorFlow begin with the lines of a named function.
+    return tf.function(lambda encoded: decode_image(encoded), [tf.TensorSpec([], tf.string)])
 
 
 def _reason(message):
