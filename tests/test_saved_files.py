@@ -24,6 +24,9 @@ MODELS = [
     "relative",
 ]
 
+# Their layers run on JAX in tests/models/test_golden.py too.
+PLAIN = ("bit", "free_size", "hybrid_map_2d", "registers_and_distillation")
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
@@ -43,7 +46,10 @@ def resumed(saved):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.any_backend_slow] * (name in PLAIN)) for name in MODELS],
+)
 def test_a_model_computes_what_it_computed_when_it_was_saved(saved, name):
     model = keras.saving.load_model(saved / "saved_models" / f"{name}.keras")
     expected = np.load(saved / "saved_models" / "expected.npz")[name]
