@@ -19,6 +19,7 @@ import tensorflow as tf
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.optional_packages import import_optional
+from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
 from keras_vit.training.run.job import finetune, pretrain
@@ -263,8 +264,7 @@ class DemoResult:
             ("files", ""),
             *((f"  {part}", str(self.output / part)) for part in PARTS),
         ]
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
+        return align_columns(rows)
 
 
 def _clear(output, overwrite):

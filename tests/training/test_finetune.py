@@ -12,7 +12,7 @@ from keras_vit.classifier import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import open_source
 from keras_vit.training.run.job import finetune, pretrain
-from keras_vit.training.run.memory import choose_accumulation, step_memory
+from keras_vit.training.run.plan import choose_accumulation, step_memory
 from keras_vit.training.run.transfer import build_model, find_body
 from keras_vit.training.settings import FineTuning, PreTraining
 

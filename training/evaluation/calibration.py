@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import os
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.files import atomic_write
+from keras_vit.files import atomic_write, write_csv
 from keras_vit.plots import new_figure
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
@@ -93,12 +92,11 @@ class Calibration:
         """Writes a CSV file with a row for each bin."""
         edges = np.linspace(0, 1, len(self.counts) + 1)
         columns = (edges[:-1], edges[1:], self.counts, self.confidences, self.accuracies)
-        with atomic_write(path) as partial, open(partial, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(("above", "up_to", "images", "confidence", "accuracy"))
-            for low, high, count, confidence, accuracy in zip(*columns, strict=True):
-                values = (f"{confidence:.6g}", f"{accuracy:.6g}") if count else ("", "")
-                writer.writerow((f"{low:.6g}", f"{high:.6g}", count, *values))
+        rows: list[tuple] = [("above", "up_to", "images", "confidence", "accuracy")]
+        for low, high, count, confidence, accuracy in zip(*columns, strict=True):
+            values = (f"{confidence:.6g}", f"{accuracy:.6g}") if count else ("", "")
+            rows.append((f"{low:.6g}", f"{high:.6g}", count, *values))
+        write_csv(path, rows)
 
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the reliability diagram: accuracy and share of images by confidence.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import importlib.util
@@ -18,13 +17,13 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_write
+from keras_vit.files import atomic_write, write_csv
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
 
 from .calibration import Calibration, calibration_of
-from .predictions import NonFiniteScores as NonFiniteScores, predictions
+from .predictions import predictions
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
@@ -127,17 +126,12 @@ class ClassificationReport:
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        table: list[tuple] = [("true \\ predicted", *self.class_names)]
-        for name, row in zip(self.class_names, self.confusion.tolist(), strict=True):
-            table.append((name, *row))
-        _write_csv(folder / CONFUSION_CSV, table)
-        table = [("class", "images", "accuracy")]
-        accuracies = self.class_accuracies
-        for name, count, accuracy in zip(
-            self.class_names, self.class_counts, accuracies, strict=True
-        ):
-            table.append((name, count, f"{accuracy:.6g}"))
-        _write_csv(folder / PER_CLASS_CSV, table)
+        confusion = zip(self.class_names, self.confusion.tolist(), strict=True)
+        rows: list[tuple] = [(name, *counts) for name, counts in confusion]
+        write_csv(folder / CONFUSION_CSV, [("true \\ predicted", *self.class_names), *rows])
+        accuracies = [f"{accuracy:.6g}" for accuracy in self.class_accuracies]
+        rows = list(zip(self.class_names, self.class_counts, accuracies, strict=True))
+        write_csv(folder / PER_CLASS_CSV, [("class", "images", "accuracy"), *rows])
         with atomic_write(folder / METRICS_JSON) as path:
             path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
         written = [CONFUSION_CSV, PER_CLASS_CSV, METRICS_JSON]
@@ -347,8 +341,3 @@ def _log_probabilities(scores, from_logits):
         shifted = scores - scores.max(axis=1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return np.log(np.maximum(scores, keras.config.epsilon()))
-
-
-def _write_csv(path, rows):
-    with atomic_write(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)

@@ -92,10 +92,6 @@ class EvaluatedModel:
     pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def weights_hash(self) -> str:
-        """Returns the SHA-256 of all weights: equal for equal values only."""
-        return weights_hash(self.model)
-
     def to_json(self) -> dict[str, Any]:
         """Returns the field `model` of a result file."""
         try:
@@ -106,7 +102,7 @@ class EvaluatedModel:
             "name": self.name,
             "config": config and {"type": type(config).__name__, **dataclasses.asdict(config)},
             "weights": self.weights,
-            "weights_sha256": self.weights_hash(),
+            "weights_sha256": weights_hash(self.model),
             **self.pretraining,
             "image_size": list(self.preprocessing.image_size),
             "evaluation": self.preprocessing.evaluation,

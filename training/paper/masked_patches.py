@@ -22,7 +22,7 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.classification import NonFiniteScores
+from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.fields import required
 from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job

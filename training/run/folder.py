@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_vit.classifier import MODEL, RECIPE
 from keras_vit.files import atomic_write, check_folder, publish_folder
-from keras_vit.training.trainer.devices import is_chief
+from keras_vit.training.trainer.devices import is_chief, worker_of
 from keras_vit.training.trainer.trainer import Trainer
 
 PARTIAL = ".partial"
@@ -307,5 +307,4 @@ def _writes(trainer):
         import jax
 
         return jax.process_index() == 0
-    resolver = trainer.distribute_strategy.cluster_resolver
-    return resolver is None or not resolver.task_id
+    return worker_of(trainer.distribute_strategy)[0] == 0

@@ -24,9 +24,8 @@ from keras_vit.training.trainer.trainer import Trainer
 
 from .folder import RunFolder, unfinished_recipe
 from .loop import train
-from .memory import choose_accumulation
 from .model_card import model_card, write_samples
-from .plan import TrainingPlan, describe_plan
+from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .trainer_setup import make_schedule, make_trainer, not_decayed
 from .transfer import Body, build_model, choose_trained, dtype_policy, find_body
 
@@ -373,7 +372,7 @@ class Job:
                 preprocessing=settings.preprocessing,
                 batch_size=min(settings.micro_batch_size, 64),
                 skipped=source.skipped,
-                progress=True,
+                progress=folder.writes,
             )
             self.log(
                 f"test    top-1 {report.top_1:.4f}, top-5 {report.top_5:.4f} of {report.count} "

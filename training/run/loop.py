@@ -16,7 +16,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit.progress import progress_bar
-from keras_vit.training.evaluation.classification import ClassificationReport, NonFiniteScores
+from keras_vit.training.evaluation.classification import ClassificationReport
+from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer

@@ -280,6 +280,17 @@ def split_batch(
     return BatchSplit(batch_size, accumulation_steps, replicas)
 
 
+def worker_of(strategy: tf.distribute.Strategy | None) -> tuple[int, int]:
+    """Returns the number of this worker, from 0, and how many workers there are."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 0, 1
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict()
+    chiefs = len(jobs.get("chief", ()))  # It is the first worker.
+    number = (resolver.task_id or 0) + (chiefs if resolver.task_type == "worker" else 0)
+    return number, chiefs + len(jobs.get("worker", ()))
+
+
 class Place:
     """The devices of a run: a `tf.distribute` strategy or TensorFlow's default device.
 
@@ -293,13 +304,7 @@ class Place:
     def __init__(self, name: str | None = None):
         self.strategy = None if name is None else strategy(name)
         self.replicas = 1 if self.strategy is None else self.strategy.num_replicas_in_sync
-        self.workers, self.worker = 1, 0
-        if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            resolver = self.strategy.cluster_resolver
-            jobs = resolver.cluster_spec().as_dict()
-            chiefs = len(jobs.get("chief", ()))  # It is the first worker.
-            self.workers = chiefs + len(jobs.get("worker", ()))
-            self.worker = resolver.task_id + (chiefs if resolver.task_type == "worker" else 0)
+        self.worker, self.workers = worker_of(self.strategy)
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the scope to build model, trainer and optimizer in."""

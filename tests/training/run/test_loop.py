@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.training.evaluation.classification import NonFiniteScores
+from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.loop import HistoryFile, Interrupted, train
 from keras_vit.training.run.trainer_setup import make_trainer

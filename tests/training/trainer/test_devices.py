@@ -139,3 +139,24 @@ def test_a_batch_is_shared_in_the_fewest_micro_batches():
 def test_a_batch_that_cannot_be_shared_names_the_nearest():
     with pytest.raises(ValueError, match="nearest: 504 and 528"):
         split_batch(512, replicas=8, accumulation_steps=3)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "job", "index", "expected"),
+    [
+        ({"worker": ["a:1", "b:1"]}, "worker", 1, (1, 2)),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, "chief", 0, (0, 2)),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, "worker", 0, (1, 2)),
+    ],
+)
+def test_the_chief_is_the_first_worker(jobs, job, index, expected):
+    class TwoWorkers(tf.distribute.MultiWorkerMirroredStrategy):
+        cluster_resolver = types.SimpleNamespace(
+            task_type=job, task_id=index, cluster_spec=lambda: tf.train.ClusterSpec(jobs)
+        )
+
+        def __init__(self):
+            pass
+
+    assert devices.worker_of(TwoWorkers()) == expected
+    assert devices.worker_of(tf.distribute.get_strategy()) == (0, 1)
