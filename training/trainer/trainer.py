@@ -70,7 +70,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         **kwargs: Passed to `keras.Model`.
 
     Raises:
-        ValueError: If a value is out of range; on `compile`, if the optimizer averages or
+        ValueError: If a value is out of range; in `fit`, if the optimizer averages or
             accumulates by itself or the loss is not a mean over examples.
         NonFiniteError: In `fit`, a ValueError that names the step and its learning rate.
 
@@ -188,7 +188,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             shuffle=shuffle and not (hasattr(x, "element_spec") or hasattr(x, "__next__")),
             class_weight=class_weight,
         )
-        stop = StopIfNotFinite()
+        stop = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: self.check_finite(logs or {})
+        )
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(stop)
         else:
@@ -248,14 +250,13 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             callbacks: As in Keras.
             return_dict: Whether to return a dictionary instead of a list.
             use_averages: Whether to evaluate the averages instead of the weights.
-            **options: Options that Keras's `fit` passes, which has adapted the data.
+            **options: Options that Keras's `fit` passes.
 
         Returns:
             The loss and the metrics.
         """
-        data = x
-        if not options:
-            data = StepAdapter(
+        if not isinstance(x, StepAdapter):  # `fit` has made one of its validation data.
+            x = StepAdapter(
                 1,
                 x=x,
                 y=y,
@@ -266,7 +267,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         weights = self.averaged_weights() if use_averages else contextlib.nullcontext()
         with weights, _explain_lost_workers():
             return super().evaluate(
-                data,
+                x,
                 verbose=verbose,
                 steps=steps,
                 callbacks=callbacks,
@@ -291,43 +292,15 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         with _explain_lost_workers():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
-    @contextlib.contextmanager
-    def averaged_weights(self) -> Iterator[keras.Model]:
-        """Replaces the weights by their averages inside a `with` block.
-
-        The weights are restored bit for bit, so that training continues unchanged.
-
-        Yields:
-            The model.
-
-        Raises:
-            ValueError: If the trainer keeps no averages.
-
-        Example:
-        >>> with trainer.averaged_weights() as model:
-        ...     model.save("averaged.keras")
-        """
-        if not self.averages:
-            raise ValueError(
-                "There are no averages: build the trainer with averaging=0.9999. "
-                f"Received: averaging={self.averaging}"
-            )
-        self.synchronise()
-        trained = [ops.convert_to_numpy(variable) for variable in self.trainable_variables]
-        for variable, average in zip(self.trainable_variables, self.averages, strict=True):
-            variable.assign(ops.convert_to_numpy(average))
-        try:
-            yield self.model
-        finally:
-            for variable, value in zip(self.trainable_variables, trained, strict=True):
-                variable.assign(value)
-
     def make_train_function(self, force=False):
         """Makes the function that `fit` calls for `steps_per_execution` steps."""
-        self._start_averages()
         if self.train_function is None or force:
             self._check_compiled()
             self.train_function = backend_steps(self).train_function()
+        if self.averages and int(ops.convert_to_numpy(self.step)) == 0:
+            # Not in the constructor: weights may be loaded after it.
+            for average, variable in zip(self.averages, self.trainable_variables, strict=True):
+                average.assign(ops.convert_to_numpy(variable))
         return self.train_function
 
     def make_test_function(self, force=False):
@@ -342,19 +315,33 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         *state, batch = arguments
         return super().predict_step(*state, unpadded(batch))
 
-    def state_variables(self) -> list[Any]:
-        """Returns every variable that the next steps depend on."""
-        if not self.optimizer.built:
-            strategy = getattr(self, "distribute_strategy", None)  # Of TensorFlow alone.
-            with strategy.scope() if strategy else contextlib.nullcontext():
-                self.optimizer.build(self.trainable_variables)
-        return [*self.weights, *self.optimizer.variables]
+    def _check_compiled(self):
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        for argument, ours in (
+            ("gradient_accumulation_steps", "accumulation_steps"),
+            ("use_ema", "averaging"),
+        ):
+            if getattr(optimizer, argument, None):
+                raise ValueError(
+                    f"Pass {ours} to the Trainer, not {argument} to the optimizer. Received: "
+                    f"{argument}={getattr(optimizer, argument)}"
+                )
+        reductions = {getattr(loss, "reduction", "mean") for loss in keras.tree.flatten(self.loss)}
+        if not reductions <= set(MEANS) or (
+            "mean_with_sample_weight" in reductions and len(reductions) > 1
+        ):
+            raise ValueError(
+                "The loss must be a mean over examples, the same for every output: its "
+                f"reduction one of {MEANS}. Received: {sorted(map(str, reductions))}"
+            )
+        if self.averages and len(self.averages) != len(self.trainable_variables):
+            raise ValueError(
+                "Set the trainable weights before building the Trainer, which keeps an average "
+                f"of each. Received: {len(self.trainable_variables)} trainable weights and "
+                f"{len(self.averages)} averages"
+            )
 
-    def synchronise(self) -> None:
-        """Updates the variables; on JAX `fit` keeps their values outside of them."""
-        getattr(self, "jax_state_sync", lambda: None)()
-
-    # Used by TensorFlowSteps and JAXSteps.
+    # Parts of a step, used by TensorFlowSteps and JAXSteps.
 
     @property
     def seed_states(self):
@@ -410,6 +397,51 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             step = int(ops.convert_to_numpy(self.step))
             raise NonFiniteError(step, float(learning_rate), self.last_checkpoint)
 
+    # Averages and state.
+
+    @contextlib.contextmanager
+    def averaged_weights(self) -> Iterator[keras.Model]:
+        """Replaces the weights by their averages inside a `with` block.
+
+        The weights are restored bit for bit, so that training continues unchanged.
+
+        Yields:
+            The model.
+
+        Raises:
+            ValueError: If the trainer keeps no averages.
+
+        Example:
+        >>> with trainer.averaged_weights() as model:
+        ...     model.save("averaged.keras")
+        """
+        if not self.averages:
+            raise ValueError(
+                "There are no averages: build the trainer with averaging=0.9999. "
+                f"Received: averaging={self.averaging}"
+            )
+        self.synchronise()
+        trained = [ops.convert_to_numpy(variable) for variable in self.trainable_variables]
+        for variable, average in zip(self.trainable_variables, self.averages, strict=True):
+            variable.assign(ops.convert_to_numpy(average))
+        try:
+            yield self.model
+        finally:
+            for variable, value in zip(self.trainable_variables, trained, strict=True):
+                variable.assign(value)
+
+    def state_variables(self) -> list[Any]:
+        """Returns every variable that the next steps depend on."""
+        if not self.optimizer.built:
+            strategy = getattr(self, "distribute_strategy", None)  # Of TensorFlow alone.
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                self.optimizer.build(self.trainable_variables)
+        return [*self.weights, *self.optimizer.variables]
+
+    def synchronise(self) -> None:
+        """Updates the variables; on JAX `fit` keeps their values outside of them."""
+        getattr(self, "jax_state_sync", lambda: None)()
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -427,45 +459,6 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             config["model"], custom_objects=custom_objects
         )
         return cls(**{**config, "model": model})
-
-    def _start_averages(self):
-        """Sets the averages to the weights before the first step; they may have been loaded."""
-        if self.averages and int(ops.convert_to_numpy(self.step)) == 0:
-            for average, variable in zip(self.averages, self.trainable_variables, strict=True):
-                average.assign(ops.convert_to_numpy(variable))
-
-    def _check_compiled(self):
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        for argument, ours in (
-            ("gradient_accumulation_steps", "accumulation_steps"),
-            ("use_ema", "averaging"),
-        ):
-            if getattr(optimizer, argument, None):
-                raise ValueError(
-                    f"Pass {ours} to the Trainer, not {argument} to the optimizer. Received: "
-                    f"{argument}={getattr(optimizer, argument)}"
-                )
-        reductions = {getattr(loss, "reduction", "mean") for loss in keras.tree.flatten(self.loss)}
-        if not reductions <= set(MEANS) or (
-            "mean_with_sample_weight" in reductions and len(reductions) > 1
-        ):
-            raise ValueError(
-                "The loss must be a mean over examples, the same for every output: its "
-                f"reduction one of {MEANS}. Received: {sorted(map(str, reductions))}"
-            )
-        if self.averages and len(self.averages) != len(self.trainable_variables):
-            raise ValueError(
-                "Set the trainable weights before building the Trainer, which keeps an average "
-                f"of each. Received: {len(self.trainable_variables)} trainable weights and "
-                f"{len(self.averages)} averages"
-            )
-
-
-class StopIfNotFinite(keras.callbacks.Callback):
-    """Raises `NonFiniteError` after a step whose loss is not finite."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.model.check_finite(logs or {})
 
 
 def backend_steps(trainer):

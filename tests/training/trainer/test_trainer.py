@@ -266,3 +266,11 @@ def test_what_would_not_be_exact_is_refused(optimizer, loss, word):
     trainer.compile(optimizer, loss)
     with pytest.raises(ValueError, match=word):
         fit(trainer, 8)
+
+
+def test_weights_that_are_frozen_after_the_averages_were_made_are_refused():
+    trainer = build(averaging=0.9)
+    trainer.model.layers[-1].trainable = False
+    trainer.compile(SGD(0.1), "mse")
+    with pytest.raises(ValueError, match="before building the Trainer"):
+        fit(trainer, 8)
