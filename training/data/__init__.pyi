@@ -15,6 +15,6 @@ from .sources import (
 from .spec import (
     DataSpec as DataSpec,
 )
-from .write_records import (
+from .tfrecords import (
     write_records as write_records,
 )

@@ -90,6 +90,35 @@ class FileExamples(Examples):
         return tf.io.read_file(path), label
 
 
+def list_files(
+    data: pathlib.Path, data_dir: str | os.PathLike | None = None, *, labelled: bool = True
+) -> tuple[list[LabelledFile], tuple[str, ...]]:
+    """Returns the images of a folder or a CSV file, and the class names.
+
+    Args:
+        data: A folder or a CSV file.
+        data_dir: Folder of relative paths in a CSV file; by default the file's.
+        labelled: Whether a folder must have a folder for each class.
+
+    Raises:
+        ValueError: If it is neither, or its content has another form.
+    """
+    if data.is_file():
+        if data.suffix.lower() != ".csv":
+            raise ValueError(f"Data in a file must be a CSV file, ending in .csv. Received: {data}")
+        files, classes = csv_files(data, pathlib.Path(data_dir or data.parent))
+    elif not data.is_dir():
+        raise ValueError(
+            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
+            f"Received: {data}; there is no such folder or file"
+        )
+    elif labelled:
+        files, classes = folder_files(data)
+    else:
+        files, classes = unlabelled_files(data)
+    return files, tuple(classes)
+
+
 def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images of a folder and its class names, including empty classes.
 

@@ -10,15 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from .examples import Examples
-from .image_files import (
-    FileExamples,
-    LabelledFile,
-    csv_files,
-    folder_files,
-    undecodable,
-    unlabelled_files,
-)
-from .record_files import open_records, open_tfrecords, record_files
+from .image_files import FileExamples, LabelledFile, list_files, undecodable
+from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
@@ -87,81 +80,59 @@ def open_source(
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")
+    name, exclude = os.fspath(data), tuple(exclude)
     skipped: list[tuple[str, str]] = []
     splits: dict[str, Examples]
-    in_records = str(data).startswith(TFDS) or _is_tfrecords(data)
-    if str(data).startswith(TFDS):
-        class_names, opened = open_records(str(data).removeprefix(TFDS), data_dir)
-        splits = _without({**opened}, tuple(exclude), str(data))
-    elif in_records:
-        if data_dir is not None:
-            raise ValueError(
-                f"data_dir goes with tfds:NAME or a CSV file. Received: {data}, data_dir={data_dir}"
-            )
-        class_names, opened = open_tfrecords(str(data).removeprefix(TFRECORDS))
-        splits = _without({**opened}, tuple(exclude), str(data))
-    elif str(data).startswith((VTAB, VTAB_TUNE)):
-        from .vtab_tasks import open_vtab
+    if name.startswith(TFDS):
+        from .tfds_records import open_tfds  # TensorFlow Datasets takes half a second.
 
-        scheme, _, task = str(data).partition(":")
+        class_names, splits = open_tfds(name.removeprefix(TFDS), data_dir)
+        splits = _without(splits, exclude, name)
+    elif name.startswith((VTAB, VTAB_TUNE)):
+        from .vtab_tasks import open_vtab  # As above.
+
+        scheme, _, task = name.partition(":")
         class_names, splits = open_vtab(task, data_dir, tune=f"{scheme}:" == VTAB_TUNE)
-        source = Source(class_names, _without(splits, tuple(exclude), str(data)))
-        return source if labelled else _without_labels(source)
+        splits = _without(splits, exclude, name)
+    elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
+        _check_no_data_dir(name, data_dir)
+        class_names, splits = open_tfrecords(name.removeprefix(TFRECORDS))
+        splits = _without(splits, exclude, name)
     else:
-        files, names = _files(pathlib.Path(data), data_dir, labelled)
-        class_names = tuple(names)
-        files = _kept(files, tuple(exclude), str(data))
+        if not name.lower().endswith(".csv"):
+            _check_no_data_dir(name, data_dir)
+        files, class_names = list_files(pathlib.Path(name), data_dir, labelled=labelled)
+        files = _kept(files, exclude, name)
         if verify:
             files, skipped = _verified(files, strict)
         if not files:
-            reason = f"; {len(skipped)} cannot be decoded, {_first_of(skipped)}" if skipped else ""
-            raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
+            reason = ""
+            if skipped:
+                path, error = skipped[0]
+                reason = f"; {len(skipped)} cannot be decoded, such as {path}: {error}"
+            raise ValueError(f"There must be images in the data. Received: {name}, none{reason}")
         splits = _file_splits(files, class_names)
+        if labelled:
+            _check_classes(splits, class_names, skipped)
     if not labelled:
-        return _without_labels(Source(class_names, splits, skipped))
+        if "train" not in splits:
+            raise ValueError(
+                f"There must be images to train with. Received: only {', '.join(splits)}"
+            )
+        return Source((), {"train": splits["train"]}, skipped)
     if len(class_names) < 2:
         raise ValueError(
-            f"There must be at least two classes. Received: {data}, with {len(class_names)}"
-            + "".join(f" ({name})" for name in class_names)
+            f"There must be at least two classes. Received: {name}, with {len(class_names)}"
+            + "".join(f" ({class_name})" for class_name in class_names)
         )
-    if not in_records:
-        _check_classes(splits, class_names, skipped)
-    splits = _with_test(splits, class_names, seed, holdout)
-    return Source(class_names, splits, skipped)
+    return Source(class_names, _with_test(splits, class_names, seed, holdout), skipped)
 
 
-def _is_tfrecords(data):
-    if str(data).startswith(TFRECORDS):
-        return True
-    folder = pathlib.Path(data)
-    if not folder.is_dir():
-        return False
-    return bool(record_files(folder))
-
-
-def _without_labels(source):
-    if "train" not in source.splits:
-        raise ValueError(
-            f"There must be images to train with. Received: only {', '.join(source.splits)}"
-        )
-    return Source((), {"train": source.splits["train"]}, source.skipped)
-
-
-def _files(data, data_dir, labelled):
-    if data.suffix.lower() == ".csv" and data.is_file():
-        return csv_files(data, pathlib.Path(data_dir or data.parent))
+def _check_no_data_dir(name, data_dir):
     if data_dir is not None:
         raise ValueError(
-            f"data_dir goes with tfds:NAME or a CSV file. Received: {data}, data_dir={data_dir}"
+            f"data_dir goes with tfds:NAME or a CSV file. Received: {name}, data_dir={data_dir}"
         )
-    if data.is_file():
-        raise ValueError(f"Data in a file must be a CSV file, ending in .csv. Received: {data}")
-    if not data.is_dir():
-        raise ValueError(
-            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
-            f"Received: {data}; there is no such folder or file"
-        )
-    return folder_files(data) if labelled else unlabelled_files(data)
 
 
 def _kept(files, exclude, data):
@@ -252,8 +223,3 @@ def _with_test(splits, class_names, seed, holdout):
         )
     rest, test = train.split(holdout, seed)
     return {"train": rest, "test": test}
-
-
-def _first_of(skipped):
-    path, reason = skipped[0]
-    return f"such as {path}: {reason}"

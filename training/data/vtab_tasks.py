@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples
-from .record_files import RecordExamples, TfdsRecords
+from .records import RecordExamples
+from .tfds_records import TfdsRecords
 
 GROUPS = ("Natural", "Specialized", "Structured")
 NUM_TRAIN = 800

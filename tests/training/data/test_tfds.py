@@ -3,7 +3,13 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import evaluation_batches, open_source, record_files, training_batches
+from keras_vit.training.data import (
+    evaluation_batches,
+    open_source,
+    records,
+    tfds_records,
+    training_batches,
+)
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7, "augmentation": "none"}
 COUNTS = {"train": 20, "validation": 6, "test": 4}
@@ -48,7 +54,7 @@ def data_dir(tmp_path_factory):
 def reading(request, monkeypatch):
     """Both ways to read: of the second are other formats than TFRecord."""
     if request.param == "by the library":
-        monkeypatch.setattr(record_files, "_tfrecords", lambda builder, split: [])
+        monkeypatch.setattr(tfds_records, "tfrecord_files", lambda builder, split: [])
 
 
 @pytest.fixture
@@ -109,7 +115,7 @@ def test_a_part_is_read_as_a_part(source):
 )
 def test_every_epoch_has_each_labelled_example_once_in_its_own_order(source, monkeypatch, block):
     train = source.splits["train"]
-    monkeypatch.setattr(record_files, "BUFFER_BYTES", block * train._records.mean_bytes)
+    monkeypatch.setattr(records, "BUFFER_BYTES", block * train._records.mean_bytes)
     tf.random.set_seed(3)
     batches = list(training_batches(train, **OPTIONS).take(20).as_numpy_iterator())
     seen = numbers(batches)

@@ -1,0 +1,148 @@
+"""Examples in record files, which can only be read sequentially."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .examples import Examples, ascending_places, random_key
+
+BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
+READ_BYTES = 4 * 2**20  # Read buffer of a file.
+
+
+class Records(abc.ABC):
+    """A split in record files, which can only be read sequentially.
+
+    Attributes:
+        count: Number of records.
+        mean_bytes: Approximate size of an encoded image.
+    """
+
+    count: int
+    mean_bytes: float
+
+    @property
+    @abc.abstractmethod
+    def labels(self) -> np.ndarray:
+        """Class numbers of all records, int32 `(count,)`."""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """Names of all records."""
+
+    @abc.abstractmethod
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        """Returns the handles of records `start` to `stop - 1`; other files are not opened."""
+
+    @abc.abstractmethod
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the encoded image and the class number, int32, of a handle (graph operations)."""
+
+
+class RecordExamples(Examples):
+    """Some examples of one split in record files.
+
+    Records have no random access, so an epoch is shuffled by a buffer of up to 512 MiB of
+    encoded images. A smaller split is shuffled completely.
+
+    Args:
+        records: The split.
+        chosen: Ascending places in the split of these examples.
+    """
+
+    def __init__(self, records: Records, chosen: np.ndarray):
+        self._records = records
+        self._chosen = chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._records.labels[self._chosen]
+
+    @property
+    def names(self) -> list[str]:
+        names = self._records.names
+        return [names[place] for place in self._chosen]
+
+    def take(self, indices: Iterable[int]) -> RecordExamples:
+        return RecordExamples(self._records, self._chosen[ascending_places(indices, len(self))])
+
+    def part(self, index: int, count: int) -> RecordExamples:
+        # Contiguous parts: two machines share at most the file at their border.
+        start, stop = (len(self) * number // count for number in (index, index + 1))
+        return RecordExamples(self._records, self._chosen[start:stop])
+
+    def ordered(self) -> tf.data.Dataset:
+        return self._elements(tf.constant(0, tf.int64))
+
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
+        elements = self._elements(epoch)
+        size = max(1, min(len(self), int(BUFFER_BYTES / self._records.mean_bytes)))
+        first, second = tf.unstack(random_key(seed, epoch))
+        spec = elements.element_spec
+        parts = tf.nest.flatten(spec)
+        # Not `Dataset.shuffle`: it keeps the first epoch's seed and depends on TensorFlow's
+        # global seed.
+        shuffled = tf.raw_ops.ShuffleDataset(
+            input_dataset=tf.data.experimental.to_variant(elements),
+            buffer_size=size,
+            seed=first,
+            seed2=second,
+            output_types=[part.dtype for part in parts],
+            output_shapes=[part.shape for part in parts],
+            reshuffle_each_iteration=False,
+        )
+        elements = tf.data.experimental.from_variant(shuffled, spec)
+        return elements.skip(done)
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._records.read(handle)
+
+    def _elements(self, epoch):
+        """Returns `(handle, epoch, index)`, in order."""
+        indices = tf.data.Dataset.range(len(self))
+        epochs = tf.data.Dataset.from_tensors(epoch).repeat()
+        return tf.data.Dataset.zip(self._handles, epochs, indices)
+
+    @functools.cached_property
+    def _handles(self):
+        """The handles, in order; records before the first and after the last are not read."""
+        start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
+        # Built once, outside of any graph: a TFDS builder creates its data set in Python.
+        with tf.init_scope():
+            handles = self._records.dataset(int(start), int(stop))
+            if stop - start == len(self):
+                return handles
+            wanted = np.zeros(stop - start, bool)
+            wanted[self._chosen - start] = True
+            wanted = tf.data.Dataset.from_tensor_slices(wanted)
+            handles = tf.data.Dataset.zip(handles, wanted)
+            handles = handles.filter(lambda handle, wanted: wanted)
+            return handles.map(lambda handle, wanted: handle)
+
+
+def read_tfrecords(
+    files: Sequence[str], counts: Sequence[int] | np.ndarray, start: int, stop: int
+) -> tf.data.Dataset:
+    """Returns records `start` to `stop - 1` of TFRecord files, opening only the files needed.
+
+    Args:
+        files: Paths, in order.
+        counts: Number of records in each file.
+        start: First record, counted over all files.
+        stop: End of the range, exclusive.
+    """
+    ends = np.cumsum(counts)
+    first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
+    before = int(ends[first] - counts[first])
+    found = tf.data.TFRecordDataset(list(files[first : last + 1]), "", READ_BYTES)
+    return found.skip(start - before).take(stop - start)

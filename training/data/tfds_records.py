@@ -1,0 +1,168 @@
+"""Labelled images of TensorFlow Datasets."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from .examples import Examples, without_autotune
+from .records import RecordExamples, Records, read_tfrecords
+
+
+def open_tfds(
+    name: str, data_dir: str | os.PathLike | None
+) -> tuple[tuple[str, ...], dict[str, Examples]]:
+    """Returns the class names and the labelled splits of a data set.
+
+    It is downloaded and prepared if necessary.
+
+    Args:
+        name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
+        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+
+    Raises:
+        ValueError: If it is unknown, cannot be prepared, or does not have one image and one
+            label per example.
+    """
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+    except Exception as error:  # Network, checksum and import errors among others.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            "The name after tfds: must be a data set of TensorFlow Datasets that is prepared in "
+            f"data_dir or can be downloaded. Received: {name!r}, data_dir={data_dir}. {reason}"
+        ) from error
+    features = builder.info.features
+    images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
+    labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
+    image, label = _choice("image", images, name), _choice("label", labels, name)
+    splits: dict[str, Examples] = {}
+    for split in ("train", "validation", "test"):
+        if split in builder.info.splits and builder.info.splits[split].num_examples:
+            records = SplitRecords(builder, split, image, label)
+            _, first = records.read(next(iter(records.dataset(0, 1))))
+            if first >= 0:  # -1: labels of this split are not public.
+                splits[split] = RecordExamples(records, np.arange(records.count))
+    return tuple(features[label].names), splits
+
+
+def _choice(wanted: str, keys: list[str], name: str) -> str:
+    """Returns the key to use: the wanted one, or the only one."""
+    if wanted in keys:
+        return wanted
+    if len(keys) != 1:
+        raise ValueError(
+            f"A data set must have one {wanted}, or one named {wanted!r}. "
+            f"Received: {name}, with {keys or 'none'}"
+        )
+    return keys[0]
+
+
+class TfdsRecords(Records):
+    """Records that a TFDS builder reads; handles are `(encoded image, class number)`.
+
+    A subclass sets `count` and `mean_bytes`, and says how a record is read.
+    """
+
+    @abc.abstractmethod
+    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
+        """Returns `(encoded image, class number)` of all records, always in the same order.
+
+        Args:
+            with_ids: Whether the record's TFDS id, a string, is the third component.
+        """
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels_and_names[0]
+
+    @property
+    def names(self) -> list[str]:
+        return self._labels_and_names[1]
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return handle
+
+    @functools.cached_property
+    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
+        """Class numbers and ids, read in one pass at first use."""
+        elements = self.elements(with_ids=True).map(lambda _, label, name: (label, name))
+        found = list(without_autotune(elements).as_numpy_iterator())
+        labels = np.array([label for label, _ in found], "int32")
+        return labels, [name.decode() for _, name in found]
+
+
+class SplitRecords(TfdsRecords):
+    """One split of a TFDS builder.
+
+    Args:
+        builder: A prepared `tfds.core.DatasetBuilder`.
+        split: The split's name.
+        image: The key of its image.
+        label: The key of its class.
+    """
+
+    def __init__(self, builder: Any, split: str, image: str, label: str):
+        self._builder, self._split = builder, split
+        self._image, self._label = image, label
+        info = builder.info.splits[split]
+        self.count = info.num_examples
+        self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
+        self._files = tfrecord_files(builder, split)
+
+    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
+        return self._read(self._split, with_ids)
+
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        if not self._files:
+            return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
+        # Same records, without the work of TFDS on each one: a quarter of a JPEG's time.
+        lengths = self._builder.info.splits[self._split].shard_lengths
+        return read_tfrecords(self._files, lengths, start, stop)
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        if not self._files:
+            return handle
+        known = self._builder.info.features
+        features = tfds.features.FeaturesDict({k: known[k] for k in (self._image, self._label)})
+        decoders = {self._image: tfds.decode.SkipDecoding()}
+        values = features.deserialize_example(handle, decoders=decoders)
+        return values[self._image], tf.cast(values[self._label], tf.int32)
+
+    def _read(self, split: str, with_ids: bool) -> tf.data.Dataset:
+        features = self._builder.info.features
+        elements = self._builder.as_dataset(
+            split=split,
+            shuffle_files=False,
+            decoders=tfds.decode.PartialDecoding(
+                {self._image: features[self._image], self._label: features[self._label]},
+                decoders={self._image: tfds.decode.SkipDecoding()},
+            ),
+            read_config=tfds.ReadConfig(
+                add_tfds_id=with_ids,
+                try_autocache=False,
+                interleave_cycle_length=1,  # File by file, in the order of slices.
+            ),
+        )
+
+        def element(record):
+            values = record[self._image], tf.cast(record[self._label], tf.int32)
+            return (*values, record["tfds_id"]) if with_ids else values
+
+        return elements.map(element)
+
+
+def tfrecord_files(builder, split):
+    """Returns the TFRecord files of a prepared split; empty for another file format."""
+    info = builder.info.splits[split]
+    if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
+        return []
+    files = [str(path) for path in info.filepaths]
+    return files if files and all(map(tf.io.gfile.exists, files)) else []

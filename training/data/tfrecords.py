@@ -1,0 +1,417 @@
+"""Labelled images in sharded TFRecord files, read and written."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import zipfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.files import CLASSES, atomic_folder, check_folder
+from keras_vit.progress import ProgressBar, progress_bar
+
+from .examples import Examples, add_to_hash, without_autotune
+from .image_files import SPLITS
+from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
+
+if TYPE_CHECKING:
+    from .sources import Source
+
+# Features as in the ImageNet files of TensorFlow's model garden; other programs write "label".
+IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
+PLAIN_LABEL = "label"
+INDEX = "index.npz"  # Counts, sizes, labels and names; without it all files are scanned once.
+SHARD_MEBIBYTES = 128
+
+# train-00000-of-00008.tfrecord, train-00000-of-00008, train.tfrecord
+_FILE = re.compile(r"(?P<stem>.+?)(?P<shard>-\d{5}-of-\d{5})?(?P<suffix>\.tfrecords?)?")
+_SCAN_BATCH = 256  # Records.
+
+
+def record_files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
+    """Returns the TFRecord files of a folder, in order, by the prefix of their names.
+
+    Empty for a path that is no folder.
+    """
+    found: dict[str, list[pathlib.Path]] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = _FILE.fullmatch(path.name)
+        if match and (match["shard"] or match["suffix"]) and not path.name.startswith("."):
+            found.setdefault(match["stem"], []).append(path)
+    return found
+
+
+def open_tfrecords(
+    folder: str | os.PathLike,
+) -> tuple[tuple[str, ...], dict[str, Examples]]:
+    """Returns the class names and the splits of a folder of TFRecord files.
+
+    Args:
+        folder: Holds `SPLIT-00000-of-00008.tfrecord` and so on (the suffix may be missing),
+            or `SPLIT.tfrecord`, and `classes.txt`: one name per line, in the order of their
+            numbers from 0. `write_records` writes such folders. Files of other programs must
+            have the image in the feature `image/encoded` and its class number in
+            `image/class/label` or `label`; they are scanned once to count the examples.
+
+    Raises:
+        ValueError: If there are no such files, a file is missing, damaged or of another size
+            than in the index, the class names are missing, or a label has no name.
+    """
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"TFRecord files must be in a folder. Received: {folder}, not a folder")
+    by_stem = record_files(folder)
+    if not by_stem:
+        raise ValueError(
+            "A folder of TFRecord files must hold train-00000-of-00008.tfrecord and so on, or "
+            f"train.tfrecord. Received: {folder}, without such files"
+        )
+    for files in by_stem.values():
+        _check_complete(files)
+    class_names = _class_names(folder)
+    by_split = _by_split(folder, by_stem)
+    index = _read_index(folder, by_split)
+    splits: dict[str, Examples] = {}
+    for split, files in by_split.items():
+        shards = index[split] if index else _scan(files)
+        wrong = np.flatnonzero((shards.labels < 0) | (shards.labels >= len(class_names)))
+        if len(wrong):
+            raise ValueError(
+                f"Labels must be from 0 to {len(class_names) - 1}, as {folder / CLASSES} has "
+                f"{len(class_names)} names. Received: {shards.labels[wrong[0]]} in record "
+                f"{wrong[0]} of {split}"
+            )
+        records = ShardRecords(shards)
+        splits[split] = RecordExamples(records, np.arange(records.count))
+    return class_names, splits
+
+
+def _check_complete(files):
+    counted = [re.search(r"-(\d{5})-of-(\d{5})", path.name) for path in files]
+    if not any(counted):
+        return
+    there = {int(match[1]) for match in counted if match}
+    totals = {int(match[2]) for match in counted if match}
+    total = max(totals)
+    missing = sorted(set(range(total)) - there)
+    if missing or len(totals) > 1 or len(files) != total:
+        found = (
+            f"number {missing[0]} is missing" if missing else f"{len(files)} of {sorted(totals)}"
+        )
+        raise ValueError(
+            f"All shards of a split must exist, with the same total. Received: {files[0].name} and "
+            f"others in {files[0].parent}; {found}"
+        )
+
+
+def _class_names(folder):
+    path = folder / CLASSES
+    if not path.is_file():
+        raise ValueError(
+            f"The names of the classes must be in {path}, one per line, in the order of their "
+            "numbers. Received: no such file"
+        )
+    names = tuple(path.read_text(encoding="utf-8").splitlines())
+    if len(set(names)) != len(names) or not all(map(str.strip, names)):
+        raise ValueError(f"{path} must have one name per line, each once. Received: {names[:10]}")
+    return names
+
+
+def _by_split(folder, by_stem):
+    known = {stem: SPLITS.get(re.split(r"[-_.]", stem)[-1].lower()) for stem in by_stem}
+    if len(by_stem) == 1 and not any(known.values()):
+        return {"train": next(iter(by_stem.values()))}
+    if not all(known.values()) or len(set(known.values())) != len(known):
+        raise ValueError(
+            f"TFRecord files must be named after one split each ({', '.join(SPLITS)}). "
+            f"Received: {folder}, with {', '.join(by_stem)}"
+        )
+    return {known[stem]: files for stem, files in by_stem.items()}
+
+
+def _read_index(folder, by_split):
+    path = folder / INDEX
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            index = dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is damaged: remove it, and the files are scanned instead."
+        ) from error
+    found = {}
+    for split, files in by_split.items():
+        names = [os.path.basename(path) for path in files]
+        sizes = [os.path.getsize(path) for path in files]
+        if names != list(index.get(f"{split}/files", [])):
+            raise ValueError(
+                f"{path} must list the files of {split}: remove it, and they are scanned instead. "
+                f"Received: {len(names)} files, the first is {names[0]}"
+            )
+        for name, size, written in zip(names, sizes, index[f"{split}/bytes"], strict=True):
+            if size != written:
+                raise ValueError(
+                    f"{folder / name} is damaged: it must have {written} bytes, as written. "
+                    f"Received: {size}"
+                )
+        parts = (index[f"{split}/{part}"] for part in ("counts", "labels", "names"))
+        found[split] = Shards(tuple(map(str, files)), *parts)
+    return found
+
+
+def _scan(files: Sequence[pathlib.Path]) -> Shards:
+    """Reads all records of files without an index."""
+    features = {
+        IMAGE: tf.io.FixedLenFeature([], tf.string, ""),
+        LABEL: tf.io.FixedLenFeature([], tf.int64, -1),
+        PLAIN_LABEL: tf.io.FixedLenFeature([], tf.int64, -1),
+        NAME: tf.io.FixedLenFeature([], tf.string, ""),
+    }
+
+    def found(records):
+        parsed = tf.io.parse_example(records, features)
+        label = tf.where(parsed[LABEL] < 0, parsed[PLAIN_LABEL], parsed[LABEL])
+        return tf.strings.length(parsed[IMAGE]) > 0, label, parsed[NAME]
+
+    counts, all_labels, all_names = [], [], []
+    for path in files:
+        batches = tf.data.TFRecordDataset(str(path), "", READ_BYTES).batch(_SCAN_BATCH)
+        batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        count = 0
+        try:
+            for has_image, labels, names in without_autotune(batches).as_numpy_iterator():
+                wrong = np.flatnonzero(~has_image | (labels < 0))
+                if len(wrong):
+                    raise ValueError(
+                        f"Every example must have the features {IMAGE} and {LABEL}, or "
+                        f"{PLAIN_LABEL}. Received: record {count + wrong[0]} of {path}"
+                    )
+                numbers = range(count, count + len(labels))
+                all_names += [
+                    name or f"{path.name}__{number}".encode()
+                    for name, number in zip(names.tolist(), numbers, strict=True)
+                ]
+                all_labels.append(labels.astype("int32"))
+                count += len(labels)
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"{path} must be a complete TFRecord file of tf.train.Example. It cannot be read "
+                f"after {count} records: {error.message.splitlines()[0]}"
+            ) from error
+        counts.append(count)
+    labels = np.concatenate([np.zeros(0, "int32"), *all_labels])
+    return Shards(tuple(map(str, files)), np.array(counts), labels, np.array(all_names, "S"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The TFRecord files of one split, and their index.
+
+    Args:
+        files: Paths, in order.
+        counts: Number of examples in each file.
+        labels: Class numbers of all examples, int32.
+        names: Names of all examples, bytes.
+    """
+
+    files: tuple[str, ...]
+    counts: np.ndarray
+    labels: np.ndarray
+    names: np.ndarray
+
+
+class ShardRecords(Records):
+    """One split in TFRecord files of `tf.train.Example`.
+
+    Args:
+        shards: The files.
+    """
+
+    def __init__(self, shards: Shards):
+        self._shards = shards
+        self.count = int(shards.counts.sum())
+        size = sum(os.path.getsize(path) for path in shards.files)
+        self.mean_bytes = max(1.0, size / max(1, self.count))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._shards.labels
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        return [name.decode() for name in self._shards.names.tolist()]
+
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        found = read_tfrecords(self._shards.files, self._shards.counts, start, stop)
+        labels = tf.data.Dataset.from_tensor_slices(self._shards.labels[start:stop])
+        return tf.data.Dataset.zip(found, labels)
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        record, label = handle
+        image = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
+        return tf.io.parse_single_example(record, image)[IMAGE], label
+
+
+def write_records(
+    source: Source,
+    folder: str | os.PathLike,
+    *,
+    seed: int = 0,
+    shard_mebibytes: float = SHARD_MEBIBYTES,
+    progress: bool = False,
+) -> dict[str, Shards]:
+    """Writes the splits of a source as `SPLIT-00000-of-00008.tfrecord` and so on.
+
+    Encoded images are copied unchanged, in an order drawn by the seed, so that each shard is
+    a sample of all classes. The folder appears after everything has been written, read back
+    and compared.
+
+    Args:
+        source: The data, from `open_source`.
+        folder: New or empty. It receives the shards, `classes.txt` and `index.npz`.
+        seed: Decides the order.
+        shard_mebibytes: Size at which a shard is closed.
+        progress: Whether to show a line with the rate and the time left.
+
+    Returns:
+        Files, counts, labels and names of each split.
+
+    Raises:
+        ValueError: If the folder is not empty, or the size not positive.
+        OSError: If the files cannot be written, or differ when they are read back.
+    """
+    folder = pathlib.Path(folder)
+    check_folder(folder)
+    if shard_mebibytes <= 0:
+        raise ValueError(
+            f"A shard must have a positive size. Received: shard_mebibytes={shard_mebibytes}"
+        )
+    all_names = [name for examples in source.splits.values() for name in examples.names]
+    # Files are named relative to their common folder, so that moved data keep their names.
+    is_files = all(map(os.path.isabs, all_names))
+    root = os.path.join(os.path.commonpath(all_names), "") if is_files else ""
+    total = sum(map(len, source.splits.values()))
+    with (
+        atomic_folder(folder) as scratch,
+        progress_bar(total, "write", disable=not progress) as bar,
+    ):
+        text = "".join(f"{name}\n" for name in source.class_names)
+        (scratch / CLASSES).write_text(text, encoding="utf-8")
+        written, digests = {}, {}
+        for split, examples in source.splits.items():
+            names = np.array([os.fsencode(name.removeprefix(root)) for name in examples.names])
+            written[split], digests[split] = _write_split(
+                scratch,
+                split,
+                examples,
+                names=names,
+                seed=seed,
+                shard_bytes=shard_mebibytes * 2**20,
+                bar=bar,
+            )
+        write_index(scratch, written)
+        _, splits = open_tfrecords(scratch)
+        for split, examples in splits.items():
+            if examples.content_hash() != digests[split]:
+                raise OSError(
+                    f"The files of {split} differ from what was written: is the disk damaged?"
+                )
+    return {
+        split: dataclasses.replace(
+            shards, files=tuple(str(folder / os.path.basename(path)) for path in shards.files)
+        )
+        for split, shards in written.items()
+    }
+
+
+def _write_split(
+    folder: pathlib.Path,
+    split: str,
+    examples: Examples,
+    *,
+    names: np.ndarray,
+    seed: int,
+    shard_bytes: float,
+    bar: ProgressBar,
+) -> tuple[Shards, str]:
+    """Writes the shards of a split.
+
+    Args:
+        folder: An existing folder.
+        split: First part of the files' names.
+        examples: The images, which are written in an order drawn by the seed.
+        names: Names of the examples, bytes `(N,)`.
+        seed: Decides the order.
+        shard_bytes: Size at which a shard is closed.
+        bar: Updated after every image.
+
+    Returns:
+        The shards, and the SHA-256 of all images and labels in them.
+    """
+    elements = examples.shuffled(seed).take(len(examples))
+    elements = elements.map(
+        lambda handle, epoch, index: (*examples.read(handle), index),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    ).prefetch(16)
+    paths: list[pathlib.Path] = []
+    counts: list[int] = []
+    order, labels = [], []
+    digest, writer, size = hashlib.sha256(), None, 0.0
+    try:
+        for encoded, label, index in without_autotune(elements).as_numpy_iterator():
+            if writer is None or size >= shard_bytes:
+                if writer is not None:
+                    writer.close()
+                # The total, and with it the final name, is known at the end.
+                paths.append(folder / f"{split}-{len(paths):05d}.tfrecord")
+                counts.append(0)
+                writer, size = tf.io.TFRecordWriter(str(paths[-1])), 0
+            record = _example(encoded, int(label), names[index])
+            writer.write(record)
+            size += len(record)
+            counts[-1] += 1
+            add_to_hash(digest, encoded, label)
+            order.append(index)
+            labels.append(label)
+            bar.update()
+    finally:
+        if writer is not None:
+            writer.close()
+    files = []
+    for path in paths:
+        final = path.with_name(f"{path.stem}-of-{len(paths):05d}.tfrecord")
+        path.rename(final)
+        files.append(str(final))
+    shards = Shards(tuple(files), np.array(counts), np.array(labels, "int32"), names[order])
+    return shards, digest.hexdigest()
+
+
+def _example(encoded: bytes, label: int, name: bytes) -> bytes:
+    features = {
+        IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
+        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+        NAME: tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def write_index(folder: pathlib.Path, splits: dict[str, Shards]) -> None:
+    """Writes the index, which saves `open_tfrecords` from scanning all files."""
+    arrays: dict[str, Any] = {}
+    for split, shards in splits.items():
+        arrays[f"{split}/files"] = np.array([os.path.basename(path) for path in shards.files])
+        arrays[f"{split}/bytes"] = np.array([os.path.getsize(path) for path in shards.files])
+        arrays[f"{split}/counts"] = shards.counts
+        arrays[f"{split}/labels"] = shards.labels
+        arrays[f"{split}/names"] = shards.names
+    np.savez_compressed(folder / INDEX, **arrays)
