@@ -4,6 +4,7 @@ import os
 import pathlib
 import time
 
+from keras_vit.commands.training_arguments import add_data
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
 
 
@@ -28,7 +29,7 @@ def add_arguments(parser):
         help="the training images to leave out, for --exclude; beside it LIST_pairs.csv and "
         "the picture LIST_pairs.png",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="the folder of TensorFlow Datasets")
+    add_data(parser, ["data_dir", "strict"])
     parser.add_argument(
         "--distance",
         type=int,
@@ -51,7 +52,6 @@ def add_arguments(parser):
         help="pairs to draw, the least similar first (default: %(default)s)",
     )
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
-    parser.add_argument("--strict", action="store_true", help="stop at an unreadable image")
     parser.add_argument(
         "--runner", metavar="NAME", help="run as an Apache Beam pipeline, such as on DirectRunner"
     )

@@ -4,7 +4,8 @@ import argparse
 import pathlib
 from typing import Any
 
-from keras_vit.commands.shared_arguments import add_data, check_batch_size
+from keras_vit.commands.shared_arguments import add_batch_size, check_batch_size
+from keras_vit.commands.training_arguments import add_data
 from keras_vit.optional_packages import install_command
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, task_of
@@ -17,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="the classifier's folder; with --protocol also a name of keras-vit models",
     )
-    add_data(parser, required=False)
+    add_data(parser)
+    add_batch_size(parser)
     parser.add_argument(
         "--split",
         metavar="NAME",

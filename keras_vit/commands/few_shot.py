@@ -2,7 +2,8 @@
 
 import argparse
 
-from keras_vit.commands.shared_arguments import add_data, add_model, check_batch_size
+from keras_vit.commands.shared_arguments import add_batch_size, add_model, check_batch_size
+from keras_vit.commands.training_arguments import add_data
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.evaluation.protocols import (
     DTYPES,
@@ -18,7 +19,8 @@ from keras_vit.training.evaluation.results import Result, task_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     add_model(parser)
-    add_data(parser, required=True)
+    add_data(parser, required=["data"])
+    add_batch_size(parser)
     parser.add_argument(
         "--shots",
         type=int,

@@ -22,23 +22,8 @@ def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) ->
     )
 
 
-def add_data(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Declares --data, --data-dir, --strict and --batch-size."""
-    parser.add_argument(
-        "--data",
-        required=required,
-        metavar="DATA",
-        help="a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, or "
-        "tfds:NAME",
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="folder of TensorFlow Datasets, or root of relative paths in a CSV file",
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="stop at an image that cannot be read"
-    )
+def add_batch_size(parser: argparse.ArgumentParser) -> None:
+    """Declares --batch-size; see `check_batch_size`."""
     parser.add_argument(
         "--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)"
     )

@@ -35,7 +35,20 @@ def add_job(parser, settings_type):
     add_fields(parser.add_argument_group(SETTINGS_GROUP), settings_type)
 
 
-def add_fields(group, settings_type, without=(), only=None):
+def add_data(parser, names=("data", "data_dir", "strict"), *, required=()):
+    """Adds the flags of some fields of `DataSpec`, with the defaults of the fields.
+
+    Args:
+        parser: A parser.
+        names: Names of the fields.
+        required: Names of fields whose flag must be given.
+    """
+    defaults = {name: getattr(DataSpec, name) for name in names}
+    add_fields(parser, DataSpec, only=defaults, required=required)
+    parser.set_defaults(**defaults)
+
+
+def add_fields(group, settings_type, without=(), only=None, required=()):
     """Adds a flag for each field of a dataclass of settings; see `FieldInfo`.
 
     Args:
@@ -43,6 +56,7 @@ def add_fields(group, settings_type, without=(), only=None):
         settings_type: The dataclass.
         without: Names of fields to leave out.
         only: Defaults by name of the only fields to add; by default all, with their own.
+        required: Names of fields whose flag must be given.
     """
     for field in dataclasses.fields(settings_type):
         known = field_info(field)
@@ -50,6 +64,8 @@ def add_fields(group, settings_type, without=(), only=None):
             continue
         flag = "--" + (known.flag or field.name.replace("_", "-"))
         options = {"dest": field.name, "default": argparse.SUPPRESS, "help": _help(field, only)}
+        if field.name in required:
+            options["required"] = True
         kind = field.type.removesuffix(" | None")
         if kind == "bool" and kind == field.type:
             options["action"] = "store_true"
