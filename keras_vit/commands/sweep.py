@@ -1,7 +1,5 @@
 """`keras-vit sweep`: the learning rate found on a development split, then several seeds."""
 
-import sys
-
 from keras_vit.commands import training_arguments
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning
@@ -56,7 +54,6 @@ def run(arguments):
             command=arguments.called_as,
         )
     except Interrupted as stop:
-        print(f"{stop} Go on with: {arguments.called_as}", file=sys.stderr)
-        return 128 + stop.signal_number
+        return training_arguments.report_stop(stop, arguments.called_as)
     print(f"\n{done}\n\nwritten {done.folder}")
     return 0

@@ -138,9 +138,19 @@ def run_job(job_type, settings, arguments):
     except Interrupted as stop:
         output = os.fspath(arguments.output)
         command = ["keras-vit", *settings.command.split(), "--output", output, "--resume"]
-        print(f"{stop} Go on with: {shlex.join(command)}", file=sys.stderr)
-        return 128 + stop.signal_number
+        return report_stop(stop, shlex.join(command))
     return 0
+
+
+def report_stop(stop, command):
+    """Prints how to continue a run that a signal stopped; returns the exit code, 130 or 143.
+
+    Args:
+        stop: An `Interrupted`.
+        command: The command that continues the run.
+    """
+    print(f"{stop} Go on with: {command}", file=sys.stderr)
+    return 128 + stop.signal_number
 
 
 def read_list(path):

@@ -1,10 +1,9 @@
 """`keras-vit vtab`: one model on the 19 tasks of VTAB-1k."""
 
 import dataclasses
-import sys
 
 from keras_vit.commands.shared_arguments import add_model
-from keras_vit.commands.training_arguments import SETTINGS_GROUP, add_fields
+from keras_vit.commands.training_arguments import SETTINGS_GROUP, add_fields, report_stop
 from keras_vit.training.evaluation.protocols import VTAB_SEEDS
 from keras_vit.training.recipes import FINETUNING
 from keras_vit.training.settings import FineTuning
@@ -101,8 +100,7 @@ def run(arguments):
             command=arguments.called_as,
         )
     except Interrupted as stop:
-        print(f"{stop} Continue with: {arguments.called_as}", file=sys.stderr)
-        return 128 + stop.signal_number
+        return report_stop(stop, arguments.called_as)
     print(vtab_benchmark.summarize(results))
     protocol = results[0].protocol
     if protocol != "vtab":

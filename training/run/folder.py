@@ -144,19 +144,13 @@ class RunFolder:
         with np.load(self.path / BEST, allow_pickle=False) as arrays:
             model.set_weights([arrays[f"{index:05}"] for index in range(len(model.weights))])
 
-    def publish(self, overwrite: bool = False) -> None:
-        """Renames the folder to the output.
-
-        Args:
-            overwrite: Whether to replace an existing classifier.
-        """
-        if self.writes:
-            publish_folder(self.path, self.output, marker=MODEL, overwrite=overwrite)
-
-    def remove_states(self) -> None:
-        """Removes the files that only an unfinished run needs."""
+    def publish(self) -> None:
+        """Removes what only an unfinished run needs, and renames the folder to the output."""
+        if not self.writes:
+            return
         shutil.rmtree(self.path / STATES, ignore_errors=True)
         (self.path / BEST).unlink(missing_ok=True)
+        publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
 
 
 STATE = re.compile(r"state-(\d{9})\.npz")

@@ -392,8 +392,7 @@ class Job:
 
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
-        self.folder.remove_states()
-        self.folder.publish(self.folder.overwrite)
+        self.folder.publish()
         for path, reason in source.skipped:
             self.log(f"skipped {path}: {reason}")
 

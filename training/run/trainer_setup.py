@@ -95,8 +95,11 @@ def make_trainer(
         skip_nonfinite_steps=settings.skip_nonfinite_steps,
         seed=settings.seed,
     )
+    optimizer: keras.optimizers.Optimizer = make_optimizer(settings)
+    if settings.precision == "mixed_float16":  # Gradients underflow without a loss scale.
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     trainer.compile(
-        _with_loss_scale(make_optimizer(settings), settings),
+        optimizer,
         loss or make_loss(settings),
         metrics=[metric],
         steps_per_execution=settings.steps_per_execution,
@@ -105,17 +108,10 @@ def make_trainer(
     return trainer
 
 
-def _with_loss_scale(optimizer, settings):
-    """Returns the optimizer for the precision: float16 underflows without a loss scale."""
-    if settings.precision == "mixed_float16":
-        return keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer
-
-
 def not_decayed(trainer: Trainer) -> list[str]:
     """Returns the names of the trained weights without weight decay.
 
-    One name stands for all blocks: "encoder_block_*/norm_1/gamma".
+    One name stands for all blocks and units: "encoder_block_*/norm_1/gamma".
 
     Args:
         trainer: A compiled trainer.
@@ -126,8 +122,4 @@ def not_decayed(trainer: Trainer) -> list[str]:
     compiled = required(trainer.optimizer, "optimizer")
     optimizer = getattr(compiled, "inner_optimizer", compiled)
     paths = [v.path for v in trainer.trainable_variables if not optimizer.decays(v.path)]
-    return list(dict.fromkeys(re.sub(r"block_\d+|unit\d+", _starred, path) for path in paths))
-
-
-def _starred(match):
-    return re.sub(r"\d+", "*", match.group())
+    return list(dict.fromkeys(re.sub(r"(block_|unit_)\d+", r"\1*", path) for path in paths))

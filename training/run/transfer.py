@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import pathlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 
@@ -13,7 +15,7 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.load import load_checkpoint
+from keras_vit.checkpoints.load import LoadReport, load_checkpoint
 from keras_vit.checkpoints.official_weights import download
 from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
 from keras_vit.layers import SelfAttention
@@ -47,7 +49,11 @@ class Body:
     model: keras.Model | None = None
 
 
-def find_body(model, weights, image_size=(None, None)) -> Body:
+def find_body(
+    model: str | configs.ViTConfig | None,
+    weights: str | None,
+    image_size: tuple[int | None, int | None] = (None, None),
+) -> Body:
     """Returns a model's config and weights, without downloading or building it.
 
     Args:
@@ -58,9 +64,10 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
     Raises:
         ValueError: If the model or the weights are unknown, or do not fit each other.
     """
-    keys = {row.key: row.model for row in catalogue.rows()}
     is_given = model is not None
-    model = model if is_given else keys.get(weights, DEFAULT_MODEL)
+    keys = {row.key: row.model for row in catalogue.rows()}
+    if model is None:
+        model = DEFAULT_MODEL if weights is None else keys.get(weights, DEFAULT_MODEL)
     if weights is None:
         return _body(model)
     if weights in keys or weights in catalogue.NAMES:
@@ -98,7 +105,9 @@ def find_body(model, weights, image_size=(None, None)) -> Body:
     return Body(names.get(configs.for_inference(config), source.name), config, model=source)
 
 
-def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **changes):
+def build_model(
+    body: Body, *, classes: int, image_size: tuple[int, int], **changes: Any
+) -> tuple[keras.Model, LoadReport | None]:
     """Returns a model that gives logits, with a new head of zeros and another resolution.
 
     Args:
@@ -134,7 +143,7 @@ def build_model(body: Body, *, classes: int, image_size: tuple[int, int], **chan
 
 
 @contextlib.contextmanager
-def dtype_policy(name: str):
+def dtype_policy(name: str) -> Iterator[None]:
     """Sets Keras's dtype policy inside a `with` block.
 
     Args:
