@@ -454,9 +454,15 @@ class Settings:
         warmup_steps = settings.warmup_steps
         if warmup_steps is None:
             warmup_steps = recipes.finetuning_warmup(steps)
-        evaluate_every = settings.evaluate_every or settings._whole_executions(steps / 10)
+        executed = settings.steps_per_execution
+        evaluate_every = settings.evaluate_every or math.ceil(steps / 10 / executed) * executed
         _check_warmup(warmup_steps, steps)
-        settings._check_executions(steps, evaluate_every)
+        if steps % executed or evaluate_every % executed:
+            raise ValueError(
+                "steps_per_execution must divide the steps of the run and those between two "
+                f"validations. Received: steps_per_execution={executed}, steps={steps}, "
+                f"evaluate_every={evaluate_every}"
+            )
         return dataclasses.replace(
             settings,
             steps=steps,
@@ -542,18 +548,6 @@ class Settings:
             values["resize"] = None
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return dataclasses.replace(self, **missing)
-
-    def _whole_executions(self, steps):
-        return math.ceil(steps / self.steps_per_execution) * self.steps_per_execution
-
-    def _check_executions(self, steps, evaluate_every):
-        executed = self.steps_per_execution
-        if steps % executed or evaluate_every % executed:
-            raise ValueError(
-                "steps_per_execution must divide the steps of the run and those between two "
-                f"validations. Received: steps_per_execution={executed}, steps={steps}, "
-                f"evaluate_every={evaluate_every}"
-            )
 
 
 @documented

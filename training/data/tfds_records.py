@@ -68,7 +68,7 @@ def _choice(wanted: str, keys: list[str], name: str) -> str:
 class TfdsRecords(Records):
     """Records that a TFDS builder reads; handles are `(encoded image, class number)`.
 
-    A subclass sets `count` and `mean_bytes`, and says how a record is read.
+    A subclass sets `count` and `mean_bytes`, and reads the records.
     """
 
     @abc.abstractmethod

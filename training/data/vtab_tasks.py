@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from .examples import Examples
 from .records import RecordExamples
@@ -391,8 +392,6 @@ class VtabRecords(TfdsRecords):
         return self.elements(with_ids=False).skip(start).take(stop - start)
 
     def elements(self, *, with_ids: bool) -> tf.data.Dataset:
-        import tensorflow_datasets as tfds
-
         features = self._builder.info.features
         images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
         examples = self._builder.as_dataset(
@@ -453,8 +452,6 @@ def open_builder(task: VtabTask, data_dir: str | os.PathLike | None = None) -> A
     Raises:
         ValueError: If the data can be neither found nor prepared.
     """
-    import tensorflow_datasets as tfds
-
     try:
         try:
             builder = tfds.builder(f"{task.dataset}:{task.version}.*.*", data_dir=data_dir)

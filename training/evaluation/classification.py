@@ -300,7 +300,7 @@ def evaluate_classifier(
     """
     spec = DataSpec(os.fspath(data), holdout=0.0)
     trained_on = (classifier.recipe.get("data") or {}).get("data")
-    if trained_on and _same_data(data, trained_on):
+    if trained_on and os.path.realpath(data) == os.path.realpath(trained_on):
         spec = DataSpec.from_recipe_json(classifier.recipe)
     source = dataclasses.replace(
         spec, data=data, data_dir=data_dir, strict=strict, test=True
@@ -330,10 +330,6 @@ def evaluate_classifier(
         skipped=source.skipped,
         progress=progress,
     )
-
-
-def _same_data(data, other):
-    return os.fspath(data) == other or os.path.realpath(data) == os.path.realpath(other)
 
 
 def _log_probabilities(scores, from_logits):

@@ -124,7 +124,7 @@ def open_model(
         model: A classifier's folder, or a name of `keras_vit.list_models()`.
         weights: For a name: weights as `keras_vit.build` takes them, or "random".
         image_size: For a name: pixels; 224 by default.
-        evaluation: How images are resized; by default as the folder says, or "resize".
+        evaluation: How images are resized; by default as in the folder, or "resize".
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
 

@@ -159,7 +159,9 @@ DAMAGE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 class Checkpoints:
-    """States of a `Trainer` in a folder: weights, optimizer, averages, step.
+    """States of a `Trainer` in a folder, to resume it: weights, optimizer, averages, step.
+
+    Files of weights alone are read by `keras_vit.load_checkpoint`.
 
     A restored run that continues with the batches after its step has the same losses and
     weights as a run without the stop, bit for bit on the same device: dropout depends on

@@ -291,7 +291,7 @@ class Job:
                 "patience needs validation images, to tell when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
-        make_schedule(settings)
+        make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
         settings = choose_accumulation(settings, body.config, replicas=replicas)
         recipe = {
             "job": self.settings_type.command,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import keras
 import tensorflow as tf
 
+from keras_vit.files import HISTORY
 from keras_vit.progress import progress_bar
 from keras_vit.training.evaluation.classification import ClassificationReport
 from keras_vit.training.evaluation.predictions import NonFiniteScores
@@ -85,7 +86,7 @@ def train(
             micro-batch does not fit into memory.
     """
     last_step = required(settings.steps, "steps")
-    history = HistoryFile(run.path / "history.csv", HISTORY_COLUMNS, start_step)
+    history = HistoryFile(run.path / HISTORY, HISTORY_COLUMNS, start_step)
     log = TensorBoardLog(run.path / TENSORBOARD)
     bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:

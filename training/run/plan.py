@@ -31,7 +31,7 @@ USABLE_FRACTION = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """A run of which everything is known but the model's weights.
+    """A run before its model is built.
 
     Args:
         body: The architecture and where its weights are.

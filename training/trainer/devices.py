@@ -39,7 +39,7 @@ def strategy(
 
     Args:
         name: "tpu"; "mirrored", all GPUs of this machine or its logical CPUs; "multiworker",
-            the machines of TF_CONFIG; "cpu"; or "auto", the first that there is of a TPU, the
+            the machines of TF_CONFIG; "cpu"; or "auto", the first available of a TPU, the
             machines of TF_CONFIG, all GPUs, and the CPU.
         tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine. By default
             TPU_NAME of the environment, then the machine's own TPU.
