@@ -67,8 +67,16 @@ def strategy(
         raise ValueError(
             f"precision must be one of {tuple(PRECISIONS)}. Received: precision={precision!r}"
         )
-    chosen = _best(tpu) if name == "auto" else name
-    made, devices = _MAKERS[chosen](tpu)
+    address = tpu or os.environ.get("TPU_NAME") or ("local" if _local_tpu() else None)
+    chosen = _best(address) if name == "auto" else name
+    if chosen == "tpu":
+        made, devices = _tpu(address)
+    elif chosen == "multiworker":
+        made, devices = _multiworker()
+    elif chosen == "mirrored":
+        made, devices = _mirrored()
+    else:
+        made, devices = _cpu()
     if precision is not None:
         _set_precision(chosen, precision)
     if verbose:
@@ -78,21 +86,20 @@ def strategy(
     return made
 
 
-def _best(tpu):
-    if tpu or os.environ.get("TPU_NAME") or _local_tpu():
+def _best(tpu_address):
+    if tpu_address:
         return "tpu"
     if len(_workers()) > 1:
         return "multiworker"
     return "mirrored" if tf.config.list_logical_devices("GPU") else "cpu"
 
 
-def _tpu(name):
-    address = name or os.environ.get("TPU_NAME") or ("local" if _local_tpu() else None)
+def _tpu(address):
     if address is None:
         raise ValueError(
             "No TPU was found. Looked for: the argument tpu, TPU_NAME in the environment, and "
             f"{' or '.join('/' + device for device in TPU_DEVICES)} on this machine. Received: "
-            f"tpu={name!r}"
+            "none of them"
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
@@ -109,7 +116,7 @@ def _tpu(name):
     return made, f"TPU {address!r}"
 
 
-def _mirrored(_):
+def _mirrored():
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) == 1 and devices[0].device_type == "GPU":
         return tf.distribute.get_strategy(), "1 GPU"
@@ -123,7 +130,7 @@ def _mirrored(_):
     return made, f"{len(devices)} {devices[0].device_type}s"
 
 
-def _multiworker(_):
+def _multiworker():
     workers = _workers()
     if not workers:
         raise ValueError(
@@ -137,15 +144,11 @@ def _multiworker(_):
     return made, f"worker {index} of {len(workers)}, {', '.join(workers)}"
 
 
-def _cpu(_):
+def _cpu():
     cores = os.cpu_count()
     if tf.config.list_logical_devices("GPU"):
         return tf.distribute.OneDeviceStrategy("/CPU:0"), f"{cores} cores"
     return tf.distribute.get_strategy(), f"{cores} cores"
-
-
-# Name: function of the argument tpu to the strategy and a description of its devices.
-_MAKERS = {"tpu": _tpu, "mirrored": _mirrored, "multiworker": _multiworker, "cpu": _cpu}
 
 
 def _workers():
