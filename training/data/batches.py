@@ -78,11 +78,13 @@ def training_batches(
             of range or missing, k does not divide the batch, or the service's address is
             invalid.
     """
+    for name, value, known in (
+        ("augmentation", augmentation, tuple(AUGMENTATIONS)),
+        ("shard_by", shard_by, SHARDING),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {known}. Received: {value!r}")
     part, parts = shard
-    if augmentation not in AUGMENTATIONS:
-        raise ValueError(
-            f"augmentation must be one of {tuple(AUGMENTATIONS)}. Received: {augmentation!r}"
-        )
     if start_step < 0 or not 0 <= part < parts or batch_size < 1 or batch_size % parts:
         raise ValueError(
             "batch_size must be positive and a multiple of the shards, start_step not negative. "
@@ -94,10 +96,9 @@ def training_batches(
             "With mixup num_classes must be given. "
             f"Received: augmentation={augmentation!r}, mixup={mixup}"
         )
-    if shard_by not in SHARDING:
-        raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
     check_data_service(data_service)
     _check_not_empty(examples)
+
     rows = batch_size // parts
     augment = AUGMENTATIONS[augmentation]
     if augment is resize_random_crop:

@@ -105,12 +105,7 @@ def open_source(
         files = _kept(files, exclude, name)
         if verify:
             files, skipped = _verified(files, strict)
-        if not files:
-            reason = ""
-            if skipped:
-                path, error = skipped[0]
-                reason = f"; {len(skipped)} cannot be decoded, such as {path}: {error}"
-            raise ValueError(f"There must be images in the data. Received: {name}, none{reason}")
+        _check_any(files, name, skipped)
         splits = _file_splits(files, class_names)
         if labelled:
             _check_classes(splits, class_names, skipped)
@@ -182,6 +177,15 @@ def _verified(files, strict):
         skipped.append((files[place].path, reason))
         bad.add(place)
     return [file for place, file in enumerate(files) if place not in bad], skipped
+
+
+def _check_any(files, data, skipped):
+    if not files:
+        reason = ""
+        if skipped:
+            path, error = skipped[0]
+            reason = f"; {len(skipped)} cannot be decoded, such as {path}: {error}"
+        raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
 
 
 def _file_splits(files: list[LabelledFile], class_names) -> dict[str, Examples]:

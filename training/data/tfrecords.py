@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import math
 import os
 import pathlib
 import re
@@ -170,6 +172,15 @@ def _read_index(folder, by_split):
 
 def _scan(files: Sequence[pathlib.Path]) -> Shards:
     """Reads all records of files without an index."""
+    scanned = [_scan_file(path) for path in files]
+    labels = np.concatenate([labels for labels, _ in scanned])
+    names = [name for _, names in scanned for name in names]
+    counts = np.array([len(labels) for labels, _ in scanned])
+    return Shards(tuple(map(str, files)), counts, labels, np.array(names, "S"))
+
+
+def _scan_file(path: pathlib.Path) -> tuple[np.ndarray, list[bytes]]:
+    """Returns the class numbers, int32, and the names of the records in a file."""
     features = {
         IMAGE: tf.io.FixedLenFeature([], tf.string, ""),
         LABEL: tf.io.FixedLenFeature([], tf.int64, -1),
@@ -182,34 +193,27 @@ def _scan(files: Sequence[pathlib.Path]) -> Shards:
         label = tf.where(parsed[LABEL] < 0, parsed[PLAIN_LABEL], parsed[LABEL])
         return tf.strings.length(parsed[IMAGE]) > 0, label, parsed[NAME]
 
-    counts, all_labels, all_names = [], [], []
-    for path in files:
-        batches = tf.data.TFRecordDataset(str(path), "", READ_BYTES).batch(_SCAN_BATCH)
-        batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        count = 0
-        try:
-            for has_image, labels, names in without_autotune(batches).as_numpy_iterator():
-                wrong = np.flatnonzero(~has_image | (labels < 0))
-                if len(wrong):
-                    raise ValueError(
-                        f"Every example must have the features {IMAGE} and {LABEL}, or "
-                        f"{PLAIN_LABEL}. Received: record {count + wrong[0]} of {path}"
-                    )
-                numbers = range(count, count + len(labels))
-                all_names += [
-                    name or f"{path.name}__{number}".encode()
-                    for name, number in zip(names.tolist(), numbers, strict=True)
-                ]
-                all_labels.append(labels.astype("int32"))
-                count += len(labels)
-        except tf.errors.OpError as error:
-            raise ValueError(
-                f"{path} must be a complete TFRecord file of tf.train.Example. It cannot be read "
-                f"after {count} records: {error.message.splitlines()[0]}"
-            ) from error
-        counts.append(count)
-    labels = np.concatenate([np.zeros(0, "int32"), *all_labels])
-    return Shards(tuple(map(str, files)), np.array(counts), labels, np.array(all_names, "S"))
+    batches = tf.data.TFRecordDataset(str(path), "", READ_BYTES).batch(_SCAN_BATCH)
+    batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    all_labels: list[int] = []
+    all_names: list[bytes] = []
+    try:
+        for has_image, labels, names in without_autotune(batches).as_numpy_iterator():
+            wrong = np.flatnonzero(~has_image | (labels < 0))
+            if len(wrong):
+                raise ValueError(
+                    f"Every example must have the features {IMAGE} and {LABEL}, or "
+                    f"{PLAIN_LABEL}. Received: record {len(all_labels) + wrong[0]} of {path}"
+                )
+            all_labels += labels.astype("int32").tolist()
+            all_names += names.tolist()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{path} must be a complete TFRecord file of tf.train.Example. It cannot be read "
+            f"after {len(all_labels)} records: {error.message.splitlines()[0]}"
+        ) from error
+    numbered = [name or f"{path.name}__{i}".encode() for i, name in enumerate(all_names)]
+    return np.array(all_labels, "int32"), numbered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,16 +370,16 @@ def _write_split(
     paths: list[pathlib.Path] = []
     counts: list[int] = []
     order, labels = [], []
-    digest, writer, size = hashlib.sha256(), None, 0.0
-    try:
+    digest, size = hashlib.sha256(), math.inf
+    with contextlib.ExitStack() as open_file:
         for encoded, label, index in without_autotune(elements).as_numpy_iterator():
-            if writer is None or size >= shard_bytes:
-                if writer is not None:
-                    writer.close()
+            if size >= shard_bytes:
+                open_file.close()
                 # The total, and with it the final name, is known at the end.
                 paths.append(folder / f"{split}-{len(paths):05d}.tfrecord")
                 counts.append(0)
-                writer, size = tf.io.TFRecordWriter(str(paths[-1])), 0
+                writer = open_file.enter_context(tf.io.TFRecordWriter(str(paths[-1])))
+                size = 0
             record = _example(encoded, int(label), names[index])
             writer.write(record)
             size += len(record)
@@ -384,9 +388,6 @@ def _write_split(
             order.append(index)
             labels.append(label)
             bar.update()
-    finally:
-        if writer is not None:
-            writer.close()
     files = []
     for path in paths:
         final = path.with_name(f"{path.stem}-of-{len(paths):05d}.tfrecord")
