@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_write, write_csv
+from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
@@ -132,8 +132,7 @@ class ClassificationReport:
         accuracies = [f"{accuracy:.6g}" for accuracy in self.class_accuracies]
         rows = list(zip(self.class_names, self.class_counts, accuracies, strict=True))
         write_csv(folder / PER_CLASS_CSV, [("class", "images", "accuracy"), *rows])
-        with atomic_write(folder / METRICS_JSON) as path:
-            path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+        write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
         written = [CONFUSION_CSV, PER_CLASS_CSV, METRICS_JSON]
         if self.calibration is not None:
             self.calibration.write_csv(folder / CALIBRATION_CSV)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_vit._version import __version__
-from keras_vit.files import MODEL, RECIPE, atomic_write
+from keras_vit.files import MODEL, RECIPE, write_text
 
 RESULT = "result.json"
 _FORMAT = 1
@@ -72,8 +72,7 @@ class Result:
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, indent=2)
-        with atomic_write(path) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+        write_text(path, text + "\n")
 
     @property
     def pretraining(self) -> str:

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import MODEL, RECIPE
-from keras_vit.files import atomic_write, check_folder, publish_folder
+from keras_vit.files import atomic_write, check_folder, publish_folder, write_text
 from keras_vit.training.trainer.devices import is_chief, worker_of
 from keras_vit.training.trainer.trainer import Trainer
 
@@ -98,8 +98,7 @@ class RunFolder:
         if self.path.exists():
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True)
-        with atomic_write(self.path / RECIPE) as path:
-            path.write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+        write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
 
     def recipe(self, job: str) -> dict[str, Any]:
         """Returns the recipe of the unfinished run.

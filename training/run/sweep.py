@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_vit.classifier import HISTORY, RECIPE
-from keras_vit.files import atomic_write
+from keras_vit.files import write_text
+from keras_vit.text_tables import markdown_table
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
@@ -60,21 +61,21 @@ class SweepResult:
 
     def __str__(self) -> str:
         """The tables, in Markdown."""
-        lines = []
+        tables = []
         if self.development:
-            lines += ["| learning rate | top-1 on the development split |", "| --- | --- |"]
+            rows = [("learning rate", "top-1 on the development split")]
             for rate, accuracy in self.development.items():
                 best = " (best)" if rate == self.learning_rate else ""
-                lines.append(f"| {rate:g}{best} | {accuracy:.2%} |")
-            lines.append("")
-        lines += [
-            f"| seed, learning rate {self.learning_rate:g} | top-1 on test |",
-            "| --- | --- |",
-        ]
-        lines += [f"| {seed} | {accuracy:.2%} |" for seed, accuracy in self.test.items()]
+                rows.append((f"{rate:g}{best}", f"{accuracy:.2%}"))
+            tables.append(markdown_table(rows))
         deviation = "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
-        lines.append(f"| mean | {100 * self.mean:.2f}{deviation}% |")
-        return "\n".join(lines)
+        rows = [
+            (f"seed, learning rate {self.learning_rate:g}", "top-1 on test"),
+            *((str(seed), f"{accuracy:.2%}") for seed, accuracy in self.test.items()),
+            ("mean", f"{100 * self.mean:.2f}{deviation}%"),
+        ]
+        tables.append(markdown_table(rows))
+        return "\n\n".join(tables)
 
 
 def sweep(
@@ -221,8 +222,7 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
     if not plan.recipe["images"]["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(fields, indent=2) + "\n")
 
 
 def finetune_once(
@@ -278,5 +278,4 @@ def write_result(result: SweepResult, command: str) -> None:
         seed=None,
         command=command,
     ).write(result.folder / RESULT)
-    with atomic_write(result.folder / TABLE) as partial:
-        partial.write_text(f"{result}\n", encoding="utf-8")
+    write_text(result.folder / TABLE, f"{result}\n")
