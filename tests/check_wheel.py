@@ -1,4 +1,4 @@
-"""Installs a wheel in a scratch environment, imports every module and runs the command.
+"""Installs a wheel in a scratch environment, imports every module, runs the command and mypy.
 
 Call: python tests/check_wheel.py dist/keras_vit-*.whl
 
@@ -8,6 +8,7 @@ not the package itself, and starts outside the repository.
 
 import os
 import pathlib
+import re
 import site
 import subprocess
 import sys
@@ -32,6 +33,29 @@ missing = set({expected!r}) - set(names) - {{"keras_vit"}}
 assert not missing, missing
 print(f"{{len(names)}} modules import; {{without}} ask for an extra that is not installed")
 """
+
+# What a type checker makes of a user's script. Keras has no py.typed, so mypy must be told to
+# read its types.
+TYPED_SCRIPT = """
+import keras_vit
+from keras_vit.training import SGD, Trainer
+
+reveal_type(keras_vit.build("ViT-B/16", classes=3))
+reveal_type(keras_vit.ViTB16(weights=None))
+reveal_type(keras_vit.load_classifier("runs/photos"))
+reveal_type(keras_vit.describe("ViT-B/16").flops)
+reveal_type(Trainer(keras_vit.build("ViT-B/16")))
+reveal_type(SGD(0.1))
+keras_vit.build(5)  # An error.
+"""
+REVEALED = [
+    "keras.src.models.model.Model",
+    "keras.src.models.model.Model",
+    "keras_vit.classifier.Classifier",
+    "int",
+    "keras_vit.training.trainer.trainer.Trainer",
+    "keras_vit.training.trainer.optimizer.SGD",
+]
 
 
 def main(wheel):
@@ -69,7 +93,24 @@ def main(wheel):
         ).stdout
         if "ViT-B/16" not in listing:
             sys.exit(f"keras-vit models must list ViT-B/16. Printed: {listing}")
-        print(f"{os.path.basename(wheel)} installs, imports and runs")
+        check_types(python, pathlib.Path(scratch))
+        print(f"{os.path.basename(wheel)} installs, imports, runs and has types")
+
+
+def check_types(python, folder):
+    """Exits with an error where mypy sees other types than those of `REVEALED`."""
+    script = folder / "script.py"
+    script.write_text(TYPED_SCRIPT)
+    seen = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-untyped-imports", "--python-executable", python]
+        + ["--cache-dir", str(folder / "mypy_cache"), str(script)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    ).stdout
+    revealed = re.findall(r'Revealed type is "(.*)"', seen)
+    if revealed != REVEALED or "[arg-type]" not in seen:
+        sys.exit(f"mypy must reveal {REVEALED} and refuse build(5). Printed:\n{seen}")
 
 
 if __name__ == "__main__":

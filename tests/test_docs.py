@@ -61,6 +61,8 @@ def test_the_python_names_on_a_page_exist(page):
 def test_the_files_on_a_page_exist(page):
     folder = ROOT if (ROOT / page).exists() else ROOT / "docs"
     links = re.findall(r"\]\((?!http)([^)#\s]+)[^)\s]*\)", PAGES[page])
-    paths = re.findall(r"\b(?:tests|benchmarks|docs|keras_vit)/[\w/]+\.\w+", PAGES[page])
+    paths = re.findall(
+        r"\b(?:tests|benchmarks|docs|keras_vit|training|export)/[\w/]+\.\w+", PAGES[page]
+    )
     missing = [link for link in links if not (folder / link).exists()]
     assert not missing + [path for path in paths if not (ROOT / path).exists()]

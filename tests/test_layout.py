@@ -4,6 +4,7 @@ import ast
 import configparser
 import pathlib
 import re
+import runpy
 
 import pytest
 
@@ -158,3 +159,9 @@ def test_nothing_tells_people_to_install_another_project():
         if path.suffix in ("", ".cfg", ".md", ".py", ".pyi", ".toml") and path.is_file():
             found = re.search(r"pip install\b[^\n]*\bkeras[-_]vit\b", path.read_text())
             assert found is None, f"{path}: {found}"
+
+
+def test_the_picture_of_the_architecture_is_that_of_the_code():
+    # Also fails if two folders import each other.
+    program = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
+    assert program["draw"]() == program["PICTURE"].read_text(), "Run python docs/architecture.py"
