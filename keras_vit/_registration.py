@@ -1,8 +1,10 @@
-"""Registration of the layers with Keras, as soon as anything has imported Keras.
+"""An import hook that registers the layers with Keras, whichever of the two is imported first.
 
-`keras.saving.load_model` finds custom layers only if they were registered before. So that
-`import keras_vit` is enough and stays cheap, the layers are imported now if Keras is
-loaded already, else right after it is.
+`keras.saving.load_model` finds the layers of a file only if they were registered before, and
+`import keras_vit` must be enough for that. If Keras is loaded, the layers are imported at once.
+Otherwise importing them here would load Keras and TensorFlow, several seconds, for
+`keras-vit --help` too; so the hook imports them right after Keras. Keras has no entry point
+for registrations that would do this without a hook.
 """
 
 import importlib
