@@ -1,11 +1,14 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_wrong_input_is_one_line_though_tensorflow_was_loaded(tmp_path):
     code = (
         "import sys\n"

@@ -39,6 +39,7 @@ def test_wrong_input_is_one_line(refused, colors, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
 def test_fine_tuning_takes_its_batches_from_a_service(command, tiny, colors, service, tmp_path):
     recipe = "--image-size 8 --batch-size 4 --accumulate 1 --steps 4 --validation 0 --holdout 0"
     data = ("--data", colors / "train", "--augmentation", "none")

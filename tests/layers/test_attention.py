@@ -84,6 +84,7 @@ def test_heads_that_do_not_divide_the_token_size_are_refused():
         SelfAttention(4).build((None, None, 6))
 
 
+@pytest.mark.any_backend_slow
 def test_dropout_falls_on_probabilities_and_keeps_their_mean():
     layer = random_attention(dropout_rate=0.5)
     tokens = np.random.default_rng(1).normal(size=(1, 5, 6)).astype("float32")

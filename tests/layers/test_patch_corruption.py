@@ -69,6 +69,7 @@ def test_the_share_is_an_option(rate, count):
     assert corrupted(rate, batch=2)[3].shape == (2, count)
 
 
+@pytest.mark.any_backend_slow
 def test_draws_differ_between_steps_and_images_and_repeat_for_a_seed():
     keras.utils.set_random_seed(0)
     layer = PatchCorruption()
@@ -82,6 +83,7 @@ def test_draws_differ_between_steps_and_images_and_repeat_for_a_seed():
     np.testing.assert_array_equal(once, layer(tokens, training=True)[1])
 
 
+@pytest.mark.any_backend_slow
 def test_an_evaluation_repeats():
     layer, tokens, outputs, places = corrupted(batch=4, training=False)
     state = np.array(layer.seed_generator.state)

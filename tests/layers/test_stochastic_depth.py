@@ -29,6 +29,7 @@ def tokens(batch):
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_each_example_has_both_parts_or_either_or_none():
     keras.utils.set_random_seed(0)
     layer, z, rate, count = block(stochastic_depth_rate=0.3), tokens(4000), 0.3, 4000

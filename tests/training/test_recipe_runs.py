@@ -32,6 +32,7 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
     settings = PreTraining.from_recipe(
         "ViT-B/16 ImageNet-21k",
