@@ -1,6 +1,8 @@
 import json
 import shutil
 
+import pytest
+
 from keras_vit.training.data import open_source
 
 
