@@ -36,6 +36,7 @@ def pretrain(colors, tmp_path):
 TARGET = ("--target", "downsized", "--corruption", "0.15")
 
 
+@pytest.mark.slow
 def test_a_body_is_pretrained_refused_for_prediction_and_fine_tuned(
     command, refused, pretrain, small, colors, tmp_path
 ):

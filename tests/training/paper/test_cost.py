@@ -152,9 +152,8 @@ def small_model(monkeypatch):
     return cost_steps.CostSteps
 
 
-@pytest.mark.parametrize(
-    "precision", [pytest.param("float32", marks=pytest.mark.slow), "mixed_bfloat16"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_training_step_trains_on_the_batch(small_model, precision):
     before = keras.config.dtype_policy()
     steps = small_model(BenchmarkCell("any", 8, "training", precision))

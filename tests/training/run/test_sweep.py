@@ -82,6 +82,7 @@ def swept(data, tmp_path_factory):
     return done, output, first, "\n".join(said)
 
 
+@pytest.mark.slow
 def test_the_rate_that_learns_is_chosen_and_trained_with_each_seed(swept):
     done, _, _, _ = swept
     assert done.learning_rate == 0.3
@@ -91,6 +92,7 @@ def test_the_rate_that_learns_is_chosen_and_trained_with_each_seed(swept):
     assert done.deviation == pytest.approx(np.std(list(done.test.values()), ddof=1))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_done_again_and_a_stopped_one_goes_on(swept):
     _, output, first, said = swept
     assert (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns == first
@@ -98,6 +100,7 @@ def test_a_finished_run_is_not_done_again_and_a_stopped_one_goes_on(swept):
     assert not list(output.rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_only_the_final_runs_see_the_test_images_and_all_training_images(swept):
     _, output, _, _ = swept
     recipes = {
@@ -115,6 +118,7 @@ def test_only_the_final_runs_see_the_test_images_and_all_training_images(swept):
         assert (output / path / "model.keras").exists() == is_final
 
 
+@pytest.mark.slow
 def test_the_outcome_is_a_result_and_a_table(swept, capsys):
     done, output, _, _ = swept
     result = read_result(output / "result.json")
@@ -129,6 +133,7 @@ def test_the_outcome_is_a_result_and_a_table(swept, capsys):
     assert "sweep" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_another_sweep_does_not_go_into_its_folder(swept, data):
     _, output, _, _ = swept
     with pytest.raises(ValueError, match="differs in: steps"):
