@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import csv
 import itertools
 import json
 import os
@@ -26,6 +25,8 @@ from keras_vit.files import (
     RECIPE,
     atomic_folder,
     check_folder,
+    write_csv,
+    write_text,
 )
 from keras_vit.images import apply_preprocessing, image_files, read_image
 from keras_vit.keras_private import xla_compiles
@@ -336,21 +337,17 @@ def write_files(
     """Writes a classifier's files into a folder that exists."""
     classifier.model.save(folder / MODEL)
     names = "".join(f"{name}\n" for name in classifier.class_names)
-    (folder / CLASSES).write_text(names, encoding="utf-8")
-    (folder / PREPROCESSING).write_text(classifier.preprocessing.to_json(), encoding="utf-8")
-    recipe = json.dumps(classifier.recipe, indent=2) + "\n"
-    (folder / RECIPE).write_text(recipe, encoding="utf-8")
+    write_text(folder / CLASSES, names)
+    write_text(folder / PREPROCESSING, classifier.preprocessing.to_json())
+    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
     write_history(folder / HISTORY, history)
-    (folder / MODEL_CARD).write_text(model_card or _short_card(classifier), encoding="utf-8")
+    write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
     """Writes rows as CSV, with all their columns in the order of first occurrence."""
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(history)
+    write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
 
 
 def _short_card(classifier):

@@ -47,6 +47,33 @@ class Golden:
             for entry in recipe["arrays"]
         }
 
+    def model(self, folder):
+        """Returns the Vision Transformer with the checkpoint's weights, giving logits.
+
+        The checkpoint is written to `folder`.
+        """
+        import keras_vit
+
+        config = self.config
+        model = keras_vit.build(
+            keras_vit.ViTConfig(
+                patch_size=tuple(config["patch_size"]),
+                width=config["hidden_size"],
+                depth=config["num_layers"],
+                mlp_dim=config["mlp_dim"],
+                num_heads=config["num_heads"],
+                classifier=config["classifier"],
+                representation_size=config["representation_size"],
+            ),
+            classes=config["num_classes"],
+            input_shape=(*config["image_size"], 3),
+            classifier_activation=None,
+        )
+        path = folder / "checkpoint.npz"
+        np.savez(path, **self.checkpoint())
+        keras_vit.load_checkpoint(model, path)
+        return model
+
 
 @pytest.fixture(scope="session")
 def golden():

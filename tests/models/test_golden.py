@@ -20,25 +20,7 @@ FOLDERS = [
 @pytest.fixture(scope="module", params=FOLDERS)
 def case(request, golden, tmp_path_factory):
     folder = golden(request.param)
-    config = folder.config
-    model = keras_vit.build(
-        keras_vit.ViTConfig(
-            patch_size=tuple(config["patch_size"]),
-            width=config["hidden_size"],
-            depth=config["num_layers"],
-            mlp_dim=config["mlp_dim"],
-            num_heads=config["num_heads"],
-            classifier=config["classifier"],
-            representation_size=config["representation_size"],
-        ),
-        classes=config["num_classes"],
-        input_shape=(*config["image_size"], 3),
-        classifier_activation=None,
-    )
-    path = tmp_path_factory.mktemp("golden") / "checkpoint.npz"
-    np.savez(path, **folder.checkpoint())
-    keras_vit.load_checkpoint(model, path)
-    return folder, model
+    return folder, folder.model(tmp_path_factory.mktemp("golden"))
 
 
 def test_logits_are_those_of_the_official_code(case):

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_vit import configs
 from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
+from keras_vit.files import write_text
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
@@ -286,15 +287,16 @@ class PretrainMaskedPatches(Job):
         name = configs.layer_name(plan.body.name)
         plain = inference_model(model, include_top=False, name=name)
         plain.save(folder.path / MODEL)
-        (folder.path / PREPROCESSING).write_text(settings.preprocessing.to_json(), encoding="utf-8")
-        (folder.path / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+        write_text(folder.path / PREPROCESSING, settings.preprocessing.to_json())
+        write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
         write_history(folder.path / HISTORY, history)
-        (folder.path / MODEL_CARD).write_text(_card(recipe, history), encoding="utf-8")
+        write_text(folder.path / MODEL_CARD, _card(recipe, history))
         self.publish(plan.source)
-        self.log(
-            f"written {folder.output}; give it classes with keras-vit finetune --weights "
-            f"{folder.output}"
-        )
+        if folder.writes:
+            self.log(
+                f"written {folder.output}; give it classes with keras-vit finetune --weights "
+                f"{folder.output}"
+            )
         return Pretrained(plain, folder.output, history)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import keras
 import tensorflow as tf
 
-from keras_vit.files import HISTORY
+from keras_vit.files import HISTORY, write_csv
 from keras_vit.progress import progress_bar
 from keras_vit.training.evaluation.classification import ClassificationReport
 from keras_vit.training.evaluation.predictions import NonFiniteScores
@@ -282,17 +282,14 @@ class HistoryFile:
             with open(self.path, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
             self.rows = [row for row in rows if int(row["step"]) <= last_step]
-        with open(self.path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(self.rows)
+        write_csv(self.path, [columns, *([row[name] for name in columns] for row in self.rows)])
 
     def add(self, row: Mapping[str, object]) -> None:
         """Adds a row; missing columns stay empty."""
         text = {name: _number(row.get(name, "")) for name in self.columns}
         self.rows.append(text)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.columns).writerow(text)
+            csv.DictWriter(file, self.columns, lineterminator="\n").writerow(text)
 
 
 def _number(value):

@@ -21,26 +21,6 @@ def trajectory(golden):
     return folder, folder.json("finetune_trajectory.json"), folder.load("finetune_trajectory.npz")
 
 
-def golden_model(folder, tmp_path):
-    config = folder.config
-    model = keras_vit.build(
-        keras_vit.ViTConfig(
-            patch_size=tuple(config["patch_size"]),
-            width=config["hidden_size"],
-            depth=config["num_layers"],
-            mlp_dim=config["mlp_dim"],
-            num_heads=config["num_heads"],
-        ),
-        classes=config["num_classes"],
-        input_shape=(*config["image_size"], 3),
-        classifier_activation=None,
-    )
-    path = tmp_path / "checkpoint.npz"
-    np.savez(path, **folder.checkpoint())
-    keras_vit.load_checkpoint(model, path)
-    return model
-
-
 def golden_settings(recipe, **changes):
     return FineTuning(
         steps=recipe["steps"],
@@ -65,7 +45,7 @@ def new_run(tmp_path):
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_official_finetuning_is_reproduced(trajectory, tmp_path, accumulate):
     folder, recipe, expected = trajectory
-    model = golden_model(folder, tmp_path)
+    model = folder.model(tmp_path)
     settings = golden_settings(recipe, accumulate=accumulate)
     batches = tf.data.Dataset.from_tensor_slices(
         (expected["images"].reshape(-1, 32, 32, 3), expected["labels"].reshape(-1))
