@@ -15,16 +15,17 @@ from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.checkpoints.metadata import PREPROCESSOR, read_metadata
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, load_classifier, save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.recognition import config_of
 
 from . import other_code_bases
-from .options import CONVERSION_FORMATS, NORMALIZATIONS
+from .options import CONVERSION_FORMATS
 
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {"classifier": MODEL, "huggingface": other_code_bases.WEIGHTS}
@@ -113,10 +114,10 @@ def read(source, num_heads: int | None = None, normalization: str | None = None)
         notes.append("the pooler was left out, as there is no head behind it")
         skip = ("pre_logits/*",)
     report = load_opened(checkpoint, model, LoadOptions(skip))
-    preprocessing, names, more_notes = other_code_bases.read_metadata(checkpoint, inferred)
+    preprocessing, names, more_notes = read_metadata(checkpoint, inferred)
     notes += [*report.notes, *more_notes]
     if normalization is not None:
-        values = other_code_bases.value_range(*NORMALIZATIONS[normalization])
+        values = value_range(*NORMALIZATIONS[normalization])
         preprocessing = dataclasses.replace(preprocessing, value_range=values)
     if inferred.classes is None:
         notes.append("the source has no head, nor has the output")
@@ -216,9 +217,7 @@ def _write_hugging_face(converted, destination, overwrite):
         other_code_bases.CONFIG: other_code_bases.config_json(
             config, (height, width), channels, converted.class_names
         ),
-        other_code_bases.PREPROCESSOR: other_code_bases.preprocessor_json(
-            converted.preprocessing, channels
-        ),
+        PREPROCESSOR: other_code_bases.preprocessor_json(converted.preprocessing, channels),
     }
     # A body without a head has no prefix there.
     prefix = _HUGGING_FACE_PREFIXES[config.classifier] if converted.class_names else ""

@@ -26,12 +26,3 @@ CONVERSION_FORMATS = {
     "huggingface": "",
     "timm": ".safetensors",
 }
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, of pixels in [0, 1].
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
-# Mean and standard deviation of pixels in [0, 1].
-NORMALIZATIONS = {
-    "half": ((0.5,), (0.5,)),
-    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
-}

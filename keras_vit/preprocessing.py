@@ -8,12 +8,22 @@ import functools
 import json
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 # "resize": bilinear, to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
 # "resize_central_crop": both sides to a little more, then the middle; big_vision's few-shot.
 EVALUATIONS = ("resize", "resize_small_central_crop", "resize_central_crop")
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, of pixels in [0, 1].
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+# Mean and standard deviation of pixels in [0, 1].
+NORMALIZATIONS = {
+    "half": ((0.5,), (0.5,)),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+}
 
 # In lower case; suffixes of files are compared in lower case.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp"})
@@ -79,6 +89,23 @@ class Preprocessing:
                 f"Received: {fields['image_size']!r}, {fields['value_range']!r}"
             )
         return cls(**fields)
+
+
+def value_range(mean: Sequence[float], std: Sequence[float], scale: float = 1 / 255):
+    """Returns the values of pixels 0 and 255 after `(scale * pixel - mean) / std`.
+
+    Args:
+        mean: By channel.
+        std: By channel.
+        scale: Factor for the pixels.
+
+    Returns:
+        Two numbers if all channels are equal, else two tuples with a number for each channel.
+    """
+    pairs = list(zip(mean, std, strict=True))
+    least = tuple(-m / s for m, s in pairs)
+    most = tuple((255 * scale - m) / s for m, s in pairs)
+    return (least[0], most[0]) if len(set(pairs)) == 1 else (least, most)
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:

@@ -26,7 +26,15 @@ MAY_IMPORT = {
     "optional_packages": set(),
     "keras_private": set(),
     "recognition": {"configs"},
-    "checkpoints": {"configs", "checkpoints", "files", "optional_packages", "recognition"},
+    "preprocessing": set(),
+    "checkpoints": {
+        "configs",
+        "checkpoints",
+        "files",
+        "optional_packages",
+        "preprocessing",
+        "recognition",
+    },
     "models": {"configs", "layers", "models", "checkpoints", "recognition"},
 }
 

@@ -1,6 +1,7 @@
 """`keras-vit convert`: weights from one code base to another."""
 
-from keras_vit.export.options import CONVERSION_FORMATS, NORMALIZATIONS
+from keras_vit.export.options import CONVERSION_FORMATS
+from keras_vit.preprocessing import NORMALIZATIONS
 
 
 def add_arguments(parser):

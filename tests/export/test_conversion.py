@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints import metadata
 from keras_vit.checkpoints.torch_names import HUGGING_FACE
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
@@ -145,8 +146,8 @@ def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
     )
     np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
     np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
-    (tmp_path / other_code_bases.PREPROCESSOR).write_text(json.dumps(processor))
-    again, notes = other_code_bases._preprocessing_of_processor(tmp_path, (32, 32))
+    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(processor))
+    again, notes = metadata._preprocessing_of_processor(tmp_path, (32, 32))
     np.testing.assert_allclose(again.value_range, (least, most))
     assert notes == ()
 
