@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 
+from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 
 # Summary by name. The module is keras_vit.commands.<name>, dashes as underscores.
@@ -55,6 +56,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    try:
+        check_installation()
+    except ImportError as error:
+        print(f"keras-vit: {error}", file=sys.stderr)
+        return 2
     called = next((word for word in argv if word in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)

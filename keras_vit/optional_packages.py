@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from keras_vit._installation import DISTRIBUTION, IN_CHECKOUT
+
 
 def import_optional(module: str, purpose: str, extra: str) -> Any:
     """Returns a module of an optional package.
@@ -26,5 +28,7 @@ def import_optional(module: str, purpose: str, extra: str) -> Any:
 
 
 def install_command(extra: str) -> str:
-    """Returns the command that installs an extra; the package index has another keras-vit."""
-    return f'pip install -e ".[{extra}]" in a checkout of the project'
+    """Returns the command that installs an extra of this project."""
+    return (
+        f'pip install -e ".[{extra}]"' if IN_CHECKOUT else f'pip install "{DISTRIBUTION}[{extra}]"'
+    )

@@ -1,6 +1,6 @@
 """Installs a wheel in a scratch environment, imports every module, runs the command and mypy.
 
-Call: python tests/check_wheel.py dist/keras_vit-*.whl
+Call: python tests/check_wheel.py dist/keras_vit_applications-*.whl
 
 The scratch environment borrows the dependencies of the environment that runs this file, but
 not the package itself, and starts outside the repository.
@@ -26,7 +26,8 @@ for name in names:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        if "pip install -e" not in str(error):  # A module that needs an extra says which.
+        # A module that needs an extra says which.
+        if 'pip install "keras-vit-applications[' not in str(error):
             raise
         without.append(name)
 missing = set({expected!r}) - set(names) - {{"keras_vit"}}

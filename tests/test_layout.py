@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "configs": set(),
     "layers": {"layers", "keras_private"},
     "files": set(),
-    "optional_packages": set(),
+    "_installation": set(),
+    "optional_packages": {"_installation"},
     "keras_private": set(),
     "recognition": {"configs"},
     "preprocessing": set(),
@@ -159,14 +160,22 @@ def test_the_files_that_users_look_for_are_there(name):
     assert (ROOT / name).read_text().strip()
 
 
-def test_nothing_tells_people_to_install_another_project():
-    # The name keras-vit on the package index belongs to it.
+def test_this_project_is_installed_by_its_own_name():
+    # The name keras-vit on the package index belongs to another project.
     folders = (*FOLDERS, "benchmarks", "docs", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    extras = configparser.ConfigParser()
+    extras.read(ROOT / "setup.cfg")
     for path in [*files, *ROOT.glob("*.*"), ROOT / "Makefile"]:
         if path.suffix in ("", ".cfg", ".md", ".py", ".pyi", ".toml") and path.is_file():
-            found = re.search(r"pip install\b[^\n]*\bkeras[-_]vit\b", path.read_text())
+            text = path.read_text()
+            found = re.search(r"pip install\b[^`\n]*\bkeras[-_]vit\b(?!-applications)", text)
             assert found is None, f"{path}: {found}"
+            # An extra of this project, from a checkout or from the package index.
+            for call, target in re.findall(r"(pip install [^\n]*?)([\w.-]+)\[[\w,{]+\}?\]", text):
+                assert target == "keras-vit-applications" or (
+                    target == "." and ("-e" in call or "editable" in call)
+                ), f"{path}: {call}{target}"
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code():

@@ -1,0 +1,73 @@
+"""The place of the package: a checkout, an installation, another project in the same folder."""
+
+import configparser
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import keras_vit
+from keras_vit._installation import DISTRIBUTION, check_installation
+from keras_vit.command_line import main
+from keras_vit.optional_packages import install_command
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def other_project(tmp_path):
+    """A folder of packages with the metadata of keras-vit 1.0.1 and of this project."""
+    for name in ("keras_vit-1.0.1.dist-info", "keras_vit_applications-0.1.0.dist-info"):
+        (tmp_path / name).mkdir()
+    check_installation.cache_clear()
+    return str(tmp_path)
+
+
+def test_another_project_in_the_same_folder_is_named(other_project):
+    with pytest.warns(UserWarning, match=r"keras-vit-1\.0\.1.*pip uninstall -y keras-vit keras-"):
+        check_installation(other_project)
+
+
+def test_another_project_that_replaced_the_package_is_an_error(other_project, monkeypatch):
+    monkeypatch.delattr(keras_vit, "_registration")
+    with pytest.raises(ImportError, match="Another project, keras-vit-1.0.1, is installed"):
+        check_installation(other_project)
+
+
+def test_the_command_prints_that_error_in_one_line(monkeypatch, capsys):
+    def refuse():
+        raise ImportError("Another project is installed")
+
+    monkeypatch.setattr("keras_vit.command_line.check_installation", refuse)
+    assert main(["models"]) == 2
+    assert capsys.readouterr().err == "keras-vit: Another project is installed\n"
+
+
+def test_this_project_alone_is_no_reason_for_a_warning(tmp_path, recwarn):
+    check_installation.cache_clear()
+    (tmp_path / "keras_vit_applications-0.1.0.dist-info").mkdir()
+    check_installation(str(tmp_path))
+    assert not recwarn
+
+
+def test_extras_are_installed_by_the_name_of_the_distribution(monkeypatch):
+    assert install_command("export") == 'pip install -e ".[export]"'
+    monkeypatch.setattr("keras_vit.optional_packages.IN_CHECKOUT", False)
+    assert install_command("export") == 'pip install "keras-vit-applications[export]"'
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    assert settings["metadata"]["name"] == DISTRIBUTION
+
+
+def test_a_checkout_imports_its_own_folders_without_an_editable_installation():
+    program = (
+        "import sys, importlib.util, keras_vit\n"
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in str(f).lower()]\n"
+        "for name in ('keras_vit.training.settings', 'keras_vit.export.options'):\n"
+        "    print(importlib.util.find_spec(name).origin)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert found == [str(ROOT / "training" / "settings.py"), str(ROOT / "export" / "options.py")]
