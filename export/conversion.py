@@ -8,10 +8,11 @@ import pathlib
 from collections.abc import Callable
 
 import keras
+import numpy as np
 
 import keras_vit
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import POSITIONS, build_arguments, open_checkpoint
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
@@ -58,6 +59,7 @@ def convert(
     *,
     to: str | None = None,
     num_heads: int | None = None,
+    image_size: tuple[int, int] | None = None,
     normalization: str | None = None,
     overwrite: bool = False,
 ) -> list[str]:
@@ -73,6 +75,8 @@ def convert(
             destination, and is a classifier's folder without one.
         num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
+        image_size: Pixels (height, width) of the file's images, for files that do not show
+            them and have no square grid of positions, or big_vision's sines and cosines.
         normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
             "imagenet" (those of ImageNet by channel), where the source does not hold it.
         overwrite: Whether to replace an existing destination.
@@ -90,11 +94,16 @@ def convert(
         check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
-    converted = read(source, num_heads, normalization)
+    converted = read(source, num_heads, normalization, image_size)
     return [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
 
 
-def read(source, num_heads: int | None = None, normalization: str | None = None) -> Converted:
+def read(
+    source,
+    num_heads: int | None = None,
+    normalization: str | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> Converted:
     """Returns the model of a source; arguments and errors are those of `convert`."""
     if normalization not in (None, *NORMALIZATIONS):
         raise ValueError(
@@ -106,14 +115,14 @@ def read(source, num_heads: int | None = None, normalization: str | None = None)
         classifier = load_classifier(source)
         return Converted(classifier.model, classifier.class_names, classifier.preprocessing)
     checkpoint = open_checkpoint(source)
-    inferred = build_arguments(checkpoint, num_heads)
+    inferred = build_arguments(checkpoint, num_heads, image_size)
     model = _build(inferred)
     notes = [*inferred.notes]
     skip: tuple[str, ...] = ()
     if inferred.classes is None and "pre_logits" in checkpoint.shapes:
         notes.append("the pooler was left out, as there is no head behind it")
         skip = ("pre_logits/*",)
-    report = load_opened(checkpoint, model, LoadOptions(skip))
+    report = load_opened(checkpoint, model, LoadOptions(skip, position_grid=inferred.position_grid))
     preprocessing, names, more_notes = read_metadata(checkpoint, inferred)
     notes += [*report.notes, *more_notes]
     if normalization is not None:
@@ -190,8 +199,14 @@ def _write_timm(converted, destination, overwrite):
             "timm has no representation layer; remove it by fine-tuning. "
             f"Received: a model with {config.representation_size} units of it"
         )
-    write_safetensors(destination, stored_arrays(converted.model, TIMM), facts_of(converted.model))
+    arrays = _with_positions(stored_arrays(converted.model, TIMM), config, converted.model, TIMM)
     notes = [_WITHOUT_NAMES]
+    if config.num_registers:
+        _fold_class_rows(arrays, config)
+        notes.append(
+            f"create the timm model with reg_tokens={config.num_registers}, no_embed_class=True"
+        )
+    write_safetensors(destination, arrays, facts_of(converted.model))
     if config.classifier == "gap":
         notes.append(
             'create the timm model with global_pool="avg", class_token=False, fc_norm=False'
@@ -223,13 +238,35 @@ def _write_hugging_face(converted, destination, overwrite):
     prefix = _HUGGING_FACE_PREFIXES[config.classifier] if converted.class_names else ""
     arrays = {
         name if "classifier." in name else f"{prefix}{name}": array
-        for name, array in stored_arrays(model, HUGGING_FACE).items()
+        for name, array in _with_positions(
+            stored_arrays(model, HUGGING_FACE), config, model, HUGGING_FACE
+        ).items()
     }
     with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_safetensors(folder / other_code_bases.WEIGHTS, arrays, facts_of(model))
     return []
+
+
+def _with_positions(arrays, config, model, layout):
+    """The arrays with a table of zeros for a model without positions.
+
+    Models of PyTorch have a table always, and fill it with random numbers if a file has none.
+    """
+    if config.position_embedding != "none":
+        return arrays
+    table = next(rule.stored for rule in layout.rules if POSITIONS in rule.paths)
+    height, width = config.grid(model.input_shape[1:3])
+    rows = len(config.class_tokens) + height * width
+    return {**arrays, table: np.zeros((1, rows, config.width), "float32")}
+
+
+def _fold_class_rows(arrays, config):
+    """Adds the positions of class tokens to the tokens; the table keeps the patches' rows."""
+    for row, name in enumerate(("cls_token", "dist_token")[: len(config.class_tokens)]):
+        arrays[name] = arrays[name] + arrays["pos_embed"][:, row : row + 1]
+    arrays["pos_embed"] = arrays["pos_embed"][:, len(config.class_tokens) :]
 
 
 def _plain_config(model) -> ViTConfig:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import re
 from typing import Any
 
 from keras_vit.checkpoints.config_json import facts_of_config, read_json
@@ -36,6 +37,11 @@ _LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB, VIT_KERAS, KERAS)}
 _FOLDER_FILES = ("model.safetensors", "pytorch_model.bin", WEIGHTS)
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _KERAS_HUB_HEAD = "task.weights.h5"
+
+POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
+
+# The MLP of a block as big_vision names it.
+_BIG_VISION_BLOCK = re.compile(r"Transformer/encoderblock\w*/MlpBlock_0/")
 
 # More than any model has.
 _MAX_PARTS = 1000
@@ -81,6 +87,29 @@ class Checkpoint:
                 shapes.update(dict.fromkeys(rule.paths, rule.transform.our_shape(array.shape)))
         return layer_shapes(shapes)
 
+    def stored_name(self, path: str) -> str:
+        """Returns the canonical name of the array with one of our variables; "" without one."""
+        return next((rule.stored for rule in self.layout.rules if path in rule.paths), "")
+
+    @property
+    def width(self) -> int:
+        """The token size, D; 0 if the file does not show it."""
+        return (self.shapes.get("patch_embedding") or (0,))[-1]
+
+    @property
+    def has_fixed_positions(self) -> bool:
+        """Whether positions are the sines and cosines that big_vision leaves out of files.
+
+        Its files without a position table have them (`posemb="sincos2d"`). They have the names
+        of its modules; those of `save_checkpoint` without a table, for models without
+        positions, have the names of the published files.
+        """
+        return (
+            self.layout is OFFICIAL
+            and not any(layer.startswith("position_embedding") for layer in self.shapes)
+            and any(_BIG_VISION_BLOCK.search(array.name) for array in self.arrays.values())
+        )
+
     @property
     def num_class_tokens(self) -> int:
         """Class and distillation tokens."""
@@ -89,10 +118,12 @@ class Checkpoint:
     @property
     def prefix_row_counts(self) -> tuple[int, ...]:
         """Possible numbers of rows in front of the patches' in the position table."""
-        if not self.class_token_has_row or not self.num_class_tokens:
-            return (0,)
-        counts = (self.num_class_tokens,)
-        return (*counts, 0) if self.layout.class_row_optional else counts
+        class_rows = self.num_class_tokens if self.class_token_has_row else 0
+        if not self.layout.class_row_optional:
+            return (class_rows,)
+        registers = (self.shapes.get("registers") or (0, 0))[1]
+        # By default timm adds positions to all tokens; with `no_embed_class` to patches only.
+        return tuple(sorted({class_rows + registers, class_rows, 0}, reverse=True))
 
 
 def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
@@ -116,7 +147,14 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         names = layout.canonical_names(arrays)
         if names is None:
             continue
-        outside = len(arrays) - len(names)
+        notes = []
+        if outside := len(arrays) - len(names):
+            notes.append(f"{outside} arrays beside the weights were not read")
+        for pattern, what in layout.left_out:
+            left_out = {name for name, canonical in names.items() if re.search(pattern, canonical)}
+            if left_out:
+                notes.append(f"{what} was left out")
+                names = {name: names[name] for name in names.keys() - left_out}
         known = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
         return Checkpoint(
             path=path,
@@ -126,7 +164,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
-            notes=(f"{outside} arrays beside the weights were not read",) if outside else (),
+            notes=tuple(notes),
         )
     some = ", ".join(sorted(arrays)[:3])
     raise ValueError(
@@ -276,14 +314,25 @@ class BuildArguments:
     classes: int | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def position_grid(self) -> tuple[int, int] | None:
+        """Patches (down, across) of the position table; None without one."""
+        return self.config.grid(self.image_size) if isinstance(self.config, ViTConfig) else None
 
-def build_arguments(checkpoint: Checkpoint, num_heads: int | None = None) -> BuildArguments:
+
+def build_arguments(
+    checkpoint: Checkpoint,
+    num_heads: int | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> BuildArguments:
     """Returns the model of a checkpoint from the names and shapes in it.
 
     Args:
         checkpoint: The checkpoint.
         num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
+        image_size: Pixels (height, width) of the images that the position table is for, if
+            neither the file nor its `config.json` shows them and they are not square.
 
     Raises:
         ValueError: If it is not of a model of this package, or its heads or its grid cannot be
@@ -302,20 +351,37 @@ def build_arguments(checkpoint: Checkpoint, num_heads: int | None = None) -> Bui
     kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
     size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     if isinstance(config, ViTConfig):
-        table = shapes.get("position_embedding") or ()
-        if len(table) != 3:
-            raise ValueError(
-                "A checkpoint must hold position embeddings of shape (1, rows, D). "
-                f"Received: {checkpoint.path} with {table or 'none'}"
-            )
-        try:
-            _, grid = find_grid(table[1], checkpoint.prefix_row_counts, facts.get("position_grid"))
-        except ValueError as error:
-            raise ValueError(
-                "The grid of the position embeddings must be square, or stored in the file. "
-                f"Received: {checkpoint.path}: {error}"
-            ) from error
-        down, across = config.patch_sizes
-        stride = config.resnet.stride if config.resnet else 1
-        size = (grid[0] * down * stride, grid[1] * across * stride)
+        size = _image_size(checkpoint, config, image_size)
     return BuildArguments(config, size, kernel[2], num_classes(shapes), notes)
+
+
+def _image_size(checkpoint, config, image_size):
+    """Pixels (height, width) of the images that the position table of a file is for."""
+    if checkpoint.has_fixed_positions and image_size is not None:
+        return image_size
+    table = checkpoint.shapes.get("position_embedding")
+    if not table or len(table) != 3:
+        hint = (
+            "; give the image size (image_size, --image-size), for which big_vision's sines and "
+            "cosines are filled in"
+            if checkpoint.has_fixed_positions
+            else ""
+        )
+        raise ValueError(
+            "A checkpoint must hold position embeddings of shape (1, rows, D). "
+            f"Received: {checkpoint.path} with {table or 'none'}{hint}"
+        )
+    known = config.grid(image_size) if image_size else checkpoint.facts.get("position_grid")
+    try:
+        _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
+    except ValueError as error:
+        raise ValueError(
+            "The image size (image_size, --image-size) must be given where the position "
+            "embeddings have no square grid and the file does not hold it, and be that of the "
+            f"file. Received: {checkpoint.path}: {error}"
+        ) from error
+    if image_size is not None:
+        return image_size
+    down, across = config.patch_sizes
+    stride = config.resnet.stride if config.resnet else 1
+    return (grid[0] * down * stride, grid[1] * across * stride)

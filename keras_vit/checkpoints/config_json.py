@@ -22,6 +22,23 @@ _GELUS = {
 }
 
 
+# Defaults of `transformers` by `model_type`, for configs that leave fields out.
+_VIT_DEFAULTS = {
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "num_attention_heads": 12,
+    "image_size": 224,
+    "patch_size": 16,
+}
+_HUGGING_FACE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "vit": _VIT_DEFAULTS,
+    "deit": _VIT_DEFAULTS,
+    "vit_mae": _VIT_DEFAULTS,
+    "vit_msn": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6},
+    "ijepa": _VIT_DEFAULTS,
+}
+
+
 def read_json(path: pathlib.Path) -> dict[str, Any]:
     """Returns the object in a JSON file; {} without a readable one."""
     try:
@@ -46,7 +63,7 @@ def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) 
     Raises:
         ValueError: If the config is of a model that no model here equals.
     """
-    if layout is HUGGING_FACE and config.get("model_type") in ("vit", "deit"):
+    if layout is HUGGING_FACE and config.get("model_type") in _HUGGING_FACE_DEFAULTS:
         return _hugging_face(config, path)
     if layout is TIMM and "pretrained_cfg" in config:
         return _timm(config, path)
@@ -56,8 +73,8 @@ def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) 
 
 
 def _hugging_face(config, path):
-    # Defaults of `transformers`, for configs that leave them out.
-    activation = config.get("hidden_act", "gelu")
+    config = {**_HUGGING_FACE_DEFAULTS[config["model_type"]], **config}
+    activation = config["hidden_act"]
     if activation not in _GELUS:
         raise ValueError(
             f"hidden_act must be one of {tuple(_GELUS)}. "
@@ -66,12 +83,12 @@ def _hugging_face(config, path):
     try:
         sides = [
             (size, size) if isinstance(size, int) else tuple(size)
-            for size in (config.get("image_size", 224), config.get("patch_size", 16))
+            for size in (config["image_size"], config["patch_size"])
         ]
         return {
             "gelu": _GELUS[activation],
-            "norm_epsilon": float(config.get("layer_norm_eps", 1e-12)),
-            "num_heads": int(config.get("num_attention_heads", 12)),
+            "norm_epsilon": float(config["layer_norm_eps"]),
+            "num_heads": int(config["num_attention_heads"]),
             "position_grid": [image // patch for image, patch in zip(*sides, strict=True)],
         }
     except (ValueError, TypeError, ZeroDivisionError) as error:

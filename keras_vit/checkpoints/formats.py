@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -72,6 +73,10 @@ def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
 # compressed to a thousandth, the weights beside it are not.
 _FREE_BYTES = 256 * 2**20
 _MAX_EXPANSION = 64
+
+
+# Counters and indices that PyTorch keeps in state dicts; they are no weights.
+_BOOKKEEPING = re.compile(r"(?:^|\.)(?:num_batches_tracked|position_ids|relative_position_index)$")
 
 
 def check_declared_size(path, declared: int, file_bytes: int) -> None:
@@ -295,6 +300,8 @@ def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
     try:
         with safetensors.safe_open(path, "np") as file:
             for name in sorted(file.keys()):
+                if _BOOKKEEPING.search(name):
+                    continue
                 view = file.get_slice(name)
                 word = view.get_dtype()
                 dtype = weight_dtype(path, name, _SAFETENSORS_DTYPES.get(word, word))
@@ -356,6 +363,8 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
 
     arrays = {}
     for name, tensor in state.items():
+        if _BOOKKEEPING.search(name):
+            continue
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(
                 "A state dict must hold tensors alone. "

@@ -20,12 +20,18 @@ _NUMBERED_NORM = (("0", "gamma"), ("1", "beta"))
 _HUB_EMBEDDING = "vit_patching_and_embedding"
 _HUB_BLOCK = "vit_encoder/encoder_layers/transformer_block_{block}"
 
+
+def _hub_dense(stored, ours):
+    """A dense layer whose bias `use_mha_bias`, `use_mlp_bias` or `use_patch_bias` switches off."""
+    return rows(stored, ours, _NUMBERED_DENSE, optional_bias=True)
+
+
 # keras-team/keras-hub: ViTBackbone and ViTImageClassifier, by the names of layers.
 KERAS_HUB = Layout(
     name="KerasHub",
     rules=(
         Rule(f"{_HUB_EMBEDDING}/0", "class_token/token"),
-        *rows(f"{_HUB_EMBEDDING}/patch_embedding", "patch_embedding", _NUMBERED_DENSE),
+        *_hub_dense(f"{_HUB_EMBEDDING}/patch_embedding", "patch_embedding"),
         Rule(
             f"{_HUB_EMBEDDING}/position_embedding/0",
             "position_embedding/embedding",
@@ -35,13 +41,11 @@ KERAS_HUB = Layout(
         *(
             row
             for stored, ours in (*((part, part) for part in _QKV), ("attention_output", "out"))
-            for row in rows(
-                f"{_HUB_BLOCK}/mha/{stored}", f"{BLOCK}/attention/{ours}", _NUMBERED_DENSE
-            )
+            for row in _hub_dense(f"{_HUB_BLOCK}/mha/{stored}", f"{BLOCK}/attention/{ours}")
         ),
         *rows(f"{_HUB_BLOCK}/ln_2", f"{BLOCK}/norm_2", _NUMBERED_NORM),
-        *rows(f"{_HUB_BLOCK}/mlp/dense_1", f"{BLOCK}/mlp/dense_1", _NUMBERED_DENSE),
-        *rows(f"{_HUB_BLOCK}/mlp/dense_2", f"{BLOCK}/mlp/dense_2", _NUMBERED_DENSE),
+        *_hub_dense(f"{_HUB_BLOCK}/mlp/dense_1", f"{BLOCK}/mlp/dense_1"),
+        *_hub_dense(f"{_HUB_BLOCK}/mlp/dense_2", f"{BLOCK}/mlp/dense_2"),
         *rows("vit_encoder/ln", "encoder_norm", _NUMBERED_NORM),
         *rows("pre_logits", "pre_logits", _NUMBERED_DENSE),
         *rows("predictions", "predictions", _NUMBERED_DENSE),

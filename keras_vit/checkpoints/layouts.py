@@ -197,11 +197,14 @@ class Rule:
         stored: Name of the array.
         ours: Path of our variable, or of several that lie in one array.
         transform: How the values of the variables lie in the array.
+        optional: Whether models of the code base may lack the array, as biases that are
+            switched off; ours are then zeros.
     """
 
     stored: str
     ours: str | tuple[str, ...]
     transform: Transform = SAME
+    optional: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -230,6 +233,8 @@ class Layout:
             stacked along a first axis, and the part for one block.
         aliases: Regular expressions and their replacements, applied one after another, which
             turn other spellings of the layout into that of the rules.
+        left_out: Regular expressions of arrays that the image encoder does not use, each with
+            a name for them.
         gelu: The form of GELU that the weights were trained with, or None.
         norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
         cubic_antialias: Whether the code base antialiases bicubic position embeddings.
@@ -245,6 +250,7 @@ class Layout:
     whole_prefix: bool = False
     stacked: tuple[str, str] | None = None
     aliases: tuple[tuple[str, str | Callable[[re.Match], str]], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
     cubic_antialias: bool = True
@@ -294,6 +300,24 @@ class Layout:
                 return _filled(rule, _shifted(fields, -self.first_block), fields)
         return None
 
+    def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
+        """Returns the variable paths of optional rules that no array of a file belongs to.
+
+        An array that some blocks have and others lack is missing, not absent.
+
+        Args:
+            names: Canonical names of a file's arrays.
+            paths: Paths of a model's variables.
+        """
+        names = tuple(names)
+        absent = [
+            ours
+            for rule in self.rules
+            if rule.optional and all(_fields(rule.stored, name) is None for name in names)
+            for ours in rule.paths
+        ]
+        return {path for path in paths if any(_fields(ours, path) is not None for ours in absent)}
+
     def canonical_name(self, name: str) -> str:
         """Returns the spelling of a name without prefix in the rules."""
         for pattern, replacement in self.aliases:
@@ -335,11 +359,15 @@ def _shifted(fields, count):
 def _filled(rule, ours, stored):
     """A rule with numbers instead of fields."""
     paths = tuple(path.format(**ours) for path in rule.paths)
-    return Rule(rule.stored.format(**stored), paths, rule.transform)
+    return dataclasses.replace(rule, stored=rule.stored.format(**stored), ours=paths)
 
 
 def rows(
-    stored: str, ours: str, names: Iterable[tuple[str, str]], transform: Transform = SAME
+    stored: str,
+    ours: str,
+    names: Iterable[tuple[str, str]],
+    transform: Transform = SAME,
+    optional_bias: bool = False,
 ) -> tuple[Rule, ...]:
     """Returns a rule for each variable of a layer.
 
@@ -348,8 +376,12 @@ def rows(
         ours: Path of our layer.
         names: Pairs of the variable's name in the file and in our layer.
         transform: The transform of all of them.
+        optional_bias: Whether files may lack the bias.
     """
-    return tuple(Rule(f"{stored}/{a}", f"{ours}/{b}", transform) for a, b in names)
+    return tuple(
+        Rule(f"{stored}/{a}", f"{ours}/{b}", transform, optional_bias and b == "bias")
+        for a, b in names
+    )
 
 
 DENSE = (("kernel", "kernel"), ("bias", "bias"))

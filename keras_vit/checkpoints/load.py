@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint, open_checkpoint
 from keras_vit.checkpoints.match import (
     LoadOptions,
     match_checkpoint,
@@ -142,7 +142,7 @@ def load_opened(
         kept=match.kept,
         zero_head=HEAD in values and not values[HEAD].any(),
         notes=(
-            *checkpoint.notes,
+            *match.notes,
             *(f"{a.rule.paths[0]}: {a.note}" for a in match.assignments if a.note),
         ),
     )
@@ -156,6 +156,12 @@ def _warn(report, checkpoint, model):
             f"The head of {checkpoint.path} is all zeros, as in the first official ImageNet-21k "
             "files: the model predicts the same for every image until it is fine-tuned. The "
             "AugReg files have trained heads.",
+            stacklevel=4,
+        )
+    if checkpoint.has_fixed_positions and POSITIONS not in weights_by_path(model):
+        warnings.warn(
+            f"{checkpoint.path} was trained with the sine and cosine positions of big_vision "
+            '(posemb="sincos2d"), and the model has none.',
             stacklevel=4,
         )
     ours = numerics(model)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import Checkpoint
+from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint
+from keras_vit.checkpoints.completion import complete, computed_array
 from keras_vit.checkpoints.formats import StoredArray, read_values
 from keras_vit.checkpoints.layouts import Rule, Shape
 from keras_vit.checkpoints.resize import (
@@ -95,12 +97,14 @@ class Match:
         assignments: In the order of the model's variables.
         skipped: Names of arrays that `skip` leaves in the file.
         kept: Paths of variables that `skip` leaves unchanged.
+        notes: Sentences for a report.
     """
 
     path: pathlib.Path
     assignments: tuple[Assignment, ...]
     skipped: tuple[str, ...]
     kept: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOptions) -> Match:
@@ -109,9 +113,13 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     Raises:
         ValueError: If an array is missing, unused or misshapen; one error lists all of them.
     """
-    layout, arrays = checkpoint.layout, checkpoint.arrays
     variables = weights_by_path(model)
+    if POSITIONS in variables:
+        known = options.position_grid or checkpoint.facts.get("position_grid")
+        checkpoint = complete(checkpoint, layer_of(model, POSITIONS).grid, known)
+    layout, arrays = checkpoint.layout, checkpoint.arrays
     rules = layout.rules_of_model(variables)
+    absent = layout.absent_paths(arrays, variables)
     assignments: list[Assignment] = []
     skipped: list[str] = []
     kept: list[str] = []
@@ -124,7 +132,7 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
         if options.skips([rule.stored, *rule.paths] if rule else [path]):
             kept.append(path)
             continue
-        if rule is None or rule.stored not in arrays:
+        if rule is None or (rule.stored not in arrays and path not in absent):
             nameless = f"{path} ({layout.name} files have no name for it)"
             missing.append(f"{rule.stored} ({path})" if rule else nameless)
             continue
@@ -134,7 +142,8 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
         try:
             assignments.append(_assign(checkpoint, rule, model, variables, options))
         except ValueError as error:
-            misshapen.append(f"{arrays[rule.stored].name}: {error}")
+            name = arrays[rule.stored].name if rule.stored in arrays else rule.stored
+            misshapen.append(f"{name}: {error}")
 
     paths_of = {rule.stored: rule.paths for rule in rules.values()}
     for name, array in arrays.items():
@@ -160,7 +169,11 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
             f"Received: {checkpoint.path}{_similar_models(checkpoint, variables)}\n  "
             + "\n  ".join(problems)
         )
-    return Match(checkpoint.path, tuple(assignments), tuple(skipped), tuple(kept))
+    notes = [*checkpoint.notes]
+    if absent:
+        layers = sorted({re.sub(r"_\d+/", "_*/", path) for path in absent})
+        notes.append(f"not in the file, so zeros: {', '.join(layers)}")
+    return Match(checkpoint.path, tuple(assignments), tuple(skipped), tuple(kept), tuple(notes))
 
 
 def _similar_models(checkpoint, variables):
@@ -255,12 +268,15 @@ def _assign(checkpoint, rule, model, variables, options):
     Raises:
         ValueError: If the array does not fit, or could be adapted and no option asks for it.
     """
-    array = checkpoint.arrays[rule.stored]
     absent = [path for path in rule.paths if path not in variables]
     if absent:
         raise ValueError(f"the array also holds {', '.join(absent)}, not in the model")
     path = rule.paths[0]
     wanted = [tuple(variables[path].shape) for path in rule.paths]
+    array = checkpoint.arrays.get(rule.stored)
+    if array is None:  # An absent bias.
+        shape = rule.transform.stored_shape(wanted)
+        array = computed_array(rule.stored, shape, lambda: np.zeros(shape, "float32"))
     stored = rule.transform.our_shape(array.shape)
     if stored is not None and len(stored) == len(wanted[0]):
         layer = layer_of(model, path)

@@ -13,10 +13,10 @@ from keras_vit.checkpoints.layouts import (
 )
 
 
-def _torch_dense(stored, ours, transform=MATRIX):
+def _torch_dense(stored, ours, transform=MATRIX, optional_bias=False):
     return (
         Rule(f"{stored}.weight", f"{ours}/kernel", transform),
-        Rule(f"{stored}.bias", f"{ours}/bias", VECTOR),
+        Rule(f"{stored}.bias", f"{ours}/bias", VECTOR, optional_bias),
     )
 
 
@@ -30,7 +30,12 @@ _QKV = ("query", "key", "value")
 def _torch_qkv(weight, bias):
     """The projections of a block, stacked in one array."""
     return tuple(
-        Rule(stored, tuple(f"{BLOCK}/attention/{part}/{variable}" for part in _QKV), transform)
+        Rule(
+            stored,
+            tuple(f"{BLOCK}/attention/{part}/{variable}" for part in _QKV),
+            transform,
+            optional=variable == "bias",
+        )
         for stored, variable, transform in (
             (weight, "kernel", STACKED_MATRICES),
             (bias, "bias", STACKED_VECTORS),
@@ -53,7 +58,9 @@ HUGGING_FACE = Layout(
             row
             for part in _QKV
             for row in _torch_dense(
-                f"{_HF_BLOCK}.attention.attention.{part}", f"{BLOCK}/attention/{part}"
+                f"{_HF_BLOCK}.attention.attention.{part}",
+                f"{BLOCK}/attention/{part}",
+                optional_bias=True,
             )
         ),
         *_torch_dense(
@@ -71,7 +78,11 @@ HUGGING_FACE = Layout(
         *_torch_dense("distillation_classifier", "distillation_token_head"),
     ),
     marks=(r"^embeddings\.patch_embeddings\.projection\.weight$", r"^layernorm\.weight$"),
-    prefixes=("", "vit.", "deit."),
+    prefixes=("", "vit.", "deit.", "ijepa."),
+    left_out=(
+        (r"^decoder\.", "the decoder"),
+        (r"^embeddings\.mask_token$", "the mask token"),
+    ),
     aliases=(
         # Names since version 5.
         (r"^layers\.(\d+)\.", r"encoder.layer.\1."),

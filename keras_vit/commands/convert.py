@@ -1,5 +1,6 @@
 """`keras-vit convert`: weights from one code base to another."""
 
+from keras_vit.commands.shared_arguments import image_size
 from keras_vit.export.options import CONVERSION_FORMATS
 from keras_vit.preprocessing import NORMALIZATIONS
 
@@ -27,6 +28,13 @@ def add_arguments(parser):
         help="attention heads, where the file does not show them",
     )
     parser.add_argument(
+        "--image-size",
+        type=image_size,
+        metavar="PIXELS",
+        help="the images of the source's position embeddings, 224 or 160x224 (height x width), "
+        "where the file does not show it",
+    )
+    parser.add_argument(
         "--normalization",
         choices=NORMALIZATIONS,
         help="normalisation of images, where the source does not hold it: half is values from "
@@ -44,6 +52,7 @@ def run(arguments):
         arguments.destination,
         to=arguments.to,
         num_heads=arguments.num_heads,
+        image_size=arguments.image_size,
         normalization=arguments.normalization,
         overwrite=arguments.overwrite,
     )

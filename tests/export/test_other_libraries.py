@@ -60,10 +60,13 @@ def folder(python, tmp_path_factory):
     return folder
 
 
+def _centered(logits):
+    """Logits without their mean, which softmax forgets."""
+    return logits - logits.mean(axis=1, keepdims=True)
+
+
 def _logits(converted, images):
-    """Logits up to what softmax forgets: their mean is taken off."""
-    scores = np.log(np.asarray(converted.model(images), "float64"))
-    return scores - scores.mean(axis=1, keepdims=True)
+    return _centered(np.log(np.asarray(converted.model(images), "float64")))
 
 
 @pytest.mark.parametrize(
@@ -72,41 +75,73 @@ def _logits(converted, images):
         "transformers",
         "transformers_bfloat16",
         "transformers_deit",
+        "transformers_msn",
+        "transformers_ijepa",
+        "transformers_no_qkv_bias",
+        "transformers_mae",
         "timm/model.safetensors",
         "timm_deit/model.safetensors",
+        "timm_registers/model.safetensors",
+        "timm_registers_without_rows/model.safetensors",
+        "timm_no_qkv_bias/model.safetensors",
         "torchvision/model.safetensors",
         "keras_hub",
         "keras_hub/classifier.keras",
         "keras_hub/classifier.weights.h5",
     ],
 )
-def test_their_models_give_their_logits_here(name, folder):
-    with np.load(folder / f"{name.partition('/')[0]}.npz") as expected:
-        converted = read(folder / name, num_heads=3)
-        wanted = expected["logits"] - expected["logits"].mean(axis=1, keepdims=True)
-        np.testing.assert_allclose(_logits(converted, expected["images"]), wanted, atol=TOLERANCE)
-    if name.startswith("transformers"):
+def test_their_models_give_their_answers_here(name, folder):
+    with np.load(folder / f"{name.partition('/')[0]}.npz") as arrays:
+        images, wanted = arrays["images"], arrays["answers"]
+    converted = read(folder / name, num_heads=3)
+    if converted.class_names is None:
+        np.testing.assert_allclose(converted.model(images), wanted, atol=TOLERANCE)
+    else:
+        ours = _logits(converted, images)
+        np.testing.assert_allclose(ours, _centered(wanted), atol=TOLERANCE)
+    if name in ("transformers", "transformers_bfloat16", "transformers_deit"):
         assert converted.class_names == tuple(f"class {index}" for index in range(5))
         assert converted.model.get_layer("encoder_block_0").gelu == "tanh"
         assert converted.model.get_layer("encoder_block_0").norm_epsilon == 1e-5
 
 
-def test_our_models_give_their_logits_there(python, folder):
-    config = keras_vit.ViTConfig(8, 48, 2, 96, 3, gelu="exact")
+def _ours(folder, **changes):
+    """A classifier with random weights."""
+    config = keras_vit.ViTConfig(8, 48, 2, 96, 3, gelu="exact", **changes)
     model = keras_vit.build(config, input_shape=(32, 32, 3), classes=5)
     rng = np.random.default_rng(1)
     model.set_weights([rng.normal(size=weight.shape) / 6 for weight in model.weights])
     names = [f"class {index}" for index in range(5)]
-    classifier = keras_vit.save_classifier(folder / "ours", model, names, Preprocessing((32, 32)))
-    convert(folder / "ours", folder / "to_transformers", to="huggingface")
-    convert(folder / "ours", folder / "to_timm.safetensors")
+    return keras_vit.save_classifier(folder, model, names, Preprocessing((32, 32)))
+
+
+def test_our_models_give_their_logits_there(python, folder):
+    ours = {
+        name: _ours(folder / f"ours{name}", **changes)
+        for name, changes in (
+            ("", {}),
+            ("_registers", {"num_registers": 3}),
+            ("_none", {"position_embedding": "none"}),
+        )
+    }
+    for name in ("", "_none"):
+        convert(folder / f"ours{name}", folder / f"to_transformers{name}", to="huggingface")
+    for name in ours:
+        convert(folder / f"ours{name}", folder / f"to_timm{name}.safetensors")
     _run(python, PROGRAM, "load", folder)
     images = np.load(folder / "images.npy")
-    ours = _logits(classifier, images)
-    for name in ("to_transformers", "to_timm", "to_keras_hub"):
+    answers = {name: _logits(classifier, images) for name, classifier in ours.items()}
+    for name, ending in (
+        ("to_transformers", ""),
+        ("to_transformers_none", "_none"),
+        ("to_timm", ""),
+        ("to_timm_registers", "_registers"),
+        ("to_timm_none", "_none"),
+        ("to_keras_hub", ""),
+    ):
         with np.load(folder / f"{name}.npz") as arrays:
-            theirs = arrays["logits"] - arrays["logits"].mean(axis=1, keepdims=True)
-        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, err_msg=name)
+            theirs = _centered(arrays["logits"])
+        np.testing.assert_allclose(answers[ending], theirs, atol=TOLERANCE, err_msg=name)
 
 
 def test_mutated_pytorch_files_are_refused_or_read(python, folder, tmp_path):

@@ -3,9 +3,9 @@
     python other_libraries.py make FOLDER
     python other_libraries.py load FOLDER
 
-`make` writes each model in its library's own format to FOLDER/<name> and its images and logits
-to FOLDER/<name>.npz. `load` reads what was converted to FOLDER/to_<library> and writes the
-logits of FOLDER/images.npy to FOLDER/to_<library>.npz.
+`make` writes each model in its library's own format to FOLDER/<name> and its images and logits,
+or features of a model without a head, to FOLDER/<name>.npz. `load` reads what was converted to
+FOLDER/to_<library> and writes the logits of FOLDER/images.npy to FOLDER/to_<library>.npz.
 """
 
 import importlib
@@ -42,8 +42,8 @@ def make(folder):
     images = np.random.default_rng(0).uniform(-1, 1, (4, SIZE, SIZE, 3)).astype("float32")
     np.save(folder / "images.npy", images)
     for name, build in MODELS.items():
-        logits = build(folder / name, images)
-        np.savez(folder / f"{name}.npz", images=images, logits=np.asarray(logits))
+        answers = build(folder / name, images)
+        np.savez(folder / f"{name}.npz", images=images, answers=np.asarray(answers))
 
 
 def _logits(model, images):
@@ -95,6 +95,51 @@ def _transformers_deit(folder, images):
     return _logits(model, images)
 
 
+def _transformers_fields(**more):
+    """Fields of the configs of all vision models, which leave the numerics to their defaults."""
+    return dict(
+        hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=HEADS,
+        intermediate_size=MLP, image_size=SIZE, patch_size=PATCH, **more,
+    )  # fmt: skip
+
+
+def _transformers_classifier(name, **more):
+    """A builder of a classifier by the name of its family."""
+
+    def build(folder, images):
+        config = getattr(transformers, f"{name}Config")
+        kind = getattr(transformers, f"{name}ForImageClassification")
+        fields = _transformers_fields(num_labels=CLASSES, **more)
+        model = _randomize(kind(config(**fields)))
+        model.save_pretrained(folder)
+        return _logits(model, images)
+
+    return build
+
+
+def _transformers_mae(folder, images):
+    config = transformers.ViTMAEConfig(
+        **_transformers_fields(
+            mask_ratio=0.0,
+            decoder_hidden_size=24,
+            decoder_num_attention_heads=2,
+            decoder_num_hidden_layers=1,
+            decoder_intermediate_size=48,
+        )
+    )
+    model = _randomize(transformers.ViTMAEForPreTraining(config))
+    model.save_pretrained(folder)
+    order = torch.arange((SIZE // PATCH) ** 2).float().expand(len(images), -1)
+    return _features(lambda pixels: model.vit(pixels, noise=order), images)
+
+
+def _features(model, images):
+    """The class token's features."""
+    with torch.no_grad():
+        answer = model(torch.tensor(images.transpose(0, 3, 1, 2)))
+    return answer.last_hidden_state[:, 0].numpy()
+
+
 def _state_dict(model, folder, images):
     _randomize(model)
     folder.mkdir()
@@ -110,8 +155,14 @@ def _timm_arguments():
     )  # fmt: skip
 
 
-def _timm(folder, images):
-    return _state_dict(timm.models.VisionTransformer(**_timm_arguments()), folder, images)
+def _timm(**more):
+    """A builder of a Vision Transformer."""
+
+    def build(folder, images):
+        model = timm.models.VisionTransformer(**_timm_arguments(), **more)
+        return _state_dict(model, folder, images)
+
+    return build
 
 
 def _timm_deit(folder, images):
@@ -139,8 +190,15 @@ MODELS = {
     "transformers": _transformers,
     "transformers_bfloat16": _transformers_bfloat16,
     "transformers_deit": _transformers_deit,
-    "timm": _timm,
+    "transformers_msn": _transformers_classifier("ViTMSN"),
+    "transformers_ijepa": _transformers_classifier("IJepa"),
+    "transformers_no_qkv_bias": _transformers_classifier("ViT", qkv_bias=False),
+    "transformers_mae": _transformers_mae,
+    "timm": _timm(),
     "timm_deit": _timm_deit,
+    "timm_registers": _timm(reg_tokens=3),
+    "timm_registers_without_rows": _timm(reg_tokens=3, no_embed_class=True),
+    "timm_no_qkv_bias": _timm(qkv_bias=False),
     "torchvision": _torchvision,
     "keras_hub": _keras_hub,
 }
@@ -150,8 +208,17 @@ def load(folder):
     """Writes the logits of what was converted."""
     images = np.load(folder / "images.npy")
     hub = transformers.AutoModelForImageClassification.from_pretrained(folder / "to_transformers")
-    model = timm.models.VisionTransformer(**_timm_arguments())
-    model.load_state_dict(load_file(folder / "to_timm.safetensors"))
+    for name, more in (
+        ("to_timm", {}),
+        ("to_timm_registers", {"reg_tokens": 3, "no_embed_class": True}),
+        ("to_timm_none", {}),
+    ):
+        model = timm.models.VisionTransformer(**_timm_arguments(), **more)
+        model.load_state_dict(load_file(folder / f"{name}.safetensors"))
+        np.savez(folder / f"{name}.npz", logits=_logits(model, images))
+    none = transformers.AutoModelForImageClassification.from_pretrained(
+        folder / "to_transformers_none"
+    )
     # KerasHub reads folders of Hugging Face.
     task = keras_hub.models.ViTImageClassifier.from_preset(
         str(folder / "to_transformers"), num_classes=CLASSES, load_weights=True, preprocessor=None
@@ -160,7 +227,7 @@ def load(folder):
     task.output_dense.set_weights([head.weight.detach().numpy().T, head.bias.detach().numpy()])
     for name, logits in (
         ("to_transformers", _logits(hub, images)),
-        ("to_timm", _logits(model, images)),
+        ("to_transformers_none", _logits(none, images)),
         ("to_keras_hub", task.predict(images, verbose=0)),
     ):
         np.savez(folder / f"{name}.npz", logits=logits)
