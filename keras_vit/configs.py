@@ -7,8 +7,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
-HeadInput = Literal["token", "gap", "map", "token+distillation"]
-Gelu = Literal["tanh", "exact"]
+HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
+Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
+FinalNorm = Literal["tokens", "pooled", "none"]
 PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
@@ -117,16 +118,19 @@ class ViTConfig:
         depth: Encoder blocks, L.
         mlp_dim: Hidden units of each block's MLP.
         num_heads: Attention heads, k. Divides `width`.
-        classifier: Input of the head: the class "token", the mean over patches ("gap",
-            without a class token), an attention pooling over them ("map", also without
-            one), or the class token and DeiT's distillation token, each with a separate
-            head ("token+distillation"; see `keras_vit.models.vit.vit_head`).
+        classifier: Input of the head: the class "token"; the mean ("gap"), the maximum ("max")
+            or an attention pooling ("map") over the patches, without a class token; the class
+            token beside the mean ("token+gap", DINOv2's); or the class token and DeiT's
+            distillation token, each with a separate head ("token+distillation"; see
+            `keras_vit.models.vit.vit_head`).
         representation_size: Units of the hidden tanh layer of the pre-training head; None
             means no such layer.
         dropout_rate: Share of units dropped after each dense layer but query, key and
             value, and after the position embeddings; in [0, 1).
         attention_dropout_rate: Share of attention probabilities dropped; in [0, 1).
-        gelu: "tanh", the approximation of the official code, or "exact".
+        gelu: The nonlinearity of the MLPs: GELU as "tanh", the approximation of the official
+            code, "exact", or "quick", CLIP's x sigmoid(1.702 x); "relu"; or "swiglu" (arXiv
+            2002.05202), a first layer of 2 `mlp_dim` units whose first half gates the second.
         position_embedding: "learned_1d" (the paper's choice), "none", "learned_2d" or
             "relative"; Appendix D.4.
         position_embedding_at: "input", "every_block" (a table for each block) or
@@ -144,6 +148,13 @@ class ViTConfig:
             a training step, and as many its MLP; in [0, 1). It grows linearly from 0 in the
             first block, as in AugReg (arXiv 2106.10270). Not for an Axial-ViT, whose blocks
             see lines and not images.
+        embedding_norm: Whether tokens are normalised in front of the first block, as in CLIP.
+        final_norm: Where equation 4's normalisation stands: on all "tokens", behind the
+            pooling ("pooled", as timm's `fc_norm` and MAE), or nowhere ("none").
+        layer_scale: Whether each residual branch is multiplied by a learned vector (LayerScale,
+            arXiv 2103.17239), as in DINOv2 and DeiT III.
+        qk_norm: Whether queries and keys are normalised for each head (arXiv 2302.05442).
+        unread_class_token: Whether there is a class token though the head pools the patches.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -167,6 +178,11 @@ class ViTConfig:
     num_registers: int = 0
     head_bias: float = 0.0
     stochastic_depth_rate: float = 0.0
+    embedding_norm: bool = False
+    final_norm: FinalNorm = "tokens"
+    layer_scale: bool = False
+    qk_norm: bool = False
+    unread_class_token: bool = False
 
     def __post_init__(self):
         if not isinstance(self.patch_size, int):
@@ -178,6 +194,7 @@ class ViTConfig:
             ("gelu", Gelu),
             ("position_embedding", PositionKind),
             ("position_embedding_at", PositionPlace),
+            ("final_norm", FinalNorm),
         ):
             known = get_args(kind)
             if getattr(self, field) not in known:
@@ -212,6 +229,11 @@ class ViTConfig:
                 'classifier="token+distillation" has no representation layer. '
                 f"Received: representation_size={self.representation_size}"
             )
+        if self.unread_class_token and self.classifier not in ("gap", "max", "map"):
+            raise ValueError(
+                "unread_class_token is for a head that pools the patches. "
+                f"Received: classifier={self.classifier!r}"
+            )
         for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(
@@ -233,10 +255,10 @@ class ViTConfig:
     @property
     def class_tokens(self) -> tuple[str, ...]:
         """The layers whose tokens stand in front of all others, in their order."""
-        return {
-            "token": ("class_token",),
-            "token+distillation": ("class_token", "distillation_token"),
-        }.get(self.classifier, ())
+        if self.classifier == "token+distillation":
+            return ("class_token", "distillation_token")
+        reads_token = self.classifier in ("token", "token+gap")
+        return ("class_token",) if reads_token or self.unread_class_token else ()
 
     @property
     def has_class_token(self) -> bool:
@@ -265,6 +287,8 @@ class ViTConfig:
             "norm_epsilon": self.norm_epsilon,
             "remat": self.remat,
             "stochastic_depth_rate": self.stochastic_depth_rates[block],
+            "layer_scale": self.layer_scale,
+            "qk_norm": self.qk_norm,
         }
 
     @property

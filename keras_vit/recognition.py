@@ -21,6 +21,9 @@ POSITION_LAYERS = {"PositionEmbedding": "learned_1d", "PositionEmbedding2D": "le
 # Attention heads by width in the paper. ViT-b has the width of ViT-S and more heads.
 _HEADS = {size["width"]: size["num_heads"] for name, size in configs.SIZES.items() if name != "b"}
 
+# The input of the head by the layer that makes it; the first that is there.
+_POOLING_LAYERS = {"token_and_mean": "token+gap", "avg_pool": "gap", "max_pool": "max"}
+
 _CONFIG_TYPES = {
     kind.__name__: kind for kind in (ViTConfig, BiTConfig, AxialConfig, AxialResNetConfig)
 }
@@ -232,13 +235,14 @@ def _vit_of_layers(config_type, model, layers, block_name):
     depth = _depth(layers, block_name)
     block = layers[f"{block_name}_0"]
     position_embedding, place = _positions(model, layers, block)
+    classifier = _classifier(layers)
     return config_type(
         patch_size=height if height == width else (height, width),
         width=layers["patch_embedding"].filters,
         depth=depth,
         mlp_dim=block.mlp_dim,
         num_heads=block.num_heads,
-        classifier=_classifier(layers),
+        classifier=classifier,
         representation_size=layers["pre_logits"].units if "pre_logits" in layers else None,
         dropout_rate=block.dropout_rate,
         attention_dropout_rate=block.attention_dropout_rate,
@@ -251,6 +255,11 @@ def _vit_of_layers(config_type, model, layers, block_name):
         num_registers=layers["registers"].num_registers if "registers" in layers else 0,
         head_bias=_head_bias(layers),
         stochastic_depth_rate=layers[f"{block_name}_{depth - 1}"].stochastic_depth_rate,
+        embedding_norm="embedding_norm" in layers,
+        final_norm=_final_norm(layers),
+        layer_scale=block.layer_scale,
+        qk_norm=block.qk_norm,
+        unread_class_token=_has_unread_token(classifier, layers),
     )
 
 
@@ -285,9 +294,27 @@ def _width_factor(root_width):
 
 
 def _classifier(layers: Iterable[str]) -> Any:
-    if "class_token" in layers:
-        return "token+distillation" if "distillation_token" in layers else "token"
-    return "map" if any(layer.partition("/")[0] == "map_head" for layer in layers) else "gap"
+    """The input of the head; of a file, which does not show weightless layers, the usual one."""
+    layers = {layer.partition("/")[0] for layer in layers}
+    if "distillation_token" in layers:
+        return "token+distillation"
+    if "map_head" in layers:
+        return "map"
+    if configs.classifier_layer(dict.fromkeys(layers, True)):  # Else a pooling without the head.
+        for layer, classifier in _POOLING_LAYERS.items():
+            if layer in layers:
+                return classifier
+    return "token" if "class_token" in layers else "gap"
+
+
+def _has_unread_token(classifier: str, layers: Iterable[str]) -> bool:
+    return classifier in ("gap", "max", "map") and "class_token" in layers
+
+
+def _final_norm(layers: Iterable[str]) -> Any:
+    """The place of the last normalisation, by its layer."""
+    names = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
+    return next((place for name, place in names.items() if name in layers), "none")
 
 
 def _positions(model, layers, block):

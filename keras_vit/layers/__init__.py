@@ -4,7 +4,7 @@ from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.classification_head import AttentionPooling, class_scores
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.encoder_block import MLP, EncoderBlock, RelativeEncoderBlock
+from keras_vit.layers.encoder_block import MLP, EncoderBlock, LayerScale, RelativeEncoderBlock
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
 from keras_vit.layers.residual_units import (
@@ -31,6 +31,7 @@ __all__ = [
     "GroupNorm",
     "JoinLines",
     "LayerNorm",
+    "LayerScale",
     "PatchCorruption",
     "PatchEmbedding",
     "PositionEmbedding",

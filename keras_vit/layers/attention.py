@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import GridTable, resize_offsets
 
 
@@ -62,6 +63,9 @@ class SelfAttention(keras.layers.Layer):
     Args:
         num_heads: Attention heads, k. Divides the token size D.
         dropout_rate: Share of attention probabilities dropped, in [0, 1).
+        qk_norm: Whether to normalise queries and keys, each head by itself: LayerNorm with one
+            scale and shift `(D_h,)` for all heads (arXiv 2302.05442).
+        norm_epsilon: Added to the variance of that normalisation.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -85,10 +89,12 @@ class SelfAttention(keras.layers.Layer):
     (2, 197, 192)
     """
 
-    def __init__(self, num_heads, dropout_rate=0.0, **kwargs):
+    def __init__(self, num_heads, dropout_rate=0.0, qk_norm=False, norm_epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
+        self.qk_norm = qk_norm
+        self.norm_epsilon = norm_epsilon
 
     def build(self, tokens_shape, patches_shape=None):
         dim = tokens_shape[-1]
@@ -96,6 +102,13 @@ class SelfAttention(keras.layers.Layer):
         self.query, self.key, self.value, self.out = make_projections(
             dim, self.num_heads, self.dtype_policy
         )
+        if self.qk_norm:
+            self.query_norm, self.key_norm = (
+                LayerNorm(self.norm_epsilon, dtype=self.dtype_policy, name=name)
+                for name in ("query_norm", "key_norm")
+            )
+            for norm in (self.query_norm, self.key_norm):
+                norm.build((None, None, None, self.head_dim))
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(
@@ -108,8 +121,12 @@ class SelfAttention(keras.layers.Layer):
         patches=None,
     ):
         # The scale goes into the query's kernel, the smallest tensor that it can go into.
-        query = self._to_heads(self.query, tokens, scale=1 / math.sqrt(self.head_dim))
+        scale = 1 / math.sqrt(self.head_dim)
+        query = self._to_heads(self.query, tokens, 1.0 if self.qk_norm else scale)
         key, value = self._to_heads(self.key, tokens), self._to_heads(self.value, tokens)
+        if self.qk_norm:
+            query = self.query_norm(query, training=training) * scale
+            key = self.key_norm(key, training=training)
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
         logits = self.add_position_logits(logits, query, patches)
         attention = ops.softmax(ops.cast(logits, "float32"))  # (B, k, N, N)
@@ -159,6 +176,8 @@ class SelfAttention(keras.layers.Layer):
             **super().get_config(),
             "num_heads": self.num_heads,
             "dropout_rate": self.dropout_rate,
+            "qk_norm": self.qk_norm,
+            "norm_epsilon": self.norm_epsilon,
         }
 
 
@@ -185,7 +204,7 @@ class RelativeSelfAttention(GridTable, SelfAttention):
         grid: Patches (down, across) that the table is for; (1, length) for a line.
         num_prefix_tokens: Tokens in front of the patches.
         dropout_rate: Share of attention probabilities dropped, in [0, 1).
-        **kwargs: Passed to `keras.layers.Layer`.
+        **kwargs: Passed to `keras_vit.layers.SelfAttention`.
 
     Call arguments:
         tokens: `(B, P + N, D)`: batch, prefix and patches, token size.

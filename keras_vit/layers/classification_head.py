@@ -49,7 +49,7 @@ class AttentionPooling(keras.layers.Layer):
     Args:
         num_heads: Attention heads, k. Divides the token size D.
         mlp_dim: Hidden units of the MLP.
-        gelu: "tanh" or "exact".
+        gelu: The MLP's nonlinearity; see `keras_vit.layers.MLP`.
         norm_epsilon: Added to LayerNorm's variance.
         **kwargs: Passed to `keras.layers.Layer`.
 

@@ -21,7 +21,24 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-GELUS = {"tanh": gelu_tanh, "exact": keras.activations.gelu}
+def gelu_quick(x):
+    """The approximation of GELU in CLIP, `x sigmoid(1.702 x)`; differs by up to 2e-2."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+def swiglu(x):
+    """Returns the second half of the last axis, gated by SiLU of the first half."""
+    gate, value = ops.split(x, 2, axis=-1)
+    return ops.silu(gate) * value
+
+
+GELUS = {
+    "tanh": gelu_tanh,
+    "exact": keras.activations.gelu,
+    "quick": gelu_quick,
+    "relu": keras.activations.relu,
+    "swiglu": swiglu,
+}
 _TRAINED_GELUS = {name: with_compiled_gradient(gelu) for name, gelu in GELUS.items()}
 
 
@@ -42,15 +59,16 @@ class _GeluDense(keras.layers.Dense):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(keras.layers.Layer):
-    """Two dense layers with GELU between; paper, section 3.1.
+    """Two dense layers with GELU (or another nonlinearity) between; paper, section 3.1.
 
     Kernels are Glorot-uniform, biases normal with standard deviation 1e-6, as in the
     official code (Keras starts biases at zero).
 
     Args:
-        hidden_dim: Units of the first layer.
+        hidden_dim: Units of the first layer; half of them with "swiglu".
         dropout_rate: Share of units dropped after each dense layer, in [0, 1).
-        gelu: "tanh", the approximation of the official code, or "exact", Keras's default.
+        gelu: "tanh", the approximation of the official code, "exact", Keras's default, "quick",
+            "relu" or "swiglu"; see `keras_vit.ViTConfig`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -82,7 +100,8 @@ class MLP(keras.layers.Layer):
                 "dtype": self.dtype_policy,
             }
 
-        self.dense_1 = _GeluDense(self.hidden_dim, self.gelu, name="dense_1", **options())
+        units = 2 * self.hidden_dim if self.gelu == "swiglu" else self.hidden_dim
+        self.dense_1 = _GeluDense(units, self.gelu, name="dense_1", **options())
         self.dense_2 = keras.layers.Dense(dim, name="dense_2", **options())
         self.dense_1.build((None, dim))
         self.dense_2.build((None, self.hidden_dim))
@@ -110,6 +129,29 @@ class MLP(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class LayerScale(keras.layers.Layer):
+    """Multiplies each unit by a learned number (arXiv 2103.17239); starts at 1e-5, as in DINOv2.
+
+    Args:
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(..., D)`.
+
+    Output shape:
+        The input's.
+    """
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(
+            shape=(input_shape[-1],), initializer=keras.initializers.Constant(1e-5), name="gamma"
+        )
+
+    def call(self, inputs):
+        return inputs * ops.cast(self.gamma, inputs.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class EncoderBlock(keras.layers.Layer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
@@ -130,10 +172,12 @@ class EncoderBlock(keras.layers.Layer):
         stochastic_depth_rate: Share of examples that skip the attention in a training step,
             and as many the MLP, in [0, 1); the other branches are divided by 1 - rate
             (arXiv 1603.09382).
-        gelu: "tanh" or "exact".
+        gelu: The MLP's nonlinearity: "tanh", "exact", "quick", "relu" or "swiglu".
         norm_epsilon: Added to LayerNorm's variance.
         remat: Whether to keep only the input in training and recompute the rest in the
             backward pass, with the same dropout masks: less memory, more time.
+        layer_scale: Whether a `LayerScale` multiplies both branches.
+        qk_norm: Whether the attention normalises queries and keys.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -164,6 +208,8 @@ class EncoderBlock(keras.layers.Layer):
         norm_epsilon=1e-6,
         remat=False,
         stochastic_depth_rate=0.0,
+        layer_scale=False,
+        qk_norm=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -175,6 +221,8 @@ class EncoderBlock(keras.layers.Layer):
         self.norm_epsilon = norm_epsilon
         self.remat = remat
         self.stochastic_depth_rate = stochastic_depth_rate
+        self.layer_scale = layer_scale
+        self.qk_norm = qk_norm
 
     def build(self, tokens_shape, patches_shape=None):
         policy = self.dtype_policy
@@ -189,6 +237,12 @@ class EncoderBlock(keras.layers.Layer):
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu, dtype=policy, name="mlp")
         for part in (self.norm_1, self.attention, self.norm_2, self.mlp):
             part.build(tokens_shape)
+        if self.layer_scale:
+            self.layer_scale_1, self.layer_scale_2 = (
+                LayerScale(dtype=policy, name=name) for name in ("layer_scale_1", "layer_scale_2")
+            )
+            for part in (self.layer_scale_1, self.layer_scale_2):
+                part.build(tokens_shape)
         if self._is_random:
             self.seed_generator = keras.random.SeedGenerator()
 
@@ -199,7 +253,12 @@ class EncoderBlock(keras.layers.Layer):
     def make_attention(self):
         """Returns the attention layer; `RelativeEncoderBlock` has another one."""
         return SelfAttention(
-            self.num_heads, self.attention_dropout_rate, dtype=self.dtype_policy, name="attention"
+            self.num_heads,
+            self.attention_dropout_rate,
+            self.qk_norm,
+            self.norm_epsilon,
+            dtype=self.dtype_policy,
+            name="attention",
         )
 
     def call(self, tokens, training=False, return_attention=False, patches=None):
@@ -226,8 +285,10 @@ class EncoderBlock(keras.layers.Layer):
             patches=patches,
         )
         y = self.dropout(y, training=training, seed=seeds[1])
+        y = self.layer_scale_1(y) if self.layer_scale else y
         rows = rows + self._drop_examples(y, shape, training, seeds[3])  # Equation 2.
         y = self.mlp(self.norm_2(rows), training=training, seed=seeds[2])
+        y = self.layer_scale_2(y) if self.layer_scale else y
         rows = rows + self._drop_examples(y, shape, training, seeds[4])  # Equation 3.
         return ops.reshape(rows, shape), attention
 
@@ -252,6 +313,8 @@ class EncoderBlock(keras.layers.Layer):
             "norm_epsilon": self.norm_epsilon,
             "remat": self.remat,
             "stochastic_depth_rate": self.stochastic_depth_rate,
+            "layer_scale": self.layer_scale,
+            "qk_norm": self.qk_norm,
         }
 
 
@@ -292,6 +355,8 @@ class RelativeEncoderBlock(EncoderBlock):
             self.grid,
             self.num_prefix_tokens,
             self.attention_dropout_rate,
+            qk_norm=self.qk_norm,
+            norm_epsilon=self.norm_epsilon,
             dtype=self.dtype_policy,
             name="attention",
         )

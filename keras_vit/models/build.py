@@ -15,7 +15,7 @@ from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
 
 DEFAULT_CLASSES = 1000
-POOLINGS = (None, "token", "avg", "max")
+POOLINGS = (None, "token", "avg", "max", "map")
 
 
 def build(
@@ -46,7 +46,8 @@ def build(
             right and below, as the official code does), and may be None without the head.
         pooling: Without the head: None gives the patch tokens as a map `(B, H/P, W/P, D)`
             (for a ResNet the last feature map), "token" the class token `(B, D)`, "avg" and
-            "max" a pooling over the map `(B, D)`.
+            "max" a pooling over the map `(B, D)`, "map" the attention pooling of a model with
+            `classifier="map"`.
         classes: Classes of the head.
         classifier_activation: Activation of the head; None gives logits.
         name: Name of the Keras model; such as "vit_b16" by default.
@@ -104,6 +105,11 @@ def _check_arguments(config, include_top, weights, pooling, classes):
         raise ValueError(
             'pooling="token" needs a model with a class token; this one has none: use "avg" or '
             f'"max". Received: pooling={pooling!r}'
+        )
+    if pooling == "map" and getattr(config, "classifier", None) != "map":
+        raise ValueError(
+            'pooling="map" needs a model with classifier="map", which has the attention pooling. '
+            f"Received: {config}"
         )
     if include_top and pooling is not None:
         raise ValueError(

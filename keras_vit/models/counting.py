@@ -6,7 +6,8 @@ exaFLOPs. They are counted as TensorFlow's profiler does, for a forward pass of 
     matrix product, convolution     2 for each product, 1 for each bias
     norm                            7 an element
     softmax                         5 an element
-    GELU                            8 an element (tanh), 4 (exact)
+    GELU                            8 an element (tanh), 4 (exact), 3 (quick)
+    SwiGLU                          3 a gated element
     kernel standardisation          5 a weight: once a pass, so less in a batch
     pool                            9 an output (3x3), 4 (2x2)
     addition of two tensors, mean   1 an element
@@ -25,7 +26,8 @@ from keras_vit import configs
 from keras_vit.recognition import config_of
 
 NORM, SOFTMAX, STANDARDIZATION, POOL, AXIAL_POOL = 7, 5, 5, 9, 4
-GELU = {"tanh": 8, "exact": 4}
+# By the nonlinearity of the MLP, for each of its hidden units.
+GELU = {"tanh": 8, "exact": 4, "quick": 3, "relu": 0, "swiglu": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +199,10 @@ def _vit(config, size, channels, classes) -> tuple[Cost, int]:
             cost += config.depth * (block + mean_of_copies)
     else:
         cost += config.depth * _encoder_block(config, tokens, patches)
-    cost += _norm(tokens, width)
+    if config.embedding_norm:
+        cost += _norm(tokens, width)
+    if config.final_norm == "tokens":
+        cost += _norm(tokens, width)
     if classes is not None:
         cost += _vit_head(config, patches, classes)
     return cost, tokens
@@ -205,10 +210,12 @@ def _vit(config, size, channels, classes) -> tuple[Cost, int]:
 
 def _vit_head(config, patches, classes) -> Cost:
     width = config.width
-    if config.classifier == "token+distillation":
-        return 2 * _dense(1, width, classes) + Cost(flops=(2 + SOFTMAX) * classes)
     cost = Cost()
-    if config.classifier == "gap":
+    if config.classifier == "token+distillation":
+        if config.final_norm == "pooled":
+            cost += _norm(2, width)
+        return cost + 2 * _dense(1, width, classes) + Cost(flops=(2 + SOFTMAX) * classes)
+    if config.classifier in ("gap", "token+gap"):
         cost += Cost(flops=patches * width)
     elif config.classifier == "map":
         cost += (
@@ -220,6 +227,10 @@ def _vit_head(config, patches, classes) -> Cost:
             + _mlp(config, 1)
             + Cost(flops=width)  # The residual.
         )
+    if config.classifier == "token+gap":
+        width *= 2
+    if config.final_norm == "pooled":
+        cost += _norm(1, width)
     if config.representation_size:
         cost += _dense(1, width, config.representation_size)
         width = config.representation_size
@@ -248,6 +259,10 @@ def _encoder_block(config, tokens, patches) -> Cost:
     width, heads = config.width, config.num_heads
     cost = 2 * _norm(tokens, width) + _self_attention(tokens, width, heads) + _mlp(config, tokens)
     cost += Cost(flops=2 * tokens * width)  # Residuals.
+    if config.layer_scale:
+        cost += 2 * Cost(parameters=width, flops=tokens * width)
+    if config.qk_norm:
+        cost += 2 * Cost(parameters=2 * (width // heads), flops=NORM * tokens * width)
     if config.position_embedding == "relative":
         cost += _relative_positions(patches, width, heads)
     return cost
@@ -278,8 +293,9 @@ def _relative_positions(length, width, heads) -> Cost:
 
 
 def _mlp(config, tokens) -> Cost:
+    units = 2 * config.mlp_dim if config.gelu == "swiglu" else config.mlp_dim
     return (
-        _dense(tokens, config.width, config.mlp_dim)
+        _dense(tokens, config.width, units)
         + Cost(flops=GELU[config.gelu] * tokens * config.mlp_dim)
         + _dense(tokens, config.mlp_dim, config.width)
     )

@@ -107,4 +107,7 @@ def resnet_head(config: BiTConfig, x, include_top, pooling, classes, activation)
         return keras.layers.GlobalMaxPooling2D(name="max_pool")(x)
     if include_top or pooling == "avg":
         x = keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
-    return class_scores(x, classes, activation, config.head_bias) if include_top else x
+    if not include_top:
+        return x
+    x = keras.layers.Identity(name="representation")(x)  # As in `vit_head`.
+    return class_scores(x, classes, activation, config.head_bias)

@@ -33,9 +33,9 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
             unknown, the layers resize their tables in the graph.
 
     Returns:
-        Keras tensors: the normalised tokens of the last block `(B, P + N, D)`, with the class
-        token and registers in front of N = h w patches; and the embedded patches
-        `(B, h, w, D)`, for their grid.
+        Keras tensors: the tokens of the last block `(B, P + N, D)`, normalised but for the
+        variants of `config.final_norm`, with the class token and registers in front of N = h w
+        patches; and the embedded patches `(B, h, w, D)`, for their grid.
     """
     if config.resnet:
         images = resnet_stem(config.resnet, images)  # A feature map, (B, H/16, W/16, 1024).
@@ -47,6 +47,8 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
     positions = position_layers(config, grid)
     x = add_positions(positions[0], x, patches)  # Equation 1.
     x = Dropout(config.dropout_rate, name="dropout")(x)
+    if config.embedding_norm:  # CLIP's.
+        x = LayerNorm(config.norm_epsilon, name="embedding_norm")(x)
     for block in range(config.depth):
         if block > 0:
             x = add_positions(positions[block], x, patches)  # Variants of Table 8 only.
@@ -54,19 +56,23 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
             x = encode_axes(config, x, patches, block, grid)
         else:
             x = encode(config, x, patches, block, grid)  # Equations 2 and 3.
-    x = LayerNorm(config.norm_epsilon, name="encoder_norm")(x)  # Equation 4.
+    if config.final_norm == "tokens":
+        x = LayerNorm(config.norm_epsilon, name="encoder_norm")(x)  # Equation 4.
     return x, patches
 
 
 def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activation):
     """Returns class scores, or features without a classification head.
 
+    The input of the linear layer is the output of the layer "representation", which computes
+    nothing: `(B, D)`, or `(B, 2, D)` for the two heads of a distilled model.
+
     Args:
         config: The architecture.
-        x: The normalised tokens of the last block `(B, P + N, D)`.
+        x: The tokens of the last block `(B, P + N, D)`.
         patches: The embedded patches `(B, h, w, D)`.
         include_top: Whether to end with the classification head.
-        pooling: Without the head: None, "token", "avg" or "max".
+        pooling: Without the head: None, "token", "avg", "max" or "map".
         classes: Classes of the head, K.
         activation: Activation of the head, or None for logits.
 
@@ -75,37 +81,16 @@ def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activ
         pooled.
     """
     if not include_top:
-        if pooling == "token":
-            return x[:, 0]
+        if pooling in ("token", "map"):
+            return pool_tokens(config, x, pooling)
         x = TokensToMap(config.num_prefix_tokens, name="patch_map")(x, patches)  # (B, h, w, D)
         if pooling == "avg":
-            return keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
-        if pooling == "max":
-            return keras.layers.GlobalMaxPooling2D(name="max_pool")(x)
-        return x
+            x = keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
+        elif pooling == "max":
+            x = keras.layers.GlobalMaxPooling2D(name="max_pool")(x)
+        return x if pooling is None else norm_pooled(config, x)
 
-    if config.classifier == "token+distillation":
-        # DeiT (arXiv 2012.12877): the mean of two heads' logits, in training too, as a
-        # functional model has one output. To train with a teacher, take both:
-        #     outputs = [model.get_layer(f"{name}_head").output for name in config.class_tokens]
-        #     student = keras.Model(model.input, outputs)
-        logits = [
-            class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
-            for i, token in enumerate(config.class_tokens)
-        ]
-        mean = keras.layers.Average(dtype="float32", name="mean_logits")(logits)
-        return keras.layers.Activation(activation, dtype="float32", name="predictions")(mean)
-
-    if config.classifier == "token":
-        x = x[:, 0]
-    else:  # There is no class token.
-        x = x[:, config.num_registers :] if config.num_registers else x  # (B, N, D)
-        if config.classifier == "gap":
-            x = keras.layers.GlobalAveragePooling1D(name="avg_pool")(x)
-        else:
-            x = AttentionPooling(
-                config.num_heads, config.mlp_dim, config.gelu, config.norm_epsilon, name="map_head"
-            )(x)
+    x = pool_tokens(config, x, config.classifier)
     if config.representation_size:  # The hidden layer of pre-training; paper, section 3.1.
         x = keras.layers.Dense(
             config.representation_size,
@@ -113,7 +98,54 @@ def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activ
             kernel_initializer="lecun_normal",
             name="pre_logits",
         )(x)
-    return class_scores(x, classes, activation, config.head_bias)
+    x = keras.layers.Identity(name="representation")(x)
+    if config.classifier != "token+distillation":
+        return class_scores(x, classes, activation, config.head_bias)
+    # DeiT (arXiv 2012.12877): the mean of two heads' logits, in training too, as a functional
+    # model has one output. To train with a teacher, take both:
+    #     outputs = [model.get_layer(f"{name}_head").output for name in config.class_tokens]
+    #     student = keras.Model(model.input, outputs)
+    logits = [
+        class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
+        for i, token in enumerate(config.class_tokens)
+    ]
+    mean = keras.layers.Average(dtype="float32", name="mean_logits")(logits)
+    return keras.layers.Activation(activation, dtype="float32", name="predictions")(mean)
+
+
+def pool_tokens(config: ViTConfig, x, pooling: str):
+    """Returns the input of the head `(B, D)` from the tokens `(B, P + N, D)`.
+
+    Args:
+        config: The architecture.
+        x: The tokens of the last block.
+        pooling: A classifier of `ViTConfig`. "token+gap" gives `(B, 2 D)`, and
+            "token+distillation" the two tokens `(B, 2, D)`.
+    """
+    if pooling == "token+distillation":
+        return norm_pooled(config, x[:, :2])
+    if pooling == "token":
+        return norm_pooled(config, x[:, 0])
+    prefix = config.num_prefix_tokens
+    patches = x[:, prefix:] if prefix else x  # (B, N, D)
+    if pooling == "map":
+        pooled = AttentionPooling(
+            config.num_heads, config.mlp_dim, config.gelu, config.norm_epsilon, name="map_head"
+        )(patches)
+    elif pooling == "max":
+        pooled = keras.layers.GlobalMaxPooling1D(name="max_pool")(patches)
+    else:
+        pooled = keras.layers.GlobalAveragePooling1D(name="avg_pool")(patches)
+    if pooling == "token+gap":
+        pooled = keras.layers.Concatenate(name="token_and_mean")([x[:, 0], pooled])
+    return norm_pooled(config, pooled)
+
+
+def norm_pooled(config: ViTConfig, x):
+    """Returns pooled features after the normalisation that `final_norm="pooled"` puts here."""
+    if config.final_norm != "pooled":
+        return x
+    return LayerNorm(config.norm_epsilon, name="pooled_norm")(x)
 
 
 def add_prefix_tokens(config: ViTConfig, x):

@@ -141,7 +141,7 @@ def test_a_column_block_spreads_along_the_column_alone():
 def test_global_pooling_is_the_default_and_has_no_class_token():
     names = [layer.name for layer in built().layers]
     assert "class_token" not in names
-    assert names[-2:] == ["avg_pool", "predictions"]
+    assert names[-3:] == ["avg_pool", "representation", "predictions"]
 
 
 def test_parameters_of_axial_vit_are_those_counted_by_hand():

@@ -31,6 +31,21 @@ SMALL = {
     "hybrid": ViTConfig(**{**VIT, "patch_size": 1}, resnet=ResNetStem((1, 2, 1), 0.5)),
     "root only": ViTConfig(**{**VIT, "patch_size": (2, 3)}, resnet=ResNetStem(())),
     "bit": BiTConfig((1, 1, 2), 0.5, head_bias=-10.0),
+    "clip": ViTConfig(**VIT, gelu="quick", embedding_norm=True),
+    "swiglu, layer scale": ViTConfig(
+        **VIT, classifier="token+gap", gelu="swiglu", layer_scale=True, num_registers=2
+    ),
+    "relu, max, class token, normalised keys": ViTConfig(
+        **VIT, classifier="max", gelu="relu", unread_class_token=True, qk_norm=True
+    ),
+    "normalised after pooling": ViTConfig(
+        **VIT, classifier="gap", final_norm="pooled", unread_class_token=True
+    ),
+    "two tokens normalised after pooling": ViTConfig(
+        **VIT, classifier="token+distillation", final_norm="pooled"
+    ),
+    "no last norm": ViTConfig(**VIT, classifier="token", final_norm="none"),
+    "map, class token": ViTConfig(**VIT, classifier="map", unread_class_token=True),
     "axial": AxialConfig(**VIT, dropout_rate=0.1, attention_dropout_rate=0.2),
     "axial, token, relative": AxialConfig(
         **VIT, classifier="token", position_embedding="relative", num_registers=1

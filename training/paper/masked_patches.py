@@ -215,10 +215,12 @@ def make_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrai
 
 
 def _check_fit(config: Any, target: str) -> None:
-    if not isinstance(config, configs.ViTConfig) or config.resnet or config.classifier == "map":
+    has_stem = not isinstance(config, configs.ViTConfig) or config.resnet
+    if has_stem or config.classifier == "map" or config.final_norm != "tokens":
         raise ValueError(
             "Masked patches need a Vision Transformer or Axial-ViT without a ResNet, which would "
-            "mix patches, and without a head that pools by attention, which would stay untrained. "
+            "mix patches, without a head that pools by attention, which would stay untrained, and "
+            'with final_norm="tokens". '
             f"Received: {config}"
         )
     if target == "downsized" and min(config.patch_sizes) < CELLS:

@@ -273,7 +273,14 @@ BLOCKS = (
     ((r"block_(\d+)_unit_\d+/", 0),),  # Of a ResNet, whose blocks count from 1.
 )
 # Everything after the last block is layer depth + 1.
-AFTER_BLOCKS = ("encoder_norm", "final_norm", "map_head", *HEAD_LAYERS, "patch_predictions")
+AFTER_BLOCKS = (
+    "encoder_norm",
+    "pooled_norm",
+    "final_norm",
+    "map_head",
+    *HEAD_LAYERS,
+    "patch_predictions",
+)
 
 
 def layer_numbers(paths: Sequence[str]) -> list[int]:

@@ -1,0 +1,205 @@
+"""Features of Vision Transformers outside of the paper, against a forward pass in NumPy."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from scipy.special import erf, expit
+
+import keras_vit
+from keras_vit.recognition import config_of
+
+SMALL = keras_vit.ViTConfig(4, 8, 2, 12, 2)
+SHAPE = (8, 13, 3)  # A grid of 2 x 3, and a rest that is cut off.
+VARIANTS = {
+    "CLIP": {"embedding_norm": True, "gelu": "quick", "norm_epsilon": 1e-5},
+    "relu": {"gelu": "relu"},
+    "DeiT III": {"layer_scale": True, "gelu": "exact"},
+    "DINOv2": {
+        "layer_scale": True,
+        "gelu": "swiglu",
+        "num_registers": 3,
+        "classifier": "token+gap",
+    },
+    "MAE": {"classifier": "gap", "unread_class_token": True, "final_norm": "pooled"},
+    "gap with registers": {"classifier": "gap", "num_registers": 2, "final_norm": "pooled"},
+    "max": {"classifier": "max", "unread_class_token": True, "num_registers": 1},
+    "max without a class token": {"classifier": "max"},
+    "no last norm": {"final_norm": "none"},
+    "token normalised after pooling": {"final_norm": "pooled"},
+    "map beside a class token": {"classifier": "map", "unread_class_token": True},
+    "ViT-22B": {"qk_norm": True},
+    "distilled": {"classifier": "token+distillation", "final_norm": "pooled"},
+}
+
+
+def images():
+    return np.random.default_rng(1).normal(size=(2, *SHAPE)).astype("float32")
+
+
+def array(tensor):
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def built(variant, **arguments):
+    config = dataclasses.replace(SMALL, **VARIANTS[variant])
+    arguments = {"classes": 5, "classifier_activation": None, **arguments}
+    model = keras_vit.build(config, input_shape=SHAPE, **arguments)
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(0.5 * rng.normal(size=weight.shape))
+    return model
+
+
+NONLINEARITIES = {
+    "tanh": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "exact": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
+    "quick": lambda x: x * expit(1.702 * x),
+    "relu": lambda x: np.maximum(x, 0),
+    "swiglu": lambda x: np.multiply(
+        x[..., : x.shape[-1] // 2] * expit(x[..., : x.shape[-1] // 2]), x[..., x.shape[-1] // 2 :]
+    ),
+}
+
+
+def forward(config, weights, x):
+    """The output of the head in float64, from weights by path and images."""
+    w = {path: np.asarray(value, "float64") for path, value in weights.items()}
+
+    def norm(x, name):
+        if f"{name}/gamma" not in w:
+            return x
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(
+            x.var(-1, keepdims=True) + config.norm_epsilon
+        )
+        return x * w[f"{name}/gamma"] + w[f"{name}/beta"]
+
+    def dense(x, name):
+        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def heads(x, name):
+        return np.einsum("bnd,dkh->bknh", x, w[f"{name}/kernel"]) + w[f"{name}/bias"][:, None]
+
+    def attend(q, k, v, name):
+        logits = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
+        probabilities = np.exp(logits - logits.max(-1, keepdims=True))
+        probabilities /= probabilities.sum(-1, keepdims=True)
+        return (
+            np.einsum("bknh,khd->bnd", probabilities @ v, w[f"{name}/out/kernel"])
+            + (w[f"{name}/out/bias"])
+        )
+
+    def mlp(x, name):
+        return dense(NONLINEARITIES[config.gelu](dense(x, f"{name}/dense_1")), f"{name}/dense_2")
+
+    size, batch = config.patch_size, len(x)
+    rows, columns = x.shape[1] // size, x.shape[2] // size
+    x = x[:, : rows * size, : columns * size].reshape(batch, rows, size, columns, size, -1)
+    patches = np.einsum("bricjd,ijdw->brcw", x, w["patch_embedding/kernel"])
+    patches = (patches + w["patch_embedding/bias"]).reshape(batch, rows * columns, -1)
+    table = w["position_embedding/embedding"]
+    prefix = [
+        w[f"{name}/token"] + table[:, index : index + 1]
+        for index, name in enumerate(config.class_tokens)
+    ]
+    if config.num_registers:
+        prefix.append(w["registers/tokens"])
+    prefix = [np.repeat(token, batch, axis=0) for token in prefix]
+    z = np.concatenate([*prefix, patches + table[:, len(config.class_tokens) :]], axis=1)
+    z = norm(z, "embedding_norm")
+    for block in range(config.depth):
+        name = f"encoder_block_{block}"
+        y = norm(z, f"{name}/norm_1")
+        q, k, v = (heads(y, f"{name}/attention/{part}") for part in ("query", "key", "value"))
+        q, k = norm(q, f"{name}/attention/query_norm"), norm(k, f"{name}/attention/key_norm")
+        y = attend(q, k, v, f"{name}/attention")
+        z = z + y * w.get(f"{name}/layer_scale_1/gamma", 1)
+        y = mlp(norm(z, f"{name}/norm_2"), f"{name}/mlp")
+        z = z + y * w.get(f"{name}/layer_scale_2/gamma", 1)
+    z = norm(z, "encoder_norm")
+    patches = z[:, config.num_prefix_tokens :]
+    if config.classifier == "token+distillation":
+        one, other = norm(z[:, 0], "pooled_norm"), norm(z[:, 1], "pooled_norm")
+        return (dense(one, "class_token_head") + dense(other, "distillation_token_head")) / 2
+    if config.classifier == "map":
+        query = heads(w["map_head/probe"], "map_head/query")
+        y = attend(
+            query, heads(patches, "map_head/key"), heads(patches, "map_head/value"), "map_head"
+        )
+        pooled = (y + mlp(norm(y, "map_head/norm"), "map_head/mlp"))[:, 0]
+    else:
+        pooled = {
+            "token": z[:, 0],
+            "gap": patches.mean(1),
+            "max": patches.max(1),
+            "token+gap": np.concatenate([z[:, 0], patches.mean(1)], axis=1),
+        }[config.classifier]
+    return dense(norm(pooled, "pooled_norm"), "predictions")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_computes_what_numpy_does_also_from_a_file(variant, tmp_path):
+    model = built(variant)
+    config = dataclasses.replace(SMALL, **VARIANTS[variant])
+    weights = {weight.path: array(weight) for weight in model.weights}
+    expected = forward(config, weights, images())
+    logits = array(model(images()))
+    np.testing.assert_allclose(logits, expected, atol=2e-5 * np.abs(expected).max())
+    assert np.abs(expected[0] - expected[1]).max() > 1e-2  # The images matter.
+
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert config_of(again) == config_of(model) == config
+    np.testing.assert_array_equal(array(again(images())), logits)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_layer_representation_is_the_input_of_the_head(variant):
+    model = built(variant)
+    features = keras.Model(model.input, model.get_layer("representation").output)
+    x = array(features(images()))
+    if variant == "distilled":
+        assert x.shape == (2, 2, 8)
+        return
+    head = model.get_layer("predictions")
+    np.testing.assert_allclose(
+        array(model(images())), x @ array(head.kernel) + array(head.bias), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("variant", "pooling"),
+    [
+        ("MAE", "avg"),
+        ("max", "max"),
+        ("token normalised after pooling", "token"),
+        ("no last norm", "token"),
+        ("map beside a class token", "map"),
+    ],
+)
+def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooling):
+    whole = built(variant)
+    body = built(variant, include_top=False, pooling=pooling)
+    weights = {weight.path: weight for weight in whole.weights}
+    for weight in body.weights:
+        weight.assign(weights[weight.path])
+    features = keras.Model(whole.input, whole.get_layer("representation").output)
+    np.testing.assert_allclose(array(body(images())), array(features(images())), atol=1e-5)
+
+
+def test_attention_pooling_without_the_head_needs_its_weights():
+    with pytest.raises(ValueError, match='pooling="map" needs a model with classifier="map"'):
+        keras_vit.build(SMALL, include_top=False, pooling="map")
+    with pytest.raises(ValueError, match='pooling="map" needs a model with classifier="map"'):
+        keras_vit.build("BiT-R50x1", include_top=False, pooling="map")
+
+
+def test_a_token_that_the_head_reads_is_not_unread():
+    with pytest.raises(ValueError, match="for a head that pools.*classifier='token'"):
+        dataclasses.replace(SMALL, unread_class_token=True)
+
+
+def test_bit_names_the_input_of_its_head():
+    model = keras_vit.build(keras_vit.BiTConfig((1,), 0.5), input_shape=(32, 32, 3), classes=4)
+    assert model.get_layer("predictions").input is model.get_layer("representation").output
