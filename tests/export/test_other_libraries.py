@@ -21,7 +21,15 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "other_libraries.py"
 MUTATIONS = PROGRAM.parents[2] / "checkpoints" / "programs" / "mutations.py"
-PACKAGES = ("torch==2.13.0", "transformers", "timm", "safetensors", "keras-hub", "h5py")
+PACKAGES = (
+    "torch==2.13.0",
+    "transformers",
+    "timm",
+    "safetensors",
+    "keras-hub",
+    "h5py",
+    "lazy_loader",
+)
 # torchvision asks for a torch of its own build, which is larger; it is used without its kernels.
 WITHOUT_DEPENDENCIES = ("torchvision==0.28.0",)
 
