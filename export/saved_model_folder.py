@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -133,7 +132,7 @@ def _resized(classifier, image_size):
     return Classifier(
         resized_model(classifier.model, image_size),
         classifier.class_names,
-        dataclasses.replace(classifier.preprocessing, image_size=image_size),
+        classifier.preprocessing.with_image_size(image_size),
     )
 
 

@@ -11,10 +11,18 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-# "resize": bilinear, to the image size without keeping the aspect ratio; official ViT code.
+# "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
 # "resize_central_crop": both sides to a little more, then the middle; big_vision's few-shot.
-EVALUATIONS = ("resize", "resize_small_central_crop", "resize_central_crop")
+# "huggingface", "torchvision": with antialiasing as Pillow resizes, to `resize_size`, then the
+#     middle, as Hugging Face's image processors, or torchvision's and timm's transforms crop it.
+# "keras_hub": the middle of the image size's aspect ratio, then to the image size.
+EVALUATIONS = (
+    "resize", "resize_small_central_crop", "resize_central_crop",
+    "huggingface", "torchvision", "keras_hub",
+)  # fmt: skip
+PILLOW_EVALUATIONS = ("huggingface", "torchvision")
+INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, of pixels in [0, 1].
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -37,18 +45,24 @@ class Preprocessing:
         image_size: Pixels (height, width) of the model's input.
         evaluation: Way of resizing; one of `EVALUATIONS`.
         value_range: Values for pixels 0 and 255; each a number, or one for each channel.
+        interpolation: Filter of the resize; one of `INTERPOLATIONS`. The two official crops
+            have a filter of their own.
+        resize_size: Pixels before the crop of "huggingface" and "torchvision": a number for
+            the short side, or (height, width); by default the image size.
 
     Raises:
-        ValueError: If a value is out of range or unknown.
+        ValueError: If a value is out of range or unknown, or two do not fit each other.
     """
 
     image_size: tuple[int, int]
     evaluation: str = "resize"
     value_range: tuple[float | tuple[float, ...], float | tuple[float, ...]] = (-1.0, 1.0)
+    interpolation: str = "bilinear"
+    resize_size: int | tuple[int, int] | None = None
 
     def __post_init__(self):
         size, values = tuple(self.image_size), tuple(map(_plain, self.value_range))
-        if len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
+        if not _is_size(size):
             raise ValueError(
                 "The image size must be two positive whole numbers (height, width). "
                 f"Received: image_size={self.image_size!r}"
@@ -62,12 +76,53 @@ class Preprocessing:
                 "The value range must be two finite numbers in ascending order, or two lists of "
                 f"numbers for the channels. Received: value_range={self.value_range!r}"
             )
+        official_crop = self.evaluation in ("resize_small_central_crop", "resize_central_crop")
+        if self.interpolation not in (INTERPOLATIONS[:1] if official_crop else INTERPOLATIONS):
+            raise ValueError(
+                f"interpolation must be one of {INTERPOLATIONS}, and be left out for the official "
+                f"crops. Received: {self.interpolation!r}, evaluation={self.evaluation!r}"
+            )
         object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "value_range", values)
+        object.__setattr__(self, "resize_size", self._checked_resize_size())
+
+    def _checked_resize_size(self):
+        wanted = self.resize_size
+        if wanted is None:
+            return None
+        if self.evaluation not in PILLOW_EVALUATIONS:
+            raise ValueError(
+                f"resize_size must be left out where evaluation is not one of "
+                f"{PILLOW_EVALUATIONS}. Received: {wanted!r}, evaluation={self.evaluation!r}"
+            )
+        sides = tuple(wanted) if isinstance(wanted, (list, tuple)) else (wanted, wanted)
+        if not _is_size(sides) or sides[0] < self.image_size[0] or sides[1] < self.image_size[1]:
+            raise ValueError(
+                "resize_size must be a whole number of pixels or (height, width), and no side may "
+                f"be shorter than the image size's. Received: {wanted!r}, "
+                f"image_size={self.image_size}"
+            )
+        return sides if isinstance(wanted, (list, tuple)) else wanted
+
+    def with_image_size(self, image_size: tuple[int, int]) -> Preprocessing:
+        """Returns the same preprocessing for another image size: the crop keeps its share."""
+        wanted = self.resize_size
+        if isinstance(wanted, tuple):
+            (height, width), (old_height, old_width) = wanted, self.image_size
+            wanted = (height * image_size[0] // old_height, width * image_size[1] // old_width)
+        elif wanted is not None:
+            wanted = wanted * max(image_size) // max(self.image_size)
+        return dataclasses.replace(self, image_size=image_size, resize_size=wanted)
 
     def to_json(self) -> str:
-        """Returns the text of `preprocessing.json`."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        """Returns the text of `preprocessing.json`.
+
+        `interpolation` and `resize_size` are written where they are not the defaults.
+        """
+        fields = dataclasses.asdict(self)
+        optional = {name: fields.pop(name) for name in _OPTIONAL}
+        fields |= {n: value for n, value in optional.items() if value != _OPTIONAL[n]}
+        return json.dumps(fields, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Preprocessing:
@@ -78,9 +133,10 @@ class Preprocessing:
         """
         fields = json.loads(text)
         known = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(fields, dict) or set(fields) != known:
+        if not isinstance(fields, dict) or not known - set(_OPTIONAL) <= set(fields) <= known:
             raise ValueError(
-                f"A preprocessing must be a JSON object with {sorted(known)}. "
+                f"A preprocessing must be a JSON object with {sorted(known - set(_OPTIONAL))}, and "
+                f"may have {sorted(_OPTIONAL)}. "
                 f"Received: {sorted(fields) if isinstance(fields, dict) else fields!r}"
             )
         if not all(isinstance(fields[name], list) for name in ("image_size", "value_range")):
@@ -106,6 +162,10 @@ def value_range(mean: Sequence[float], std: Sequence[float], scale: float = 1 / 
     least = tuple(-m / s for m, s in pairs)
     most = tuple((255 * scale - m) / s for m, s in pairs)
     return (least[0], most[0]) if len(set(pairs)) == 1 else (least, most)
+
+
+# Fields that files of older versions do not have.
+_OPTIONAL = {"interpolation": "bilinear", "resize_size": None}
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
@@ -185,6 +245,10 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return tuple(map(_plain, value))
     return float(value) if isinstance(value, (int, float)) else value
+
+
+def _is_size(size):
+    return len(size) == 2 and all(type(side) is int and side > 0 for side in size)
 
 
 def _is_range(least, most):

@@ -4,7 +4,9 @@ import pathlib
 import struct
 import zlib
 
+import keras
 import numpy as np
+import PIL
 import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
@@ -19,7 +21,7 @@ from keras_vit.images import (
     read_image,
     upright_size,
 )
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 
 needs_webp = pytest.mark.skipif(
@@ -311,9 +313,134 @@ def test_preprocessing_is_the_official_one(golden, name):
     np.testing.assert_allclose(ours[::8, ::8], arrays[name], atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def pictures():
+    """Photographs and noise, upright and wide, larger and smaller than the model's input."""
+    photographs = pytest.importorskip("sklearn.datasets").load_sample_images().images
+    first, second = (np.asarray(photograph) for photograph in photographs)
+    grey = np.asarray(Image.fromarray(second).convert("L").convert("RGB"))
+    patch = first[100:151, 200:261]
+    noise = np.random.RandomState(0)
+    shapes = [(1, 1), (1, 9), (3, 200), (500, 375), (1001, 333), (224, 224), (255, 257)]
+    return [
+        first,
+        second.transpose(1, 0, 2),
+        grey,
+        patch,
+        patch.transpose(1, 0, 2),
+        *(noise.randint(0, 256, (*shape, 3)).astype("uint8") for shape in shapes),
+    ]
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
+def test_an_antialiased_resize_is_pillows_to_the_bit(interpolation, pictures):
+    resample = Image.Resampling[interpolation.upper()]
+    for size in ((224, 224), (96, 340)):
+        preprocessing = Preprocessing(size, "huggingface", (0, 255), interpolation)
+        compiled = tf.function(
+            lambda image, preprocessing=preprocessing: apply_preprocessing(image, preprocessing),
+            [tf.TensorSpec([None, None, 3], tf.uint8)],
+        )
+        for picture in pictures:
+            # In two steps, as their order changed in Pillow 13.
+            height, width = picture.shape[:2]
+            loses_rows = height - size[0] > max(0, 2 * (width - size[1]))
+            step = (width, size[0]) if loses_rows else (size[1], height)
+            expected = Image.fromarray(picture).resize(step, resample).resize(size[::-1], resample)
+            np.testing.assert_array_equal(compiled(picture), expected)
+
+
+@pytest.mark.skipif(int(PIL.__version__.split(".")[0]) < 13, reason="The order of sides changed.")
+def test_the_order_of_the_sides_is_pillows(pictures):
+    preprocessing = Preprocessing((256, 341), "huggingface", (0, 255), "bicubic")
+    for picture in pictures:
+        expected = Image.fromarray(picture).resize((341, 256), Image.Resampling.BICUBIC)
+        np.testing.assert_array_equal(apply_preprocessing(picture, preprocessing), expected)
+
+
+# What the libraries do by their documentation, with Pillow.
+def short_side(image, pixels, resample):
+    short = min(image.size)
+    return image.resize([pixels * side // short for side in image.size], resample)
+
+
 @pytest.mark.parametrize(
-    "evaluation", ["resize", "resize_small_central_crop", "resize_central_crop"]
+    ("evaluation", "start"),
+    [("huggingface", lambda rest: rest // 2), ("torchvision", lambda rest: round(rest / 2))],
 )
+def test_the_short_side_is_resized_and_the_middle_cropped(evaluation, start, pictures):
+    preprocessing = Preprocessing((64, 48), evaluation, (0, 255), "bicubic", 71)
+    for picture in pictures:
+        resized = np.asarray(short_side(Image.fromarray(picture), 71, Image.Resampling.BICUBIC))
+        top, left = start(len(resized) - 64), start(resized.shape[1] - 48)
+        np.testing.assert_array_equal(
+            apply_preprocessing(picture, preprocessing),
+            resized[top : top + 64, left : left + 48],
+        )
+
+
+def test_floats_are_resized_without_rounding():
+    image = np.random.RandomState(0).uniform(0, 255, (40, 50, 1)).astype("float32")
+    expected = Image.fromarray(image[..., 0]).resize((16, 24), Image.Resampling.BICUBIC)
+    preprocessing = Preprocessing((24, 16), "huggingface", (0, 255), "bicubic")
+    np.testing.assert_allclose(
+        apply_preprocessing(image, preprocessing)[..., 0], expected, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "interpolation"),
+    [
+        ((50, 81), (24, 32), "bilinear"),
+        ((81, 50), (32, 24), "bilinear"),
+        ((33, 90), (20, 20), "bicubic"),
+    ],
+)
+def test_keras_hub_crops_and_resizes_as_keras(shape, size, interpolation):
+    image = np.random.RandomState(0).randint(0, 256, (*shape, 3)).astype("uint8")
+    layer = keras.layers.Resizing(*size, interpolation, crop_to_aspect_ratio=True)
+    ours = apply_preprocessing(image, Preprocessing(size, "keras_hub", (0, 255), interpolation))
+    np.testing.assert_array_equal(ours, layer(image))
+
+
+@pytest.mark.slow
+def test_the_image_processors_of_other_libraries_give_the_same_pixels(pictures, torchvision):
+    timm_data = pytest.importorskip("timm.data")
+    transforms = torchvision.transforms
+    transformers = pytest.importorskip("transformers")
+
+    def of_hugging_face(kind, **options):
+        processor = getattr(transformers, f"{kind}ImageProcessorPil")(
+            do_rescale=False, do_normalize=False, **options
+        )
+        return lambda image: processor(image, return_tensors="np")["pixel_values"][0]
+
+    def of_timm(size, **options):
+        transform = timm_data.create_transform(size, mean=(0,), std=(1,), **options)
+        return lambda image: np.round(255 * transform(image).numpy())
+
+    crops = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
+    squares = {"interpolation": "bicubic"}
+    for theirs, fields in (
+        (of_hugging_face("ViT"), {}),
+        (of_hugging_face("DeiT"), {**squares, "resize_size": (256, 256)}),
+        (of_hugging_face("CLIP"), {**squares, "resize_size": 224}),
+        (of_hugging_face("Bit", size={"shortest_edge": 256}), {**squares, "resize_size": 256}),
+        (of_timm(224, crop_pct=0.9, **squares), {**squares, "resize_size": 248}),
+        (
+            of_timm(384, crop_pct=0.95, crop_mode="squash", **squares),
+            {**squares, "resize_size": (404, 404)},
+        ),
+        (lambda image: np.asarray(crops(image)).transpose(2, 0, 1), {"resize_size": 256}),
+    ):
+        evaluation = "huggingface" if "of_hugging_face" in theirs.__qualname__ else "torchvision"
+        for picture in pictures:
+            expected = theirs(Image.fromarray(picture)).transpose(1, 2, 0)
+            preprocessing = Preprocessing(expected.shape[:2], evaluation, (0, 255), **fields)
+            np.testing.assert_array_equal(apply_preprocessing(picture, preprocessing), expected)
+
+
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 200), (100, 7), (1, 20_000)])
 def test_every_shape_of_image_gets_the_size(evaluation, shape):
     preprocessing = Preprocessing((24, 32), evaluation, (0, 1))

@@ -81,6 +81,38 @@ def test_a_preprocessing_is_read_back_from_json():
     assert json.loads(preprocessing.to_json())["value_range"] == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("resize_size", [None, 256, (256, 248)])
+def test_a_filter_and_a_size_before_the_crop_are_read_back(resize_size):
+    preprocessing = Preprocessing(
+        (224, 224), "huggingface", interpolation="bicubic", resize_size=resize_size
+    )
+    assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
+
+
+def test_a_file_of_an_older_version_is_read_and_written_unchanged():
+    text = json.dumps(
+        {"image_size": [224, 192], "evaluation": "resize", "value_range": [-1.0, 1.0]}, indent=2
+    )
+    assert Preprocessing.from_json(text) == Preprocessing((224, 192))
+    assert Preprocessing((224, 192)).to_json() == text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("resize_size", "image_size", "expected"),
+    [
+        (None, (384, 384), None),
+        (248, (384, 384), 425),
+        ((256, 256), (112, 448), (128, 512)),
+        (224, (512, 512), 512),
+    ],
+)
+def test_another_image_size_keeps_the_share_of_the_crop(resize_size, image_size, expected):
+    old = Preprocessing((224, 224), "torchvision", (0, 1), "bicubic", resize_size)
+    assert old.with_image_size(image_size) == Preprocessing(
+        image_size, "torchvision", (0, 1), "bicubic", expected
+    )
+
+
 def test_channels_may_have_their_own_ranges():
     preprocessing = Preprocessing((2, 2), value_range=((0, -1, 0), (1, 1, 255)))
     assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
@@ -101,12 +133,18 @@ def test_channels_may_have_their_own_ranges():
         {"image_size": (224, 0)},
         {"image_size": (224.0, 224)},
         {"evaluation": "squash"},
+        {"interpolation": "nearest"},
+        {"interpolation": "bicubic", "evaluation": "resize_central_crop"},
+        {"resize_size": 256},
+        {"resize_size": 200, "evaluation": "huggingface"},
+        {"resize_size": (256, 200), "evaluation": "huggingface"},
+        {"resize_size": 256.0, "evaluation": "torchvision"},
         {"value_range": (1, -1)},
         {"value_range": (0, float("inf"))},
     ],
 )
 def test_wrong_values_are_refused(wrong):
-    with pytest.raises(ValueError, match="must be .* Received: "):
+    with pytest.raises(ValueError, match="(must|may) be .* Received: "):
         Preprocessing(**{"image_size": (224, 224), **wrong})
 
 

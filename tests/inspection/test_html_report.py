@@ -38,10 +38,14 @@ def test_an_error_names_the_part_that_a_model_lacks(random_model):
         # The short side to 256 * 32 / 224 = 37 pixels, then the middle 32.
         ("resize_small_central_crop", (6.8, 56.8, 93.2, 143.2)),
         ("resize_central_crop", (6.8, 13.5, 93.2, 186.5)),
+        ("huggingface", (6.8, 56.8, 93.2, 143.2)),
+        ("keras_hub", (0, 50, 100, 150)),
     ],
 )
 def test_the_region_is_what_the_preprocessing_keeps(evaluation, expected):
-    found = seen_region((100, 200), Preprocessing((32, 32), evaluation))
+    resize_size = 37 if evaluation == "huggingface" else None
+    preprocessing = Preprocessing((32, 32), evaluation, resize_size=resize_size)
+    found = seen_region((100, 200), preprocessing)
     np.testing.assert_allclose(found, expected, atol=4)  # The crop is by whole pixels of 2.7.
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -104,9 +105,7 @@ class EvaluatedModel:
             "weights": self.weights,
             "weights_sha256": weights_hash(self.model),
             **self.pretraining,
-            "image_size": list(self.preprocessing.image_size),
-            "evaluation": self.preprocessing.evaluation,
-            "value_range": list(self.preprocessing.value_range),
+            **json.loads(self.preprocessing.to_json()),
         }
 
 
@@ -139,9 +138,11 @@ def open_model(
                 f"weights={weights!r}, image_size={image_size}"
             )
         opened = evaluated_classifier(load_classifier(model))
-        if evaluation is None:
+        if evaluation in (None, opened.preprocessing.evaluation):
             return opened
-        preprocessing = dataclasses.replace(opened.preprocessing, evaluation=evaluation)
+        preprocessing = Preprocessing(
+            opened.preprocessing.image_size, evaluation, opened.preprocessing.value_range
+        )
         return dataclasses.replace(opened, preprocessing=preprocessing)
     try:
         configs.resolve(os.fspath(model))
