@@ -56,7 +56,7 @@ def numpy_axial(layer, x):
     return x
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_rows_then_columns_attend_with_their_offsets():
     x = image(3, 4)
     layer = randomized(AxialAttention(HEADS, grid=(3, 4)), x.shape)

@@ -126,7 +126,7 @@ def test_the_table_of_a_grid_is_the_mean_over_all_pairs_of_patches(old, new):
     np.testing.assert_allclose(array(resize_offsets(table, old, new)), expected, atol=1e-6)
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_a_map_of_another_size_uses_the_resized_table():
     layer, other = built((2, 3), prefix=1), built((4, 5), prefix=1)
     for mine, theirs in zip(layer.weights, other.weights, strict=True):

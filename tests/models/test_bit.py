@@ -103,7 +103,7 @@ def numpy_bit(weights, images, num_blocks):
     return x.mean((1, 2)) @ get["resnet/head/conv2d/kernel"][0, 0] + get["resnet/head/conv2d/bias"]
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_odd_sizes_agree_with_numpy(tiny, tmp_path):
     images = np.random.RandomState(2).standard_normal((2, 97, 65, 3))
     keras_vit.save_checkpoint(tiny, tmp_path / "tiny.npz")

@@ -6,11 +6,7 @@ import keras_vit
 from keras_vit.checkpoints.official_names import OFFICIAL
 from keras_vit.configs import ResNetStem, ViTConfig
 
-GOLDEN = (
-    "hybrid_3_stages",
-    pytest.param("hybrid_root_only", marks=pytest.mark.any_backend_slow),
-    pytest.param("hybrid_4_stages", marks=pytest.mark.any_backend_slow),
-)
+GOLDEN = ("hybrid_3_stages", "hybrid_root_only", "hybrid_4_stages")
 TINY = ViTConfig(1, 32, 2, 48, 2, resnet=ResNetStem((1, 2, 1), width_factor=0.5))
 
 
@@ -41,7 +37,7 @@ def official(request, golden, tmp_path_factory):
     return fixture, path, model
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend_slow
 def test_logits_and_tokens_are_those_of_the_official_code(official):
     fixture, _, model = official
     expected = fixture.load()
