@@ -10,20 +10,17 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-import keras_vit
-from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.checkpoint import POSITIONS, build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import POSITIONS
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.load import load_opened
-from keras_vit.checkpoints.match import LoadOptions
-from keras_vit.checkpoints.metadata import PREPROCESSOR, read_metadata
+from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
-from keras_vit.classifier import MODEL, load_classifier, save_classifier
+from keras_vit.classifier import MODEL, save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
-from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
+from keras_vit.trained_weights import TrainedWeights, open_weights
 
 from . import other_code_bases
 from .options import CONVERSION_FORMATS
@@ -43,14 +40,23 @@ class Converted:
     Args:
         model: The model, with softmax; or without a head.
         class_names: The names of its classes, or None without a head.
-        preprocessing: How an image becomes its input.
+        weights: Where they are from, and the facts about them.
         notes: A sentence for each assumption and each part that was left out.
     """
 
     model: keras.Model
     class_names: tuple[str, ...] | None
-    preprocessing: Preprocessing
+    weights: TrainedWeights
     notes: tuple[str, ...] = ()
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes the model's input.
+
+        Raises:
+            ValueError: If the range of the pixels is unknown.
+        """
+        return self.weights.preprocessing_for(self.model.input_shape[1:3])
 
 
 def convert(
@@ -59,14 +65,16 @@ def convert(
     *,
     to: str | None = None,
     num_heads: int | None = None,
+    gelu: str | None = None,
     image_size: tuple[int, int] | None = None,
     normalization: str | None = None,
     overwrite: bool = False,
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
 
-    The source is recognised from its content: a classifier's folder, or anything that
-    `keras_vit.load_checkpoint` reads. Its model is recognised from names and shapes.
+    The source is recognised from its content: a classifier's folder, that of a pre-trained
+    model, or anything that `keras_vit.load_checkpoint` reads. Its model is recognised from
+    names and shapes.
 
     Args:
         source: A file or folder.
@@ -75,10 +83,12 @@ def convert(
             destination, and is a classifier's folder without one.
         num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
+        gelu: The form of GELU, where the source does not say.
         image_size: Pixels (height, width) of the file's images, for files that do not show
             them and have no square grid of positions, or big_vision's sines and cosines.
         normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
-            "imagenet" (those of ImageNet by channel), where the source does not hold it.
+            "imagenet" (those of ImageNet by channel), where the source does not hold it and
+            the destination does.
         overwrite: Whether to replace an existing destination.
 
     Returns:
@@ -94,7 +104,7 @@ def convert(
         check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
-    converted = read(source, num_heads, normalization, image_size)
+    converted = read(source, num_heads, normalization, image_size, gelu)
     return [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
 
 
@@ -103,54 +113,24 @@ def read(
     num_heads: int | None = None,
     normalization: str | None = None,
     image_size: tuple[int, int] | None = None,
+    gelu: str | None = None,
 ) -> Converted:
     """Returns the model of a source; arguments and errors are those of `convert`."""
-    if normalization not in (None, *NORMALIZATIONS):
-        raise ValueError(
-            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
-            f"Received: {normalization!r}"
-        )
-    source = classifier_folder(source)
-    if (source / MODEL).is_file():
-        classifier = load_classifier(source)
-        return Converted(classifier.model, classifier.class_names, classifier.preprocessing)
-    checkpoint = open_checkpoint(source)
-    inferred = build_arguments(checkpoint, num_heads, image_size)
-    model = _build(inferred)
-    notes = [*inferred.notes]
-    skip: tuple[str, ...] = ()
-    if inferred.classes is None and "pre_logits" in checkpoint.shapes:
-        notes.append("the pooler was left out, as there is no head behind it")
-        skip = ("pre_logits/*",)
-    report = load_opened(checkpoint, model, LoadOptions(skip, position_grid=inferred.position_grid))
-    preprocessing, names, more_notes = read_metadata(checkpoint, inferred)
-    notes += [*report.notes, *more_notes]
-    if normalization is not None:
-        values = value_range(*NORMALIZATIONS[normalization])
-        preprocessing = dataclasses.replace(preprocessing, value_range=values)
-    if inferred.classes is None:
+    opened = open_weights(
+        source,
+        image_size=image_size,
+        num_heads=num_heads,
+        gelu=gelu,
+        normalization=normalization,
+    )
+    model, more_notes = opened.to_model()
+    notes, names = [*opened.notes, *more_notes], opened.class_names
+    if opened.classes is None:
         notes.append("the source has no head, nor has the output")
     elif names is None:
-        names = tuple(str(index) for index in range(inferred.classes))
+        names = tuple(str(index) for index in range(opened.classes))
         notes.append("the source has no class names; numbers were written")
-    return Converted(model, names, preprocessing, tuple(notes))
-
-
-def _build(inferred):
-    has_token = getattr(inferred.config, "has_class_token", False)
-    if inferred.classes is None and inferred.config.classifier == "map":
-        raise ValueError("A model with attention pooling must have a head to be converted.")
-    top = (
-        {"classes": inferred.classes}
-        if inferred.classes
-        else {"include_top": False, "pooling": "token" if has_token else "avg"}
-    )
-    return keras_vit.build(
-        inferred.config,
-        input_shape=(*inferred.image_size, inferred.channels),
-        name="vit" if inferred.config.architecture == "vit" else None,
-        **top,
-    )
+    return Converted(model, names, opened, tuple(notes))
 
 
 def _format(destination, to):
@@ -188,8 +168,14 @@ def _write_keras(converted, destination, overwrite):
 
 
 def _write_official(converted, destination, overwrite):
-    save_checkpoint(converted.model, destination)
+    save_checkpoint(converted.model, destination, _noted(converted))
     return [_WITHOUT_NAMES]
+
+
+def _noted(converted):
+    """What only this package reads in a file of weights; None for what is unknown."""
+    known = converted.weights.preprocessing
+    return {"preprocessing": None if known is None else json.loads(known.to_json())}
 
 
 def _write_timm(converted, destination, overwrite):
@@ -206,7 +192,7 @@ def _write_timm(converted, destination, overwrite):
         notes.append(
             f"create the timm model with reg_tokens={config.num_registers}, no_embed_class=True"
         )
-    write_safetensors(destination, arrays, facts_of(converted.model))
+    write_safetensors(destination, arrays, {**facts_of(converted.model), **_noted(converted)})
     if config.classifier == "gap":
         notes.append(
             'create the timm model with global_pool="avg", class_token=False, fc_norm=False'

@@ -33,8 +33,14 @@ NORMALIZATIONS = {
     "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
 }
 
+PREPROCESSING_MODES = ("tf", "torch", "caffe")  # Of `preprocess_input`, as in Keras.
+
 # In lower case; suffixes of files are compared in lower case.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp"})
+
+
+# Values of pixels 0 and 255; each a number, or one for each channel.
+ValueRange = tuple[float | tuple[float, ...], float | tuple[float, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Preprocessing:
 
     image_size: tuple[int, int]
     evaluation: str = "resize"
-    value_range: tuple[float | tuple[float, ...], float | tuple[float, ...]] = (-1.0, 1.0)
+    value_range: ValueRange = (-1.0, 1.0)
     interpolation: str = "bilinear"
     resize_size: int | tuple[int, int] | None = None
 
@@ -168,23 +174,52 @@ def value_range(mean: Sequence[float], std: Sequence[float], scale: float = 1 / 
 _OPTIONAL = {"interpolation": "bilinear", "resize_size": None}
 
 
-def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Scales pixels from [0, 255] to [-1, 1], the input range of every model here.
+def describe_range(values: ValueRange) -> str:
+    """Returns a value range for people, such as "-1 to 1"."""
+    text = _range_text(values)
+    if not isinstance(values[0], tuple):
+        return text
+    is_imagenet = text == _range_text(value_range(*NORMALIZATIONS["imagenet"]))
+    return f"{text} by channel" + (", ImageNet's mean and deviation" if is_imagenet else "")
 
-    This is the "tf" mode of `keras.applications` with two differences: tensors may hold
-    integers, and the argument is never changed in place.
+
+def _range_text(values):
+    least, most = (side if isinstance(side, (tuple, list)) else (side,) for side in values)
+    return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(least, most, strict=True))
+
+
+def check_normalization(normalization: str | None) -> None:
+    """Checks a name of `NORMALIZATIONS`.
+
+    Raises:
+        ValueError: If it is unknown; None is allowed.
+    """
+    if normalization not in (None, *NORMALIZATIONS):
+        raise ValueError(
+            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
+            f"Received: {normalization!r}"
+        )
+
+
+def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -> Any:
+    """Scales pixels from [0, 255] to [-1, 1], the input range of the official weights.
+
+    The modes are those of `keras.applications.imagenet_utils.preprocess_input`, with two
+    differences: tensors may hold integers, and the argument is never changed in place.
 
     Args:
         x: Images with values in [0, 255], integers or floats: an array or a tensor.
-        data_format: "channels_last", "channels_first" or None. The scale is the same for
-            every channel, so this is only validated, as in Keras.
+        data_format: "channels_last", "channels_first" or None. The scale of the mode "tf" is
+            the same for every channel, so this is only validated there, as in Keras.
+        mode: "tf" for [-1, 1]; "torch" for the mean and standard deviation of ImageNet, which
+            weights of torchvision, DeiT and other code bases need; "caffe" as in Keras.
 
     Returns:
         An array or tensor of the same shape: float32 (`keras.config.floatx()`) for
         integers, else the type of `x`.
 
     Raises:
-        ValueError: If `data_format` is unknown.
+        ValueError: If `data_format` or `mode` is unknown.
     """
     # Not at the top: a `Preprocessing` is read and written without Keras.
     import keras
@@ -195,13 +230,18 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
             "data_format must be None, 'channels_first' or 'channels_last'. "
             f"Received: data_format={data_format!r}"
         )
+    if mode not in PREPROCESSING_MODES:
+        raise ValueError(f"mode must be one of {PREPROCESSING_MODES}. Received: mode={mode!r}")
     if not keras.ops.is_tensor(x) and not isinstance(x, keras.KerasTensor):
         x = np.asarray(x)
         if not np.issubdtype(x.dtype, np.floating):
             x = x.astype(keras.config.floatx())
     elif not keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
         x = keras.ops.cast(x, keras.config.floatx())
-    return x / 127.5 - 1.0
+    if mode == "tf":
+        return x / 127.5 - 1.0
+    x = x.copy() if isinstance(x, np.ndarray) else x  # Keras changes arrays in place.
+    return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)
 
 
 def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, Any]]]:

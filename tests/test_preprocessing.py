@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import decode_predictions, preprocess_input
 from keras_vit.images import apply_preprocessing
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import PREPROCESSING_MODES, Preprocessing
 
 PIXELS = np.array([[[[0, 51, 255]]]], "uint8")
 SCALED = np.array([[[[-1, -0.6, 1]]]], "float32")
@@ -43,10 +43,27 @@ def test_it_is_a_layer_of_a_functional_model():
     np.testing.assert_allclose(model(PIXELS), SCALED, atol=1e-6)
 
 
-def test_it_agrees_with_keras():
+@pytest.mark.parametrize("mode", PREPROCESSING_MODES)
+def test_it_agrees_with_keras(mode):
     images = np.random.RandomState(0).uniform(0, 255, (2, 5, 7, 3)).astype("float32")
-    expected = keras.applications.imagenet_utils.preprocess_input(images.copy(), mode="tf")
-    np.testing.assert_allclose(preprocess_input(images), expected, atol=1e-6)
+    expected = keras.applications.imagenet_utils.preprocess_input(images.copy(), mode=mode)
+    before = images.copy()
+    for given in (images, keras.ops.convert_to_tensor(images)):
+        np.testing.assert_allclose(preprocess_input(given, mode=mode), expected, atol=1e-4)
+    np.testing.assert_array_equal(images, before)
+    pixels = images.astype("uint8")
+    expected = keras.applications.imagenet_utils.preprocess_input(pixels.copy(), mode=mode)
+    np.testing.assert_allclose(
+        preprocess_input(keras.ops.convert_to_tensor(pixels), mode=mode), expected, atol=1e-4
+    )
+
+
+def test_the_mode_torch_is_imagenets_mean_and_deviation():
+    images = np.random.RandomState(0).uniform(0, 255, (1, 4, 4, 3))
+    expected = (images / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    np.testing.assert_allclose(preprocess_input(images, mode="torch"), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="mode must be one of .*Received: mode='clip'"):
+        preprocess_input(images, mode="clip")
 
 
 def test_an_unknown_data_format_is_refused():

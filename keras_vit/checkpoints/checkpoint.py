@@ -24,6 +24,7 @@ from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, ViTConfig
+from keras_vit.files import MODEL
 from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes
 
 # In the order in which a file is compared with them.
@@ -32,9 +33,9 @@ LAYOUTS = (OFFICIAL, BIT, HUGGING_FACE, TIMM, TORCHVISION, KERAS_HUB, VIT_KERAS)
 # The same for HDF5 files, by the version of Keras.
 _LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB, VIT_KERAS, KERAS)}
 
-# A folder holds one of these: Hugging Face's and timm's, whole or in parts, or KerasHub's,
-# which has the head in another file.
-_FOLDER_FILES = ("model.safetensors", "pytorch_model.bin", WEIGHTS)
+# A folder holds one of these: Hugging Face's and timm's, whole or in parts, KerasHub's, which
+# has the head in another file, or a classifier's.
+_FOLDER_FILES = ("model.safetensors", "pytorch_model.bin", WEIGHTS, MODEL)
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _KERAS_HUB_HEAD = "task.weights.h5"
 

@@ -128,6 +128,8 @@ def _noted_facts(text: str | bytes, key: str | None = None) -> dict:
         if facts.get("position_grid"):
             down, across = facts["position_grid"]
             noted["position_grid"] = [int(down), int(across)]
+        if isinstance(facts.get("preprocessing", 0), dict | None):
+            noted["preprocessing"] = facts["preprocessing"]
         return noted
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

@@ -173,7 +173,8 @@ def _warn(report, checkpoint, model):
             + ", ".join(f"{fact}={theirs[fact]!r}" for fact in differ)
             + "; the model has "
             + ", ".join(f"{fact}={ours[fact]!r}" for fact in differ)
-            + ". Its outputs will differ slightly; give keras_vit.build the values of the file "
-            "to have them equal.",
+            + ". Its outputs will differ; to have them equal, give keras_vit.build "
+            + ", ".join(f"{fact}={theirs[fact]!r}" for fact in differ)
+            + ".",
             stacklevel=4,
         )

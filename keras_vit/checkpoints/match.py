@@ -27,7 +27,11 @@ from keras_vit.checkpoints.resize import (
     resize_patch_kernel,
     resize_positions,
 )
+from keras_vit.configs import CLASSIFIER_LAYERS
 from keras_vit.recognition import layer_shapes, similar_models
+
+# Arrays that an error names of each kind.
+MAX_LISTED = 3
 
 PATCH_KERNEL, ROOT_KERNEL = "patch_embedding/kernel", "root_conv/kernel"
 
@@ -39,7 +43,10 @@ OFFSETS = "/offset_embedding"
 
 @dataclasses.dataclass(frozen=True)
 class LoadOptions:
-    """Arguments of `load_checkpoint`, which describes them.
+    """Arguments of `load_checkpoint`, which describes them, and `head_rows`.
+
+    `head_rows` has for each class of the model its number in the file, or None for a class
+    that keeps its initial values.
 
     Raises:
         ValueError: If a method is unknown.
@@ -50,6 +57,7 @@ class LoadOptions:
     position_grid: Sequence[int] | None = None
     patch_resize: str | None = None
     input_channels: str | None = None
+    head_rows: Sequence[int | None] | None = None
 
     def __post_init__(self):
         if self.position_resize not in (None, *METHODS):
@@ -155,7 +163,8 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
         (skipped if is_skipped else unused).append(array.name)
 
     problems = [
-        f"{title} ({len(names)}): {'; '.join(names)}"
+        f"{title} ({len(names)}): {'; '.join(names[:MAX_LISTED])}"
+        + ("; ..." if len(names) > MAX_LISTED else "")
         for title, names in (
             ("missing in the file", missing),
             ("in the file but not in the model", unused),
@@ -278,6 +287,8 @@ def _assign(checkpoint, rule, model, variables, options):
         shape = rule.transform.stored_shape(wanted)
         array = computed_array(rule.stored, shape, lambda: np.zeros(shape, "float32"))
     stored = rule.transform.our_shape(array.shape)
+    if options.head_rows is not None and path.partition("/")[0] in CLASSIFIER_LAYERS:
+        return _assign_head(array, rule, wanted, variables, options.head_rows)
     if stored is not None and len(stored) == len(wanted[0]):
         layer = layer_of(model, path)
         adapted = None
@@ -294,6 +305,23 @@ def _assign(checkpoint, rule, model, variables, options):
     if not rule.transform.accepts(array.shape, wanted):
         raise ValueError(f"file {array.shape}, model {rule.transform.stored_shape(wanted)}")
     return Assignment(array, rule, wanted)
+
+
+def _assign_head(array, rule, wanted, variables, rows):
+    """The assignment of a kernel or bias of the head, whose classes are in another order."""
+    (shape,), (path,) = wanted, rule.paths
+    stored = rule.transform.our_shape(array.shape) or array.shape
+    known = [(new, old) for new, old in enumerate(rows) if old is not None]
+    if stored[:-1] != shape[:-1] or len(rows) != shape[-1]:
+        raise ValueError(f"file {stored}, model {shape}")
+
+    def adapt(value):
+        result = np.array(variables[path])
+        for new, old in known:
+            result[..., new] = value[..., old]
+        return result
+
+    return Assignment(array, rule, [stored], adapt)
 
 
 # Each function returns the fields of an `Assignment` that adapts a variable, or None if its

@@ -12,6 +12,7 @@ import socket
 import tempfile
 import time
 import uuid
+import warnings
 
 import keras
 
@@ -20,10 +21,13 @@ from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED, OfficialWeights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_npz
+from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.checkpoints.metadata import read_metadata
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.files import MODEL
+from keras_vit.preprocessing import describe_range
 from keras_vit.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
@@ -80,7 +84,26 @@ def load_pretrained(
     skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
     report = load_opened(checkpoint, model, LoadOptions(skip))
     logging.getLogger("keras_vit").info("%s", report)
+    _warn_of_range(read_metadata(checkpoint, model.input_shape[1:3], None), checkpoint)
     return report
+
+
+def _warn_of_range(metadata, checkpoint):
+    """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
+    preprocessing = metadata.preprocessing
+    if preprocessing is None:
+        if checkpoint.layout is KERAS:  # Weights that were saved by hand, without a folder.
+            return
+        text = f"does not say the range of its pixels ({metadata.origin})"
+    elif preprocessing.value_range == (-1.0, 1.0):
+        return
+    else:
+        text = f"needs pixels of {describe_range(preprocessing.value_range)} ({metadata.origin})"
+    warnings.warn(
+        f"{checkpoint.path} {text}. keras_vit.preprocess_input(x) gives -1 to 1; with "
+        'mode="torch" it gives ImageNet\'s mean and standard deviation.',
+        stacklevel=4,
+    )
 
 
 def _path(name_or_config, weights):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -15,7 +16,9 @@ from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 
 
-def save_checkpoint(model: keras.Model, path: str | os.PathLike) -> None:
+def save_checkpoint(
+    model: keras.Model, path: str | os.PathLike, facts: Mapping[str, Any] | None = None
+) -> None:
     """Writes the weights to an `.npz` in the official layout, atomically.
 
     Names and shapes are those of the published files, and BiT's for a BiT ResNet, so that
@@ -27,6 +30,7 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike) -> None:
     Args:
         model: A model of `keras_vit.build`.
         path: The file to write; must end in ".npz".
+        facts: More facts for the comment, such as the range of the pixels.
 
     Raises:
         ValueError: If the layout has no name for a variable, or `path` another suffix.
@@ -36,7 +40,11 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike) -> None:
     if path.suffix != ".npz":
         raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
     is_bit = "final_norm/gamma" in weights_by_path(model)
-    write_npz(path, stored_arrays(model, BIT if is_bit else OFFICIAL), facts_of(model))
+    write_npz(
+        path,
+        stored_arrays(model, BIT if is_bit else OFFICIAL),
+        {**facts_of(model), **(facts or {})},
+    )
 
 
 def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:

@@ -1,8 +1,7 @@
 """`keras-vit convert`: weights from one code base to another."""
 
-from keras_vit.commands.shared_arguments import image_size
+from keras_vit.commands.shared_arguments import add_unknown_facts, image_size, unknown_facts
 from keras_vit.export.options import CONVERSION_FORMATS
-from keras_vit.preprocessing import NORMALIZATIONS
 
 
 def add_arguments(parser):
@@ -22,24 +21,13 @@ def add_arguments(parser):
         "classifier's folder without one",
     )
     parser.add_argument(
-        "--num-heads",
-        type=int,
-        metavar="N",
-        help="attention heads, where the file does not show them",
-    )
-    parser.add_argument(
         "--image-size",
         type=image_size,
         metavar="PIXELS",
         help="the images of the source's position embeddings, 224 or 160x224 (height x width), "
         "where the file does not show it",
     )
-    parser.add_argument(
-        "--normalization",
-        choices=NORMALIZATIONS,
-        help="normalisation of images, where the source does not hold it: half is values from "
-        "-1 to 1, imagenet the mean and standard deviation of ImageNet",
-    )
+    add_unknown_facts(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing DEST")
 
 
@@ -51,9 +39,8 @@ def run(arguments):
         arguments.source,
         arguments.destination,
         to=arguments.to,
-        num_heads=arguments.num_heads,
         image_size=arguments.image_size,
-        normalization=arguments.normalization,
+        **unknown_facts(arguments),
         overwrite=arguments.overwrite,
     )
     for note in notes:

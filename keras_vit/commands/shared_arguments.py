@@ -2,6 +2,10 @@
 
 import argparse
 import re
+from typing import get_args
+
+from keras_vit.configs import Gelu
+from keras_vit.preprocessing import NORMALIZATIONS
 
 
 def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) -> None:
@@ -20,6 +24,30 @@ def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) ->
         metavar="PIXELS",
         help=f"for a model's name (default: {default_image_size})",
     )
+
+
+def add_unknown_facts(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags for what a file of weights may not hold; see `open_weights`."""
+    parser.add_argument(
+        "--num-heads",
+        type=int,
+        metavar="N",
+        help="attention heads, where the weights do not show them",
+    )
+    parser.add_argument(
+        "--gelu", choices=get_args(Gelu), help="form of GELU, where the weights do not say"
+    )
+    parser.add_argument(
+        "--normalization",
+        choices=NORMALIZATIONS,
+        help="range of the pixels, where the weights do not say: half is values from -1 to 1, "
+        "imagenet the mean and standard deviation of ImageNet",
+    )
+
+
+def unknown_facts(arguments: argparse.Namespace) -> dict:
+    """Returns the values of the flags of `add_unknown_facts` as keyword arguments."""
+    return {name: getattr(arguments, name) for name in ("num_heads", "gelu", "normalization")}
 
 
 def add_batch_size(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -30,7 +30,11 @@ from keras_vit.recognition import config_of
 
 
 def copy_weights(
-    source: keras.Model, target: keras.Model, *, skip: Iterable[str] = ()
+    source: keras.Model,
+    target: keras.Model,
+    *,
+    skip: Iterable[str] = (),
+    head_rows: Sequence[int | None] | None = None,
 ) -> LoadReport:
     """Copies the weights of a model into another one, as `load_checkpoint` reads a file.
 
@@ -40,6 +44,8 @@ def copy_weights(
         source: A model of `keras_vit.build`.
         target: A model of `keras_vit.build`.
         skip: Patterns of paths that are not copied, such as "predictions/*".
+        head_rows: For each class of the target its number in the source, or None for a class
+            that keeps its initial values; by default the classes are the same.
 
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.
@@ -59,7 +65,7 @@ def copy_weights(
         facts=facts_of(source),
         config={},
     )
-    return load_opened(checkpoint, target, LoadOptions(tuple(skip)))
+    return load_opened(checkpoint, target, LoadOptions(tuple(skip), head_rows=head_rows))
 
 
 def inference_model(

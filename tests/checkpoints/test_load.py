@@ -161,3 +161,13 @@ def test_mixed_precision_models_keep_float32_weights(golden, checkpoint_of, tmp_
     with np.load(tmp_path / "again.npz") as arrays:
         for name, array in golden("vit_token").checkpoint().items():
             np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_a_file_of_another_model_answers_in_ten_lines(checkpoint_of):
+    model = keras_vit.build("ViT-B/16", classes=10)
+    with pytest.raises(ValueError, match=r"unused|in the file but not in the model") as raised:
+        keras_vit.load_checkpoint(model, checkpoint_of("bit_r14x1"))
+    message = str(raised.value)
+    assert len(message.splitlines()) <= 10
+    assert len(message) < 2000
+    assert re.search(r"missing in the file \(\d{3}\): [^;]+; [^;]+; [^;]+; \.\.\.", message)

@@ -84,7 +84,7 @@ def test_there_and_back_is_equal_to_the_bit(name, to, source, golden, tmp_path):
     np.testing.assert_allclose(
         _logits(before.model, expected["images"]), expected["logits"], atol=1e-4
     )
-    convert(path, tmp_path / DESTINATIONS[to], to=to, num_heads=3)
+    convert(path, tmp_path / DESTINATIONS[to], to=to, num_heads=3, normalization="half")
     again = read(tmp_path / DESTINATIONS[to], 3)
     weights = {weight.path: weight for weight in again.model.weights}
     assert set(weights) == {weight.path for weight in before.model.weights}
@@ -147,9 +147,9 @@ def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
     np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
     np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
     (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(processor))
-    again, notes = metadata._preprocessing_of_processor(tmp_path, (32, 32))
-    np.testing.assert_allclose(again.value_range, (least, most))
-    assert notes == ()
+    again = metadata._of_processor(tmp_path, (32, 32))
+    np.testing.assert_allclose(again.preprocessing.value_range, (least, most))
+    assert again.notes == ()
 
 
 def _state_dict(golden, folder):
@@ -160,8 +160,10 @@ def _state_dict(golden, folder):
 def test_deit_goes_to_hugging_face_and_timm_and_back(golden, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(golden("hf_deit").config))
     path = _state_dict(golden("hf_deit"), tmp_path)
-    notes = convert(path, tmp_path / "deit", to="huggingface")
-    assert any("no preprocessor_config.json" in note for note in notes)
+    with pytest.raises(ValueError, match="--normalization .*no preprocessor_config.json"):
+        convert(path, tmp_path / "deit", to="huggingface")
+    assert not (tmp_path / "deit").exists()
+    convert(path, tmp_path / "deit", to="huggingface", normalization="imagenet")
     described = json.loads((tmp_path / "deit" / "config.json").read_text())
     assert described["architectures"] == ["DeiTForImageClassificationWithTeacher"]
     again = safetensors_numpy.load_file(tmp_path / "deit" / "model.safetensors")
@@ -215,7 +217,7 @@ def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(golden("hf_vit").config))
     with pytest.raises(ValueError, match="A classifier must have a head"):
         convert(tmp_path, tmp_path / "out")
-    notes = convert(tmp_path, tmp_path / "body", to="huggingface")
+    notes = convert(tmp_path, tmp_path / "body", to="huggingface", normalization="half")
     assert any("the pooler was left out" in note for note in notes)
     again = safetensors_numpy.load_file(tmp_path / "body" / "model.safetensors")
     assert set(again) == set(arrays)
@@ -242,6 +244,17 @@ def test_what_has_no_counterpart_is_refused(source, tmp_path):
         with pytest.raises(ValueError, match=says):
             convert(source(name), tmp_path / DESTINATIONS[to], to=to)
         assert not (tmp_path / DESTINATIONS[to]).exists()
+
+
+def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown(source, tmp_path):
+    path = source("timm_vit")
+    convert(path, tmp_path / "out.npz", num_heads=3)
+    with pytest.raises(ValueError, match="--normalization .*the source did not hold it"):
+        convert(tmp_path / "out.npz", tmp_path / "out", num_heads=3)
+    convert(path, tmp_path / "known.npz", num_heads=3, normalization="imagenet")
+    convert(tmp_path / "known.npz", tmp_path / "out", num_heads=3)
+    values = keras_vit.load_classifier(tmp_path / "out").preprocessing.value_range
+    np.testing.assert_allclose(values, IMAGENET_RANGE)
 
 
 def test_heads_that_cannot_be_known_must_be_given(source, tmp_path):
