@@ -23,6 +23,7 @@ def photos(tmp_path, monkeypatch):
                 Image.fromarray(pixels).save(folder / f"{index}.jpg")
 
 
+@pytest.mark.slow
 def test_the_script_of_the_readme_trains_saves_and_predicts(photos, tmp_path, capsys):
     config = keras_vit.ViTConfig(8, 16, 1, 16, 2)
     keras_vit.save_checkpoint(

@@ -122,6 +122,7 @@ def test_a_plan_that_cannot_be_met_is_refused_at_once():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's count of memory")
+@pytest.mark.slow
 def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
     child = cost.MeasuringProcess(BenchmarkCell("ViT-Ti/16", 32), threads=1, budget=None)
     try:
