@@ -26,7 +26,11 @@ from . import other_code_bases
 from .options import CONVERSION_FORMATS
 
 # Files by which an older folder is recognised, before it is overwritten.
-_MARKERS = {"classifier": MODEL, "huggingface": other_code_bases.WEIGHTS}
+_MARKERS = {
+    "classifier": MODEL,
+    "huggingface": other_code_bases.WEIGHTS,
+    "timm": other_code_bases.WEIGHTS,
+}
 
 _HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
 
@@ -80,7 +84,8 @@ def convert(
         source: A file or folder.
         destination: The file or folder to write, atomically.
         to: A key of `options.CONVERSION_FORMATS`; by default it follows from the suffix of the
-            destination, and is a classifier's folder without one.
+            destination, and is a classifier's folder without one. "timm" without a suffix is
+            a folder, which has the class names and the preprocessing too.
         num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
         gelu: The form of GELU, where the source does not say.
@@ -100,7 +105,8 @@ def convert(
     """
     destination = pathlib.Path(destination)
     name = _format(destination, to)
-    if CONVERSION_FORMATS[name]:
+    suffixes = tuple(filter(None, CONVERSION_FORMATS.values()))
+    if CONVERSION_FORMATS[name] and (name != "timm" or destination.name.endswith(suffixes)):
         check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
@@ -185,23 +191,29 @@ def _write_timm(converted, destination, overwrite):
             "timm has no representation layer; remove it by fine-tuning. "
             f"Received: a model with {config.representation_size} units of it"
         )
-    arrays = _with_positions(stored_arrays(converted.model, TIMM), config, converted.model, TIMM)
-    notes = [_WITHOUT_NAMES]
+    model = converted.model
+    arrays = _with_positions(stored_arrays(model, TIMM), config, model, TIMM)
     if config.num_registers:
         _fold_class_rows(arrays, config)
-        notes.append(
-            f"create the timm model with reg_tokens={config.num_registers}, no_embed_class=True"
-        )
-    write_safetensors(destination, arrays, {**facts_of(converted.model), **_noted(converted)})
-    if config.classifier == "gap":
-        notes.append(
-            'create the timm model with global_pool="avg", class_token=False, fc_norm=False'
-        )
-    if config.gelu == "tanh":
-        notes.append('create the timm model with act_layer="gelu_tanh"')
+    notes = []
     if config.norm_epsilon != 1e-6:
         notes.append(f"create the timm model with LayerNorm's epsilon {config.norm_epsilon}")
-    return notes
+    if destination.name.endswith(CONVERSION_FORMATS["timm"]):
+        write_safetensors(destination, arrays, {**facts_of(model), **_noted(converted)})
+        arguments = other_code_bases.timm_arguments(config)
+        if arguments:
+            given = ", ".join(
+                f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
+                for name, value in arguments.items()
+            )
+            notes.insert(0, f"create the timm model with {given}")
+        return [_WITHOUT_NAMES, *notes]
+    described, more_notes = other_code_bases.timm_json(
+        config, converted.preprocessing, model.input_shape[-1], converted.class_names
+    )
+    files = {other_code_bases.CONFIG: described}
+    _write_folder(destination, "timm", files, arrays, model, overwrite)
+    return [*more_notes, *notes]
 
 
 def _write_hugging_face(converted, destination, overwrite):
@@ -214,11 +226,12 @@ def _write_hugging_face(converted, destination, overwrite):
             f"representation_size={config.representation_size}"
         )
     _, height, width, channels = model.input_shape
+    processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
     files = {
         other_code_bases.CONFIG: other_code_bases.config_json(
             config, (height, width), channels, converted.class_names
         ),
-        PREPROCESSOR: other_code_bases.preprocessor_json(converted.preprocessing, channels),
+        PREPROCESSOR: processor,
     }
     # A body without a head has no prefix there.
     prefix = _HUGGING_FACE_PREFIXES[config.classifier] if converted.class_names else ""
@@ -228,11 +241,15 @@ def _write_hugging_face(converted, destination, overwrite):
             stored_arrays(model, HUGGING_FACE), config, model, HUGGING_FACE
         ).items()
     }
-    with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
+    _write_folder(destination, "huggingface", files, arrays, model, overwrite)
+    return notes
+
+
+def _write_folder(destination, to, files, arrays, model, overwrite):
+    with atomic_folder(destination, marker=_MARKERS[to], overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_safetensors(folder / other_code_bases.WEIGHTS, arrays, facts_of(model))
-    return []
 
 
 def _with_positions(arrays, config, model, layout):

@@ -24,5 +24,5 @@ CONVERSION_FORMATS = {
     "official": ".npz",  # As the paper's code.
     "weights": ".weights.h5",  # As Keras.
     "huggingface": "",
-    "timm": ".safetensors",
+    "timm": ".safetensors",  # Or a folder.
 }

@@ -17,7 +17,12 @@ from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_c
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions
-from keras_vit.checkpoints.metadata import Metadata, read_folder, read_metadata
+from keras_vit.checkpoints.metadata import (
+    Metadata,
+    read_folder,
+    read_metadata,
+    usual_resize,
+)
 from keras_vit.checkpoints.official_weights import download
 from keras_vit.classifier import load_classifier, read_model
 from keras_vit.configs import BiTConfig, ViTConfig
@@ -207,16 +212,23 @@ def open_weights(
     opened = _open(weights, model, image_size, num_heads, gelu)
     if normalization is None:
         return opened
-    known = opened.preprocessing or Preprocessing(opened.image_size or DEFAULT_SIZE)
+    known, notes = opened.preprocessing, opened.notes
+    if known is None:
+        layout = opened.checkpoint.layout.name if opened.checkpoint else ""
+        known = usual_resize(layout, opened.image_size or DEFAULT_SIZE)
+        notes += (
+            f"{opened.origins['evaluation']}: the usual resize was assumed ({known.evaluation}, "
+            f"{known.interpolation}, resize_size={known.resize_size})",
+        )
     given = dataclasses.replace(known, value_range=value_range(*NORMALIZATIONS[normalization]))
     origins = {**opened.origins, "pixels": f"--normalization {normalization}"}
     if opened.preprocessing is None:
-        origins["evaluation"] = "the default"
+        origins["evaluation"] = "the usual"
     elif given != known:
         origins["pixels"] += (
             f" instead of {describe_range(known.value_range)}, {opened.origins['pixels']}"
         )
-    return dataclasses.replace(opened, preprocessing=given, origins=origins)
+    return dataclasses.replace(opened, preprocessing=given, origins=origins, notes=notes)
 
 
 def _open(weights, model, image_size, num_heads, gelu):

@@ -56,7 +56,7 @@ def written(folder, model, layout, config=None, prefix=""):
 def test_a_folder_of_timm_says_everything(model, tmp_path):
     opened = open_weights(written(tmp_path / "timm", model, TIMM, TIMM_CONFIG))
     assert opened.preprocessing.value_range == IMAGENET
-    assert opened.preprocessing.evaluation == "resize"
+    assert opened.preprocessing.evaluation == "torchvision"
     assert opened.class_names == ("cat", "dog", "fox")
     assert (opened.image_size, opened.channels, opened.classes) == ((8, 8), 3, 3)
     assert opened.config == CONFIG
@@ -75,7 +75,7 @@ def test_a_file_alone_is_asked_for_its_range(model, tmp_path):
     with pytest.raises(ValueError, match="--normalization half .*no config.json of timm"):
         opened.preprocessing_for()
     given = open_weights(path, num_heads=2, gelu="exact", normalization="imagenet")
-    assert given.preprocessing_for() == Preprocessing((8, 8), "resize", IMAGENET)
+    assert given.preprocessing_for() == Preprocessing((8, 8), "torchvision", IMAGENET, "bicubic", 8)
     with pytest.raises(ValueError, match="normalization must be one of .*'clip'"):
         open_weights(path, normalization="clip")
 

@@ -7,7 +7,9 @@ Whatever is in no file is None, never assumed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,7 +30,24 @@ from keras_vit.preprocessing import (
 )
 
 PREPROCESSOR = "preprocessor_config.json"
-BILINEAR = 2  # Pillow's number of the filter.
+# Pillow's numbers of the filters.
+PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
+
+# What Hugging Face's image processors do where their file does not say it, by the start of their
+# names; all others do as "ViT".
+_CLIP_CROP: dict[str, Any] = {
+    "resample": 3,
+    "size": {"shortest_edge": 224},
+    "crop_size": 224,
+    "do_center_crop": True,
+}
+_PROCESSOR_DEFAULTS: dict[str, dict[str, Any]] = {
+    "DeiT": {"resample": 3, "size": 256, "crop_size": 224, "do_center_crop": True},
+    "CLIP": _CLIP_CROP,
+    "Bit": _CLIP_CROP,
+    "Siglip": {"resample": 3, "size": 224},
+    "ViT": {"resample": 2, "size": 224},
+}
 
 
 class Metadata(NamedTuple):
@@ -68,6 +87,16 @@ def read_metadata(
         return Metadata(preprocessing, origin=f"noted in {checkpoint.path.name}")
     read = _READERS.get(checkpoint.layout.name)
     return read(checkpoint, image_size, classes) if read else Metadata()
+
+
+def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
+    """Returns the resize of most weights of a layout, for files that do not say it."""
+    if layout == HUGGING_FACE.name:
+        return _resize_of_processor({}, image_size)[0]
+    if layout == TIMM.name:
+        share = 0.9 if max(image_size) < 384 else 1.0
+        return _resize_of_timm({"crop_pct": share}, image_size)[0]
+    return Preprocessing(image_size)
 
 
 def _official(checkpoint, image_size, classes):
@@ -117,17 +146,62 @@ def _of_processor(folder, image_size):
         mean, std = [0.0], [1.0]
     scale = wanted.get("rescale_factor", 1 / 255) if wanted.get("do_rescale", True) else 1.0
     values = _checked(value_range, mean, std, scale)
-    notes = []
-    if wanted.get("resample", BILINEAR) != BILINEAR:
-        notes.append(f"resample={wanted['resample']} became bilinear")
-    evaluation = "resize"
-    if wanted.get("do_center_crop", False):
-        size = wanted.get("size", {})
-        is_short = isinstance(size, int) or "shortest_edge" in size
-        evaluation = "resize_small_central_crop" if is_short else "resize_central_crop"
-        notes.append(f"size={size} before the crop became {evaluation!r}'s")
-    preprocessing = Preprocessing(image_size, evaluation, values)
+    preprocessing, notes = _resize_of_processor(wanted, image_size)
+    preprocessing = dataclasses.replace(preprocessing, value_range=values)
     return Metadata(preprocessing, origin=PREPROCESSOR, notes=tuple(notes))
+
+
+def _resize_of_processor(wanted, image_size):
+    """Returns the preprocessing of a `preprocessor_config.json` without the values, and notes."""
+    kind = str(wanted.get("image_processor_type") or wanted.get("feature_extractor_type") or "ViT")
+    default = next((d for k, d in _PROCESSOR_DEFAULTS.items() if kind.startswith(k)), {})
+    wanted = _PROCESSOR_DEFAULTS["ViT"] | default | wanted
+    padding = [name for name in ("do_pad", "crop_pct") if wanted.get(name)]
+    filters = {number: name for name, number in PILLOW_FILTERS.items()}
+    if padding or wanted["resample"] not in filters:
+        raise ValueError(
+            f"An image processor must resize with a filter of {filters} and may crop the middle. "
+            f"Received: { {name: wanted[name] for name in ('resample', *padding)} } of {kind}"
+        )
+    notes = []
+    if not wanted.get("do_resize", True):
+        notes.append("do_resize=False: images of another size are resized nevertheless")
+    size, crop = wanted["size"], wanted.get("crop_size")
+    if isinstance(size, int) and default is _CLIP_CROP:
+        size = {"shortest_edge": size}
+    is_short = isinstance(size, dict) and "shortest_edge" in size and "longest_edge" not in size
+    before = size["shortest_edge"] if is_short else _sides(size)
+    if wanted.get("do_center_crop"):
+        size = _sides(crop)
+    elif is_short:
+        size = (before, before)
+        notes.append(f"size={wanted['size']} without a crop: the middle is cropped")
+    else:
+        size, before = before, None
+    preprocessing = Preprocessing(
+        size, "huggingface", interpolation=filters[wanted["resample"]], resize_size=before
+    )
+    if preprocessing.image_size != tuple(image_size):
+        notes.append(
+            f"the processor's images of {_by(size)} pixels became the model's {_by(image_size)}"
+        )
+    return preprocessing.with_image_size(image_size), notes
+
+
+def _sides(size):
+    """Returns Hugging Face's `size` as (height, width)."""
+    if isinstance(size, int):
+        return size, size
+    if isinstance(size, dict) and size.keys() >= {"height", "width"}:
+        return size["height"], size["width"]
+    raise ValueError(
+        "The size of an image processor must have height and width, or the shortest edge. "
+        f"Received: {size!r}"
+    )
+
+
+def _by(size):
+    return "x".join(map(str, size))
 
 
 def _timm(checkpoint, image_size, classes):
@@ -136,30 +210,65 @@ def _timm(checkpoint, image_size, classes):
     if not isinstance(wanted, dict):
         return Metadata(origin="no config.json of timm")
     mean, std = wanted.get("mean", IMAGENET_MEAN), wanted.get("std", IMAGENET_STD)
-    share = wanted.get("crop_pct", 0.875)
-    notes = []
-    if wanted.get("interpolation", "bicubic") != "bilinear":
-        notes.append(f"interpolation={wanted.get('interpolation', 'bicubic')!r} became bilinear")
-    if share != 1:
-        notes.append(f"crop_pct={share} became 'resize_small_central_crop'")
+    preprocessing, notes = _resize_of_timm(wanted, image_size)
     labels = config.get("label_names") or wanted.get("label_names")
-    is_squashed = share == 1 and wanted.get("crop_mode") == "squash"
-    evaluation = "resize" if is_squashed else "resize_small_central_crop"
     return Metadata(
-        Preprocessing(image_size, evaluation, _checked(value_range, mean, std)),
+        dataclasses.replace(preprocessing, value_range=_checked(value_range, mean, std)),
         _names(labels, classes),
         "config.json",
         tuple(notes),
     )
 
 
+def _resize_of_timm(wanted, image_size):
+    """Returns the preprocessing of a `pretrained_cfg` without the values, and notes.
+
+    What it leaves open is as in timm's `resolve_data_config`.
+    """
+    mode, share = wanted.get("crop_mode") or "center", wanted.get("crop_pct") or 0.875
+    if (
+        mode not in ("center", "squash")
+        or not isinstance(share, (int, float))
+        or not 0 < share <= 1
+    ):
+        raise ValueError(
+            "Images must be resized and their middle cropped, not padded. "
+            f"Received: crop_mode={mode!r}, crop_pct={share!r}"
+        )
+    height, width = (math.floor(side / share) for side in image_size)
+    notes = []
+    if mode == "center" and height != width:
+        notes.append(f"crop_mode='center' for images of {_by(image_size)} pixels became 'squash'")
+        mode = "squash"
+    return Preprocessing(
+        image_size,
+        "torchvision",
+        interpolation=wanted.get("interpolation") or "bicubic",
+        resize_size=height if mode == "center" else None if share == 1 else (height, width),
+    ), notes
+
+
 def _torchvision(checkpoint, image_size, classes):
+    shapes = checkpoint.shapes
+    is_large, is_huge = (f"encoder_block_{last}" in shapes for last in (23, 31))
+    is_first = image_size == (224, 224) and not is_huge
+    side = 242 if is_large and shapes["patch_embedding"][0] == 16 else 256
+    preprocessing = Preprocessing(
+        image_size,
+        "torchvision",
+        value_range(IMAGENET_MEAN, IMAGENET_STD),
+        "bilinear" if is_first else "bicubic",
+        side if is_first else max(image_size),
+    )
+    note = (
+        f"the short side of {side} pixels and the bilinear filter of IMAGENET1K_V1 were assumed; "
+        "IMAGENET1K_SWAG_LINEAR_V1 has 224 and bicubic (resize_size and interpolation in "
+        f"{PREPROCESSING})"
+    )
     return Metadata(
-        Preprocessing(
-            image_size, "resize_small_central_crop", value_range(IMAGENET_MEAN, IMAGENET_STD)
-        ),
+        preprocessing,
         origin="torchvision's own weights",
-        notes=("torchvision's antialiased resize became an area average",),
+        notes=(note,) if is_first else (),
     )
 
 
@@ -174,21 +283,20 @@ def _keras_hub(checkpoint, image_size, classes):
         converter = (preprocessor.get("config", {}).get("image_converter") or {}).get("config", {})
     if not converter:
         return Metadata(origin="no image converter of KerasHub")
-    notes = []
-    if converter.get("interpolation", "bilinear") != "bilinear":
-        notes.append(f"interpolation={converter['interpolation']!r} became bilinear")
     if converter.get("pad_to_aspect_ratio"):
         raise ValueError(
             "Images must be resized or cropped, not padded. "
             f"Received: pad_to_aspect_ratio=True in {checkpoint.path}"
         )
-    crops = converter.get("crop_to_aspect_ratio", True)
-    if crops:
-        notes.append("crop_to_aspect_ratio=True became 'resize_small_central_crop'")
-    values = _checked(_affine, converter.get("scale"), converter.get("offset"))
-    evaluation = "resize_small_central_crop" if crops else "resize"
-    preprocessing = Preprocessing(image_size, evaluation, values)
-    return Metadata(preprocessing, origin=file, notes=tuple(notes))
+    crops, antialias = converter.get("crop_to_aspect_ratio", True), converter.get("antialias")
+    preprocessing = Preprocessing(
+        image_size,
+        "keras_hub" if crops else "huggingface" if antialias else "resize",
+        _checked(_affine, converter.get("scale"), converter.get("offset")),
+        converter.get("interpolation", "bilinear").removesuffix("3"),  # "lanczos3".
+    )
+    note = "antialias=True was left out, as the image is cropped first"
+    return Metadata(preprocessing, origin=file, notes=(note,) if crops and antialias else ())
 
 
 def _affine(scale, offset):

@@ -1,19 +1,24 @@
 """Weights, class names and preprocessing from one form to another and back."""
 
+import dataclasses
 import itertools
 import json
+import types
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 import keras_vit
 from keras_vit.checkpoints import metadata
-from keras_vit.checkpoints.torch_names import HUGGING_FACE
+from keras_vit.checkpoints.official_names import OFFICIAL
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
 from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
+from keras_vit.images import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -122,7 +127,8 @@ def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tm
     keras_vit.classifier.save_classifier(
         tmp_path / "pets", model, ("cat", "dog"), Preprocessing((16, 64), value_range=(0, 1))
     )
-    assert convert(tmp_path / "pets", tmp_path / "hub", to="huggingface") == []
+    notes = convert(tmp_path / "pets", tmp_path / "hub", to="huggingface")
+    assert notes == ["the resize there is antialiased, and was not here"]
     described = json.loads((tmp_path / "hub" / "config.json").read_text())
     assert described["hidden_act"] == "gelu_pytorch_tanh"
     assert (described["image_size"], described["patch_size"]) == ([16, 64], [8, 16])
@@ -130,7 +136,7 @@ def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tm
     assert (processor["image_mean"], processor["image_std"]) == ([0.0] * 3, [1.0] * 3)
     again = read(tmp_path / "hub")
     assert again.class_names == ("cat", "dog")
-    assert again.preprocessing == Preprocessing((16, 64), value_range=(0, 1))
+    assert again.preprocessing == Preprocessing((16, 64), "huggingface", (0, 1))
     block = again.model.get_layer("encoder_block_0")
     assert (block.gelu, block.norm_epsilon, block.num_heads) == ("tanh", 1e-5, 2)
 
@@ -140,9 +146,10 @@ def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
     classifier = keras_vit.load_classifier(tmp_path / "pets")
     least, most = classifier.preprocessing.value_range
     np.testing.assert_allclose((least, most), IMAGENET_RANGE)
-    assert classifier.preprocessing.evaluation == "resize_small_central_crop"
-    processor = other_code_bases.preprocessor_json(
-        Preprocessing((32, 32), value_range=(least, most)), 3
+    assert classifier.preprocessing.evaluation == "torchvision"
+    assert classifier.preprocessing.resize_size == 32  # As SWAG's of other sizes than 224.
+    processor, _ = other_code_bases.preprocessor_json(
+        Preprocessing((32, 32), "huggingface", value_range=(least, most)), 3
     )
     np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
     np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
@@ -200,8 +207,223 @@ def test_a_folder_of_timm_holds_preprocessing_names_and_gelu(golden, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     converted = read(path)
     assert converted.class_names == tuple("abcdefghij")
-    assert converted.preprocessing.value_range == (0, 1)
+    height, width = converted.preprocessing.image_size
+    assert converted.preprocessing == Preprocessing(
+        (height, width), "torchvision", (0, 1), "bilinear", int(height / 0.875)
+    )
     assert converted.model.get_layer("encoder_block_0").gelu == "tanh"
+
+
+PROCESSORS = {
+    "of version 4.0": ({"size": 224}, {}),
+    "ViT": (
+        {"image_processor_type": "ViTImageProcessor", "size": {"height": 224, "width": 224}},
+        {},
+    ),
+    "Siglip": ({"image_processor_type": "SiglipImageProcessor"}, {"interpolation": "bicubic"}),
+    "lanczos": ({"resample": 1}, {"interpolation": "lanczos"}),
+    "DeiT of version 4.0": (
+        {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224},
+        {"interpolation": "bicubic", "resize_size": (256, 256)},
+    ),
+    "CLIP of version 4.0": (
+        {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224},
+        {"interpolation": "bicubic", "resize_size": 224},
+    ),
+    "DINOv2": (
+        {
+            "image_processor_type": "BitImageProcessor",
+            "size": {"shortest_edge": 256},
+            "crop_size": {"height": 224, "width": 224},
+            "do_center_crop": True,
+        },
+        {"interpolation": "bicubic", "resize_size": 256},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
+    wanted, fields = PROCESSORS[name]
+    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(wanted))
+    found = metadata._of_processor(tmp_path, (224, 224))
+    assert found.preprocessing == Preprocessing((224, 224), "huggingface", **fields)
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"do_pad": True}, "do_pad"),
+        ({"crop_pct": 0.9}, "crop_pct"),
+        ({"resample": 0}, "'resample': 0"),
+        ({"size": {"longest_edge": 512}}, "longest_edge"),
+        ({"size": 224, "do_center_crop": True, "crop_size": 256}, "no side may be shorter"),
+    ],
+)
+def test_processors_that_do_something_else_are_refused(wanted, says, tmp_path):
+    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(wanted))
+    with pytest.raises(ValueError, match=says):
+        metadata._of_processor(tmp_path, (224, 224))
+
+
+def test_a_processor_of_another_image_size_is_printed(tmp_path):
+    wanted = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}}
+    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(wanted))
+    found = metadata._of_processor(tmp_path, (518, 518))
+    assert found.preprocessing.resize_size == 592
+    assert found.notes == ("the processor's images of 224x224 pixels became the model's 518x518",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size", "interpolation", "resize_size"),
+    [
+        ({}, (224, 224), "bicubic", 256),
+        ({"crop_pct": 0.9, "interpolation": "bilinear"}, (224, 224), "bilinear", 248),
+        ({"crop_pct": 1.0}, (384, 384), "bicubic", 384),
+        ({"crop_pct": 1.0, "crop_mode": "squash"}, (160, 224), "bicubic", None),
+        ({"crop_pct": 0.95, "crop_mode": "squash"}, (384, 384), "bicubic", (404, 404)),
+    ],
+)
+def test_a_pretrained_cfg_of_timm_is_read_exactly(wanted, size, interpolation, resize_size):
+    found, notes = metadata._resize_of_timm(wanted, size)
+    assert found == Preprocessing(
+        size, "torchvision", interpolation=interpolation, resize_size=resize_size
+    )
+    assert notes == []
+    again, notes = other_code_bases.timm_json(ViTConfig(16, 48, 1, 96, 3), found, 3, None)
+    assert metadata._resize_of_timm(again["pretrained_cfg"], size) == (found, [])
+    assert notes == []
+
+
+def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(golden, tmp_path):
+    path = _state_dict(golden("timm_vit"), tmp_path)
+    assert metadata.usual_resize(TIMM.name, (224, 224)).resize_size == 248
+    assert metadata.usual_resize(TIMM.name, (384, 384)).resize_size == 384
+    assert metadata.usual_resize(HUGGING_FACE.name, (224, 224)).evaluation == "huggingface"
+    assert metadata.usual_resize(OFFICIAL.name, (224, 224)).evaluation == "resize"
+    found = read(path, 3, "half", gelu="exact")
+    assert found.preprocessing.evaluation == "torchvision"
+    assert any("resize was assumed" in note for note in found.notes)
+
+
+def test_borders_of_timm_are_refused():
+    with pytest.raises(ValueError, match="not padded.*'border'"):
+        metadata._resize_of_timm({"crop_mode": "border"}, (224, 224))
+
+
+@pytest.mark.parametrize(
+    ("converter", "evaluation", "interpolation"),
+    [
+        ({"crop_to_aspect_ratio": True}, "keras_hub", "bilinear"),
+        ({"interpolation": "bicubic"}, "keras_hub", "bicubic"),
+        ({"crop_to_aspect_ratio": False}, "resize", "bilinear"),
+        ({"crop_to_aspect_ratio": False, "antialias": True}, "huggingface", "bilinear"),
+    ],
+)
+def test_image_converters_of_keras_hub_are_read(converter, evaluation, interpolation):
+    checkpoint = types.SimpleNamespace(
+        config={
+            "class_name": metadata.HUB_CLASSIFIER,
+            "config": {"preprocessor": {"config": {"image_converter": {"config": converter}}}},
+        }
+    )
+    found = metadata._keras_hub(checkpoint, (32, 32), None)
+    assert found.preprocessing == Preprocessing((32, 32), evaluation, (0, 255), interpolation)
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("resize_size", [None, 40, (48, 40)])
+@pytest.mark.parametrize("to", ["huggingface", "timm"])
+def test_a_crop_and_class_names_go_to_a_folder_and_back(to, resize_size, tmp_path):
+    evaluation = "torchvision" if to == "timm" else "huggingface"
+    model = keras_vit.build(
+        ViTConfig(16, 48, 1, 100, 3, gelu="exact"), input_shape=(32, 32, 3), classes=2
+    )
+    model.get_layer("predictions").kernel.assign(np.ones((48, 2)))
+    preprocessing = Preprocessing((32, 32), evaluation, IMAGENET_RANGE, "bicubic", resize_size)
+    if to == "timm" and resize_size == (48, 40):
+        preprocessing = dataclasses.replace(preprocessing, resize_size=(40, 40))
+    keras_vit.classifier.save_classifier(tmp_path / "pets", model, ("cat", "dog"), preprocessing)
+    assert convert(tmp_path / "pets", tmp_path / "folder", to=to) == []
+    again = read(tmp_path / "folder")
+    assert again.class_names == ("cat", "dog")
+    np.testing.assert_allclose(again.preprocessing.value_range, IMAGENET_RANGE)
+    assert preprocessing == dataclasses.replace(again.preprocessing, value_range=IMAGENET_RANGE)
+    for weight, expected in zip(again.model.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+
+
+def test_preprocessing_that_another_library_cannot_do_is_printed_or_refused():
+    odd = Preprocessing((32, 32), "torchvision", resize_size=(35, 36))
+    _, notes = other_code_bases.preprocessor_json(odd, 3)
+    assert notes == ["the crop there may start one pixel later or earlier"]
+    _, notes = other_code_bases.preprocessor_json(dataclasses.replace(odd, resize_size=(36, 34)), 3)
+    assert notes == []
+    with pytest.raises(ValueError, match="one share of both sides"):
+        other_code_bases.timm_json(ViTConfig(16, 48, 1, 96, 3), odd, 3, None)
+    for evaluation in ("resize_small_central_crop", "resize_central_crop", "keras_hub"):
+        with pytest.raises(ValueError, match="must be one of that library"):
+            other_code_bases.preprocessor_json(Preprocessing((32, 32), evaluation), 3)
+
+
+@pytest.mark.slow
+def test_other_libraries_read_the_folders_and_prepare_images_as_here(tmp_path, torchvision):
+    timm = pytest.importorskip("timm")
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    photo = np.random.RandomState(0).randint(0, 256, (75, 101, 3)).astype("uint8")
+    for number, (config, resize_size) in enumerate(
+        (
+            (ViTConfig(16, 48, 2, 100, 3, gelu="exact"), None),
+            (ViTConfig(16, 48, 2, 100, 3), 43),
+            (ViTConfig((8, 16), 48, 2, 100, 3, "gap"), (43, 43)),
+            (ViTConfig(16, 48, 2, 100, 3, "token+distillation"), 43),
+            (ViTConfig(16, 48, 2, 100, 3, num_registers=2), 43),
+        )
+    ):
+        model = keras_vit.build(config, input_shape=(32, 32, 3), classes=5)
+        for weight in model.weights:
+            weight.assign(weight + 0.1 * np.random.RandomState(1).standard_normal(weight.shape))
+        folders = {}
+        for to, evaluation in (("timm", "torchvision"), ("huggingface", "huggingface")):
+            if to == "huggingface" and (config.classifier == "gap" or config.num_registers):
+                continue
+            preprocessing = Preprocessing(
+                (32, 32), evaluation, IMAGENET_RANGE, "bicubic", resize_size
+            )
+            source = tmp_path / f"{number}_{to}"
+            keras_vit.classifier.save_classifier(source, model, list("abcde"), preprocessing)
+            assert convert(source, source / "there", to=to) == []
+            folders[to] = source / "there"
+            if to == "timm":
+                theirs = timm.create_model(f"local-dir:{folders[to]}", pretrained=True).eval()
+                transform = timm.data.create_transform(
+                    **timm.data.resolve_model_data_config(theirs)
+                )
+                pixels = transform(Image.fromarray(photo))[None]
+                assert theirs.pretrained_cfg["label_names"] == list("abcde")
+                with torch.no_grad():
+                    answer = theirs(pixels)
+            else:
+                kind = (
+                    "DeiTForImageClassificationWithTeacher"
+                    if "distil" in config.classifier
+                    else "ViTForImageClassification"
+                )
+                theirs = getattr(transformers, kind).from_pretrained(folders[to]).eval()
+                processor = transformers.AutoImageProcessor.from_pretrained(
+                    folders[to], backend="pil"
+                )
+                pixels = processor(Image.fromarray(photo), return_tensors="pt")["pixel_values"]
+                with torch.no_grad():
+                    answer = theirs(pixels).logits
+            ours = np.asarray(apply_preprocessing(photo, preprocessing))
+            np.testing.assert_allclose(pixels[0].numpy().transpose(1, 2, 0), ours, atol=1e-5)
+            # float32, depth 2.
+            np.testing.assert_allclose(
+                torch.softmax(answer, -1).numpy(), model(ours[None]), atol=1e-4
+            )
 
 
 def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
