@@ -18,6 +18,7 @@ import numpy as np
 from keras_vit.classifier import Classifier, load_classifier, predict_batch
 from keras_vit.files import SAMPLES
 from keras_vit.images import apply_preprocessing, image_files, read_image
+from keras_vit.transcoding import transcoded_file
 
 SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
 
@@ -153,8 +154,14 @@ def find_check_images(
 
 def load_images(classifier: Classifier, files: Iterable[str | os.PathLike]) -> np.ndarray:
     """Returns image files as the model's input, `(N, H, W, C)` float32."""
-    images = [apply_preprocessing(read_image(file), classifier.preprocessing) for file in files]
-    return np.stack([np.asarray(image) for image in images])
+    images = []
+    for file in files:
+        try:
+            image = read_image(file)
+        except ValueError as error:
+            raise ValueError(f"{file} cannot be read as an image. {error}") from error
+        images.append(np.asarray(apply_preprocessing(image, classifier.preprocessing)))
+    return np.stack(images)
 
 
 def compare_with_keras(
@@ -286,9 +293,8 @@ def _run_export(path, format_name, images, files):
             os.path.join(scratch, name) for name in ("images.npz", "files.json", "answers.npz")
         )
         np.savez(images_path, **images)
-        pathlib.Path(files_path).write_text(
-            json.dumps([os.path.abspath(file) for file in files]), encoding="utf-8"
-        )
+        decodable = [os.path.abspath(transcoded_file(file, scratch)) for file in files]
+        pathlib.Path(files_path).write_text(json.dumps(decodable), encoding="utf-8")
         # -P: nothing is imported from the program's own folder.
         command = [sys.executable, "-P", program, format_name, path]
         done = subprocess.run(

@@ -15,6 +15,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.images import MAX_PIXELS, decode_or_mark
 from keras_vit.models.rebuild import resized_model
+from keras_vit.transcoding import transcoded
 
 from . import publish
 from .comparison import ExportReport, load_images
@@ -190,7 +191,8 @@ def _write_warm_up_requests(classifier, folder, files):
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [files[index % len(files)] for index in range(max(WARM_UP_BATCH_SIZES))]
     images = load_images(classifier, files)
-    encoded = np.array([pathlib.Path(file).read_bytes() for file in files], dtype=object)
+    contents = (pathlib.Path(file).read_bytes() for file in files)
+    encoded = np.array([transcoded(content, "PNG") for content in contents], dtype=object)
     messages = publish.import_export_package(_SERVING_MESSAGES)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for batch_size in WARM_UP_BATCH_SIZES:

@@ -73,8 +73,7 @@ def read_header(encoded: tf.Tensor) -> ImageHeader:
     Raises:
         tf.errors.InvalidArgumentError: If a JPEG's header is damaged.
     """
-    head = bytes_at(encoded, 0, _LONGEST)
-    row = tf.argmax(tf.reduce_all((head == _BYTES) | _ANY, axis=1))
+    row = _signature(encoded)
     kind = tf.gather(_FORMATS, row)
 
     def read_jpeg_size():
@@ -83,6 +82,23 @@ def read_header(encoded: tf.Tensor) -> ImageHeader:
     found = tf.cond(row < _ROWS_WITHOUT_EXIF, read_jpeg_size, lambda: _read(encoded, kind))
     height, width, orientation, end = tf.unstack(found)
     return ImageHeader(kind, height, width, tf.cast(orientation, tf.int32), end)
+
+
+def read_format(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the format of an encoded image, a scalar; see `ImageHeader`."""
+    return tf.gather(_FORMATS, _signature(encoded))
+
+
+def signature_format(head: bytes) -> int:
+    """Returns the format by the first bytes of a file, without TensorFlow."""
+    values = np.frombuffer(head[:_LONGEST].ljust(_LONGEST, b"\0"), np.uint8)
+    return _FORMATS[np.argmax(((values == _BYTES) | _ANY).all(axis=1))]
+
+
+def _signature(encoded):
+    """Returns the first row of `_SIGNATURES` that fits."""
+    head = bytes_at(encoded, 0, _LONGEST)
+    return tf.argmax(tf.reduce_all((head == _BYTES) | _ANY, axis=1))
 
 
 @seldom

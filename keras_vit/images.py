@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.image_headers import (
+    BMP,
     GIF,
     JPEG,
     PNG,
@@ -25,13 +26,18 @@ from keras_vit.image_headers import (
     ImageHeader,
     bytes_at,
     little_endian,
+    read_format,
     read_header,
     seldom,
+    signature_format,
 )
-from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
-
-# Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
-MAX_PIXELS = 2**29 // 3
+from keras_vit.preprocessing import (
+    IMAGE_SUFFIXES,
+    MAX_PIXELS,
+    OTHER_IMAGE_SUFFIXES,
+    Preprocessing,
+)
+from keras_vit.transcoding import SIGNATURE_BYTES, kind_of, transcoded
 
 # By EXIF orientation from 0 (not used) to 8: whether to transpose the image, then to reverse
 # its rows, then its columns.
@@ -65,6 +71,26 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     """
     header = read_header(encoded)
     return _upright(_decode(_checked(encoded, header, max_pixels), header), header)
+
+
+def decodable(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns an encoded image that `decode_image` decodes; TIFF, AVIF and HEIC become BMP.
+
+    Pillow is called from the graph, so this works in the `tf.data` pipelines of this process
+    only, not in a SavedModel or a `tf.data` service.
+
+    Args:
+        encoded: A scalar string tensor.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If such an image cannot be read.
+    """
+    found = tf.cond(
+        read_format(encoded) == UNKNOWN,
+        lambda: tf.numpy_function(transcoded, [encoded], tf.string, stateful=False),
+        lambda: encoded,
+    )
+    return tf.ensure_shape(found, [])
 
 
 def verify_image(encoded: tf.Tensor) -> tf.Tensor:
@@ -199,7 +225,7 @@ def decode_or_mark(
 
 
 def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
-    """Returns image files: the given ones, and all in the given folders.
+    """Returns image files: the given ones, and all in the given folders; see `images_below`.
 
     Raises:
         ValueError: If a path does not exist, or a folder has no images.
@@ -209,15 +235,13 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     files = []
     for path in map(pathlib.Path, paths):
         if path.is_dir():
-            inside = sorted(
-                str(file) for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES
-            )
+            inside, others = images_below(path)
             if not inside:
                 raise ValueError(
                     f"A folder must have images in it ({', '.join(sorted(IMAGE_SUFFIXES))}). "
-                    f"Received: {path}"
+                    f"Received: {path}{only_others(others)}"
                 )
-            files += inside
+            files += sorted(inside)
         elif path.exists():
             files.append(str(path))
         else:
@@ -225,11 +249,53 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     return files
 
 
+def images_below(folder: str | os.PathLike) -> tuple[list[str], list[str]]:
+    """Returns the images in a folder and its subfolders, and the other files.
+
+    Images are recognised by their suffix, or if it is not one of an image, by their first
+    bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
+    folders are left out.
+    """
+    images: list[str] = []
+    others: list[str] = []
+    for root, folders, files in os.walk(os.fspath(folder)):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        for name in sorted(files):
+            if not is_hidden(name):
+                path = os.path.join(root, name)
+                (images if _is_image(path) else others).append(path)
+    return images, others
+
+
+def only_others(others: Iterable[str]) -> str:
+    """Returns the end of the error that a folder has no images: the other files in it."""
+    others = list(others)
+    if not others:
+        return ""
+    names = ", ".join(os.path.basename(path) for path in others[:3])
+    return f", which holds {len(others)} other files, such as {names}"
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is hidden, such as .DS_Store or ._photo.jpg."""
+    return name.startswith(".")
+
+
+def _is_image(path):
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
+        return True
+    with open(path, "rb") as file:
+        head = file.read(SIGNATURE_BYTES)
+    # BMP's two letters may also begin a text.
+    return kind_of(head) is not None or signature_format(head) not in (BMP, UNKNOWN)
+
+
 def read_image(path: str | os.PathLike) -> np.ndarray:
     """Returns an image file's pixels, upright and in RGB.
 
     Args:
-        path: A file that `decode_image` can decode.
+        path: A file that `decode_image` can decode, or a TIFF, AVIF or HEIC file.
 
     Returns:
         A uint8 array `(H, W, 3)`.
@@ -242,6 +308,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
         encoded = file.read()
     if not encoded:
         raise ValueError("The file is empty.")
+    encoded = transcoded(encoded)
     try:
         return _compiled_decode_image()(tf.constant(encoded)).numpy()
     except tf.errors.OpError as error:
@@ -273,7 +340,8 @@ def _checked(encoded, header, max_pixels):
     @seldom
     def refuse(encoded, header, size):
         known = tf.debugging.Assert(
-            header.format != UNKNOWN, ["An image must be JPEG, PNG, BMP, GIF or WebP."]
+            header.format != UNKNOWN,
+            ["An image must be JPEG, PNG, BMP, GIF or WebP; in files also TIFF, AVIF or HEIC."],
         )
         with tf.control_dependencies([known]):
             whole = tf.debugging.Assert(

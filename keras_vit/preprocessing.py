@@ -36,7 +36,47 @@ NORMALIZATIONS = {
 PREPROCESSING_MODES = ("tf", "torch", "caffe")  # Of `preprocess_input`, as in Keras.
 
 # In lower case; suffixes of files are compared in lower case.
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp"})
+TRANSCODED_SUFFIXES = frozenset({".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"})
+IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"}
+)
+# Images as well, which are reported as unreadable.
+OTHER_IMAGE_SUFFIXES = frozenset(
+    [
+        ".ai",
+        ".arw",
+        ".cr2",
+        ".cr3",
+        ".dds",
+        ".dng",
+        ".eps",
+        ".exr",
+        ".hdr",
+        ".ico",
+        ".j2k",
+        ".jp2",
+        ".jpf",
+        ".jpx",
+        ".jxl",
+        ".nef",
+        ".orf",
+        ".pbm",
+        ".pcx",
+        ".pgm",
+        ".pnm",
+        ".ppm",
+        ".psd",
+        ".raf",
+        ".raw",
+        ".rw2",
+        ".svg",
+        ".tga",
+        ".xcf",
+    ]
+)
+
+# Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
+MAX_PIXELS = 2**29 // 3
 
 
 # Values of pixels 0 and 255; each a number, or one for each channel.

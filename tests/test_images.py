@@ -496,7 +496,7 @@ def test_a_file_is_read_or_the_reason_is_one_line(tmp_path):
     np.testing.assert_array_equal(read_image(path), photo())
     for content, reason in (
         (b"", "The file is empty."),
-        (b"text", "An image must be JPEG, PNG, BMP, GIF or WebP."),
+        (b"text", "An image must be JPEG, PNG, BMP, GIF or WebP; in files also TIFF"),
         (encoded[:100], "The file is damaged or cut short: Invalid PNG"),
         (png_claiming(10**5, 10**5), "Received: height and width 100000 100000"),
     ):

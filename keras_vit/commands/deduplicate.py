@@ -70,6 +70,7 @@ def add_arguments(parser):
 def run(arguments):
     """Finds the pairs and writes the list, the table and the picture."""
     from keras_vit.progress import progress_bar
+    from keras_vit.training.data.sources import describe_skipped
     from keras_vit.training.paper import duplicates
 
     if arguments.workers is not None and arguments.workers < 1:
@@ -108,8 +109,8 @@ def run(arguments):
         f"{len(copies)} training images are copies of {len(copied)} test images "
         f"({len(pairs)} pairs, {sum(pair.kind == 'exact' for pair in pairs)} exact)"
     )
-    for image in skipped or ():
-        print(f"skipped {image.name}: {image.reason}")
+    for line in describe_skipped(skipped or ()):
+        print(line)
     for path in written:
         print(f"written {path}")
 

@@ -25,11 +25,12 @@ def add_arguments(parser):
 def run(arguments):
     """Writes the files, reads them back, and prints how many there are."""
     from keras_vit.training.data import write_records
+    from keras_vit.training.data.sources import describe_skipped
 
     spec = training_arguments.data(arguments)
     source = dataclasses.replace(spec, split_seed=arguments.seed).open()
-    for path, reason in source.skipped:
-        print(f"skipped {path}: {reason}")
+    for line in describe_skipped(source.skipped):
+        print(line)
     written = write_records(
         source,
         arguments.output,

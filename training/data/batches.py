@@ -97,6 +97,11 @@ def training_batches(
             f"Received: augmentation={augmentation!r}, mixup={mixup}"
         )
     check_data_service(data_service)
+    if data_service is not None and examples.transcode:
+        raise ValueError(
+            "A tf.data service cannot decode TIFF, AVIF and HEIC images: write them with "
+            f"keras-vit records first. Received: data_service={data_service!r}"
+        )
     _check_not_empty(examples)
 
     rows = batch_size // parts
@@ -119,7 +124,7 @@ def training_batches(
     def image_and_label(handle, epoch, index):
         # 1 distinguishes the key from that of the order.
         key = random_key(seed, tf.constant(1), epoch, first + step * index)
-        encoded, label = examples.read(handle)
+        encoded, label = examples.read_decodable(handle)
         return augment(encoded, key, image_size, value_range), label
 
     # The workers of a service have other cores than this machine.
@@ -160,7 +165,7 @@ def evaluation_batches(
     _check_not_empty(examples)
 
     def image_and_label(handle, *_):
-        encoded, label = examples.read(handle)
+        encoded, label = examples.read_decodable(handle)
         return apply_preprocessing(decode_image(encoded), preprocessing), label
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.image_headers import read_header
-from keras_vit.images import upright_size
+from keras_vit.images import decodable, upright_size
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -26,7 +26,12 @@ class Examples(abc.ABC):
     Only labels and names are in memory. Images are read by a `tf.data.Dataset` of elements
     `(handle, epoch, index)`: `read` returns the encoded bytes and the class number of a
     handle, and `index` is the place among these examples.
+
+    Attributes:
+        transcode: Whether there may be images that only Pillow decodes.
     """
+
+    transcode: bool = False
 
     @property
     @abc.abstractmethod
@@ -134,6 +139,11 @@ class Examples(abc.ABC):
         The handle may belong to a part of these examples. This function runs on all cores in
         parallel; the elements themselves are made on one.
         """
+
+    def read_decodable(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what `read` does, the image as one that `decode_image` decodes."""
+        encoded, label = self.read(handle)
+        return decodable(encoded) if self.transcode else encoded, label
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -264,7 +274,7 @@ def typical_size(examples: Examples, count: int = 100) -> tuple[int, int]:
     chosen = examples.take(np.arange(count) * len(examples) // count)
 
     def size(handle, *_):
-        return upright_size(read_header(chosen.read(handle)[0]))
+        return upright_size(read_header(chosen.read_decodable(handle)[0]))
 
     found = without_autotune(chosen.ordered().map(size)).as_numpy_iterator()
     sizes = [(int(height), int(width)) for height, width in found]

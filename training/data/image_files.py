@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images import read_image, verify_image
-from keras_vit.preprocessing import IMAGE_SUFFIXES
+from keras_vit.images import images_below, is_hidden, read_image, verify_image
+from keras_vit.preprocessing import TRANSCODED_SUFFIXES
+from keras_vit.training.machine import usable_cores
 
 from .examples import Examples, ascending_places, random_key, without_autotune
 
@@ -44,11 +45,14 @@ class FileExamples(Examples):
     Args:
         paths: The files.
         labels: Their class numbers.
+        transcode: Whether there may be TIFF, AVIF or HEIC files; by default if a path ends
+            like those.
     """
 
-    def __init__(self, paths: Sequence[str], labels: np.ndarray):
+    def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
         self._paths = np.asarray(paths, object)
         self._labels = np.asarray(labels, "int32")
+        self.transcode = any(map(_is_transcoded, paths)) if transcode is None else transcode
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -63,7 +67,7 @@ class FileExamples(Examples):
 
     def take(self, indices: Iterable[int]) -> FileExamples:
         chosen = ascending_places(indices, len(self))
-        return FileExamples(self._paths[chosen], self._labels[chosen])
+        return FileExamples(self._paths[chosen], self._labels[chosen], self.transcode)
 
     def ordered(self) -> tf.data.Dataset:
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
@@ -123,8 +127,7 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images of a folder and its class names, including empty classes.
 
     The folder holds either a folder for each class, or folders named after splits that hold
-    these. Folders inside a class belong to it. Images are recognised by their suffix; hidden
-    files are left out.
+    these. Folders inside a class belong to it. See `images_below` for what an image is.
 
     Raises:
         ValueError: If it contains no folders.
@@ -143,7 +146,8 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
         for class_folder in _folders(root):
             classes.append(class_folder.name)
             files += [
-                LabelledFile(path, class_folder.name, split) for path in _images(class_folder)
+                LabelledFile(path, class_folder.name, split)
+                for path in images_below(class_folder)[0]
             ]
     if not classes:
         raise ValueError(
@@ -161,7 +165,9 @@ def unlabelled_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str
     splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder)}
     splits = {path: split for path, split in splits.items() if split} or {folder: None}
     files = [
-        LabelledFile(path, "", split) for root, split in splits.items() for path in _images(root)
+        LabelledFile(path, "", split)
+        for root, split in splits.items()
+        for path in images_below(root)[0]
     ]
     return files, [""]
 
@@ -213,11 +219,12 @@ def sorted_classes(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (int(name), name)) if numbers else sorted(names)
 
 
-def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yields the index of each file that cannot be decoded, with the reason, in order.
+def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str | None]]:
+    """Yields the index of each file that TensorFlow cannot decode, with the reason, in order.
 
-    Every file is decoded, on all cores; a JPEG at an eighth of its size, which is enough to
-    find a truncated file.
+    The reason is None for a TIFF, AVIF or HEIC file that Pillow can read. Every file is
+    decoded, on all cores; a JPEG at an eighth of its size, which is enough to find a
+    truncated file.
     """
     files = tf.data.Dataset.from_tensor_slices(tf.constant(paths, tf.string, [len(paths)]))
 
@@ -226,13 +233,13 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
             return tf.identity(index)
 
     good = files.enumerate().map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
-    following = 0
-    for place in itertools.chain(without_autotune(good).as_numpy_iterator(), [len(paths)]):
-        for missing in range(following, place):
-            reason = _decoding_error(paths[missing])
-            if reason:
-                yield missing, reason
-        following = place + 1
+    decoded = np.zeros(len(paths), bool)
+    decoded[list(without_autotune(good).as_numpy_iterator())] = True
+    rest = np.flatnonzero(~decoded).tolist()
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        yield from zip(
+            rest, pool.map(_decoding_error, [paths[place] for place in rest]), strict=True
+        )
 
 
 def _decoding_error(path: str) -> str | None:
@@ -243,21 +250,9 @@ def _decoding_error(path: str) -> str | None:
     return None
 
 
+def _is_transcoded(path):
+    return os.path.splitext(path)[1].lower() in TRANSCODED_SUFFIXES
+
+
 def _folders(folder):
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not _hidden(path.name))
-
-
-def _images(folder):
-    images = []
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _hidden(name))
-        images += [
-            os.path.join(root, name)
-            for name in sorted(files)
-            if not _hidden(name) and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
-        ]
-    return images
-
-
-def _hidden(name):
-    return name.startswith(".")
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))

@@ -16,6 +16,10 @@ BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
 READ_BYTES = 4 * 2**20  # Read buffer of a file.
 
 
+class NotPrepared(ValueError):
+    """A data set would have to be downloaded first; the message says from where and how much."""
+
+
 class Records(abc.ABC):
     """A split in record files, which can only be read sequentially.
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from keras_vit.images import images_below, only_others
+
 from .examples import Examples
 from .image_files import FileExamples, LabelledFile, list_files, undecodable
 from .tfrecords import open_tfrecords, record_files
@@ -44,6 +46,7 @@ def open_source(
     verify: bool = True,
     exclude: Iterable[str] = (),
     labelled: bool = True,
+    download: bool = True,
 ) -> Source:
     """Opens labelled images.
 
@@ -69,11 +72,13 @@ def open_source(
         labelled: Whether labels are needed. Without them, images may lie in any folders; the
             source has no class names and only the split "train", or all images if the data
             have no splits.
+        download: Whether a missing data set of TensorFlow Datasets is downloaded.
 
     Returns:
         A `Source`.
 
     Raises:
+        NotPrepared: If a data set is missing and may not be downloaded.
         ValueError: If the data do not exist, have no images or fewer than two classes, if a
             class is missing in a split, a name to exclude does not occur, or record files are
             incomplete; with `strict`, if a file cannot be decoded.
@@ -86,13 +91,14 @@ def open_source(
     if name.startswith(TFDS):
         from .tfds_records import open_tfds  # TensorFlow Datasets takes half a second.
 
-        class_names, splits = open_tfds(name.removeprefix(TFDS), data_dir)
+        class_names, splits = open_tfds(name.removeprefix(TFDS), data_dir, download=download)
         splits = _without(splits, exclude, name)
     elif name.startswith((VTAB, VTAB_TUNE)):
         from .vtab_tasks import open_vtab  # As above.
 
         scheme, _, task = name.partition(":")
-        class_names, splits = open_vtab(task, data_dir, tune=f"{scheme}:" == VTAB_TUNE)
+        is_tuning = f"{scheme}:" == VTAB_TUNE
+        class_names, splits = open_vtab(task, data_dir, tune=is_tuning, download=download)
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)
@@ -103,10 +109,11 @@ def open_source(
             _check_no_data_dir(name, data_dir)
         files, class_names = list_files(pathlib.Path(name), data_dir, labelled=labelled)
         files = _kept(files, exclude, name)
+        transcode = None
         if verify:
-            files, skipped = _verified(files, strict)
+            files, skipped, transcode = _verified(files, strict)
         _check_any(files, name, skipped)
-        splits = _file_splits(files, class_names)
+        splits = _file_splits(files, class_names, transcode)
         if labelled:
             _check_classes(splits, class_names, skipped)
     if not labelled:
@@ -169,32 +176,58 @@ def _check_used(unused, data):
         )
 
 
+def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> list[str]:
+    """Returns a line for each reason why files were skipped, with their number and names.
+
+    Args:
+        skipped: `(path, reason)`.
+        names: Largest number of names in a line.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in skipped:
+        by_reason.setdefault(reason, []).append(path)
+    lines = []
+    for reason, paths in by_reason.items():
+        if len(paths) == 1:
+            lines.append(f"skipped {paths[0]}: {reason}")
+        else:
+            more = f" and {len(paths) - names:,} more" if len(paths) > names else ""
+            found = ", ".join(paths[:names])
+            lines.append(f"skipped {len(paths):,} files: {reason} Files: {found}{more}")
+    return lines
+
+
 def _verified(files, strict):
-    skipped, bad = [], set()
+    """Returns the files that can be decoded, the others, and whether some need Pillow."""
+    skipped, bad, transcode = [], set(), False
     for place, reason in undecodable([file.path for file in files]):
+        if reason is None:
+            transcode = True
+            continue
         if strict:
             raise ValueError(f"{files[place].path} cannot be decoded. {reason}")
         skipped.append((files[place].path, reason))
         bad.add(place)
-    return [file for place, file in enumerate(files) if place not in bad], skipped
+    return [file for place, file in enumerate(files) if place not in bad], skipped, transcode
 
 
 def _check_any(files, data, skipped):
     if not files:
         reason = ""
         if skipped:
-            path, error = skipped[0]
-            reason = f"; {len(skipped)} cannot be decoded, such as {path}: {error}"
+            reason = "; " + "; ".join(describe_skipped(skipped, names=3)[:3])
+        elif os.path.isdir(data):
+            reason = only_others(images_below(data)[1])
         raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
 
 
-def _file_splits(files: list[LabelledFile], class_names) -> dict[str, Examples]:
+def _file_splits(files: list[LabelledFile], class_names, transcode) -> dict[str, Examples]:
     numbers = {name: number for number, name in enumerate(class_names)}
     splits: dict[str, Examples] = {}
     for split in dict.fromkeys(file.split for file in files):
         part = [file for file in files if file.split == split]
         labels = np.array([numbers[file.label] for file in part], "int32")
-        splits[split or "train"] = FileExamples([file.path for file in part], labels)
+        splits[split or "train"] = FileExamples([file.path for file in part], labels, transcode)
     return splits
 
 
@@ -204,7 +237,7 @@ def _check_classes(splits, class_names, skipped):
         if missing:
             names = ", ".join(class_names[number] for number in missing[:5])
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            left_out = f"; {len(skipped)} files cannot be decoded" if skipped else ""
+            left_out = "".join(f"; {line}" for line in describe_skipped(skipped, names=3)[:3])
             raise ValueError(
                 f"Every split must have images of every class. Received: {split} without "
                 f"{names}{more}{left_out}"

@@ -70,6 +70,7 @@ class DataSpec:
         *,
         labelled: bool = True,
         verify: bool = True,
+        download: bool = True,
     ) -> Source:
         """Opens the images and splits them.
 
@@ -79,6 +80,7 @@ class DataSpec:
                 is no "validation", even if the data have one. None: as the data have it.
             labelled: Whether labels are needed; see `open_source`.
             verify: Whether every file is decoded once; see `open_source`.
+            download: Whether missing data are downloaded; see `open_source`.
 
         Returns:
             A `Source` with the splits "train", and if there are any, "validation" and
@@ -100,6 +102,7 @@ class DataSpec:
             verify=verify,
             exclude=self.exclude,
             labelled=labelled,
+            download=download,
         )
         splits = dict(source.splits)
         if not self.test:

@@ -12,11 +12,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from .examples import Examples, without_autotune
-from .records import RecordExamples, Records, read_tfrecords
+from .records import NotPrepared, RecordExamples, Records, read_tfrecords
 
 
 def open_tfds(
-    name: str, data_dir: str | os.PathLike | None
+    name: str, data_dir: str | os.PathLike | None, *, download: bool = True
 ) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the labelled splits of a data set.
 
@@ -25,14 +25,18 @@ def open_tfds(
     Args:
         name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
         data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        download: Whether a missing data set is downloaded and prepared.
 
     Raises:
+        NotPrepared: If it is missing and may not be downloaded.
         ValueError: If it is unknown, cannot be prepared, or does not have one image and one
             label per example.
     """
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-        builder.download_and_prepare()
+        prepare(builder, download=download)
+    except NotPrepared:
+        raise
     except Exception as error:  # Network, checksum and import errors among others.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
@@ -51,6 +55,31 @@ def open_tfds(
             if first >= 0:  # -1: labels of this split are not public.
                 splits[split] = RecordExamples(records, np.arange(records.count))
     return tuple(features[label].names), splits
+
+
+def prepare(builder: Any, *, download: bool = True) -> None:
+    """Downloads and prepares a data set, unless it is prepared.
+
+    Args:
+        builder: A `tfds.core.DatasetBuilder`.
+        download: Whether it may be downloaded.
+
+    Raises:
+        NotPrepared: If it is missing and may not be downloaded.
+    """
+    if download or builder.is_prepared():
+        builder.download_and_prepare()
+        return
+    info = builder.info
+    # Sizes are in the description of a data set or, of the files to download, in its code.
+    urls = sum(size for url in builder.url_infos.values() if (size := url.size))
+    fetched, written = info.download_size or tfds.core.utils.Size(urls), info.dataset_size
+    images = ", ".join(f"{split.num_examples:,} {name}" for name, split in info.splits.items())
+    raise NotPrepared(
+        f"The data set tfds:{info.full_name} is not prepared in {builder.data_dir}. A run would "
+        f"download {fetched or 'an unknown number of bytes'} and write "
+        f"{written or 'an unknown number of bytes'}" + (f" ({images} examples)" if images else "")
+    )
 
 
 def _choice(wanted: str, keys: list[str], name: str) -> str:

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_vit.files import CLASSES, atomic_folder, check_folder
 from keras_vit.progress import ProgressBar, progress_bar
+from keras_vit.transcoding import transcoded
 
 from .examples import Examples, add_to_hash, without_autotune
 from .image_files import SPLITS
@@ -275,9 +276,9 @@ def write_records(
 ) -> dict[str, Shards]:
     """Writes the splits of a source as `SPLIT-00000-of-00008.tfrecord` and so on.
 
-    Encoded images are copied unchanged, in an order drawn by the seed, so that each shard is
-    a sample of all classes. The folder appears after everything has been written, read back
-    and compared.
+    Encoded images are copied unchanged, except that TIFF, AVIF and HEIC become PNG. Their order
+    is drawn by the seed, so that each shard is a sample of all classes. The folder appears
+    after everything has been written, read back and compared.
 
     Args:
         source: The data, from `open_source`.
@@ -380,6 +381,7 @@ def _write_split(
                 counts.append(0)
                 writer = open_file.enter_context(tf.io.TFRecordWriter(str(paths[-1])))
                 size = 0
+            encoded = transcoded(encoded, "PNG")
             record = _example(encoded, int(label), names[index])
             writer.write(record)
             size += len(record)

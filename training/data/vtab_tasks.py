@@ -15,8 +15,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from .examples import Examples
-from .records import RecordExamples
-from .tfds_records import TfdsRecords
+from .records import NotPrepared, RecordExamples
+from .tfds_records import TfdsRecords, prepare
 
 GROUPS = ("Natural", "Specialized", "Structured")
 NUM_TRAIN = 800
@@ -413,7 +413,11 @@ class VtabRecords(TfdsRecords):
 
 
 def open_vtab(
-    name: str, data_dir: str | os.PathLike | None = None, *, tune: bool = False
+    name: str,
+    data_dir: str | os.PathLike | None = None,
+    *,
+    tune: bool = False,
+    download: bool = True,
 ) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the splits of a task.
 
@@ -423,6 +427,7 @@ def open_vtab(
             are downloaded.
         tune: Whether to train on 800 images and test on the 200 validation images, to
             choose settings. Otherwise all 1000 train, and the test images test.
+        download: Whether missing data are downloaded; if not, `NotPrepared` is raised.
 
     Raises:
         ValueError: If the task is unknown, its data cannot be downloaded, or the splits
@@ -431,7 +436,7 @@ def open_vtab(
     if name not in TASKS:
         raise ValueError(f"A VTAB task must be one of {', '.join(TASKS)}. Received: {name!r}")
     task = TASKS[name]
-    builder = open_builder(task, data_dir)
+    builder = open_builder(task, data_dir, download=download)
     _check_sizes(builder, task)
     train, validation = task.train.first(NUM_TRAIN), task.validation.first(NUM_VALIDATION)
     parts: dict[str, tuple[Part, ...]]
@@ -446,7 +451,9 @@ def open_vtab(
     return _class_names(builder, task), splits
 
 
-def open_builder(task: VtabTask, data_dir: str | os.PathLike | None = None) -> Any:
+def open_builder(
+    task: VtabTask, data_dir: str | os.PathLike | None = None, *, download: bool = True
+) -> Any:
     """Returns the prepared TFDS builder of a task, of the published major version if possible.
 
     Raises:
@@ -457,7 +464,9 @@ def open_builder(task: VtabTask, data_dir: str | os.PathLike | None = None) -> A
             builder = tfds.builder(f"{task.dataset}:{task.version}.*.*", data_dir=data_dir)
         except (tfds.core.DatasetNotFoundError, AssertionError):
             builder = tfds.builder(task.dataset, data_dir=data_dir)
-        builder.download_and_prepare()
+        prepare(builder, download=download)
+    except NotPrepared:
+        raise
     except Exception as error:  # Of any type: networks, checksums, import errors.
         if task.manual:
             where = os.path.join(

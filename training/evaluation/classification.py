@@ -21,6 +21,7 @@ from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
+from keras_vit.training.data.sources import describe_skipped
 
 from .calibration import Calibration, calibration_of
 from .predictions import predictions
@@ -109,7 +110,7 @@ class ClassificationReport:
             lines.append(f"  {name:<{width}}  {accuracies[index]:.4f}  {of}")
         if self.skipped:
             lines += ["", f"skipped {len(self.skipped)} images that could not be read:"]
-            lines += [f"  {path}: {reason}" for path, reason in self.skipped]
+            lines += [f"  {line}" for line in describe_skipped(self.skipped)]
         return "\n".join(lines)
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:

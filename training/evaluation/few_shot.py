@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from keras_vit.training.data import Source
+from keras_vit.training.data.sources import describe_skipped
 
 from .features import extract
 from .predictions import EvaluatedModel
@@ -209,7 +210,7 @@ class FewShotReport:
         for shots, by_seed in self.accuracies.items():
             values = "  ".join(f"{value:.4f}" for value in by_seed.values())
             lines.append(f"{shots:>5}  {statistics.fmean(by_seed.values()):.4f}  {values}")
-        lines += [f"skipped {path}: {reason}" for path, reason in self.skipped]
+        lines += describe_skipped(self.skipped)
         return "\n".join(lines)
 
 

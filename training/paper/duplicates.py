@@ -26,6 +26,7 @@ from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.images import image_files
 from keras_vit.training.data import Examples, open_source
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
+from keras_vit.transcoding import transcoded
 
 from .fingerprints import (
     NUM_VIEWS,
@@ -309,7 +310,7 @@ def write_picture(
     for k, pair in enumerate(duplicates):
         x, y = gap + k % columns * cell[0], gap + k // columns * cell[1]
         for row, encoded in enumerate((read_train(pair.train), read_test(pair.test))):
-            with Image.open(io.BytesIO(encoded)) as opened:
+            with Image.open(io.BytesIO(transcoded(encoded))) as opened:
                 image = ImageOps.exif_transpose(opened).convert("RGB")
             page.paste(ImageOps.pad(image, (side, side), color="white"), (x, y + row * side))
         caption = pair.kind if pair.kind == "exact" else f"{pair.similarity:.3f}, {pair.distance}"

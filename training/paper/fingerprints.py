@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_vit.optional_packages import import_optional
+from keras_vit.transcoding import transcoded
 
 imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
 
@@ -56,7 +57,7 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
         ValueError: If the image cannot be read.
     """
     try:
-        with Image.open(io.BytesIO(encoded)) as opened:
+        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
             image = ImageOps.exif_transpose(opened).convert("RGB")
     except UnidentifiedImageError as error:
         raise ValueError("The image cannot be read: its format is unknown.") from error

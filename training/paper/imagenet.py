@@ -23,6 +23,7 @@ from keras_vit.images import image_files
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS, ImageNetProtocol
 
@@ -71,7 +72,7 @@ class ImageNetAccuracy:
             f"top-1   {self.top_1:.4f}  ({self.in_top_1} of {self.count})",
             f"top-5   {self.top_5:.4f}  ({self.in_top_5} of {self.count})",
         ]
-        lines += [f"skipped {path}: {reason}" for path, reason in self.skipped]
+        lines += describe_skipped(self.skipped)
         return "\n".join(lines)
 
     def to_json(self) -> dict:

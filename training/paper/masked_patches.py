@@ -246,8 +246,9 @@ class PretrainMaskedPatches(Job):
         _check_fit(body.config, settings.target)
         return body
 
-    def open(self) -> Source:
-        return self.data.open(self.settings.validation_share, labelled=False)
+    def open(self, *, download: bool = True) -> Source:
+        share = self.settings.validation_share
+        return self.data.open(share, labelled=False, download=download)
 
     def build(self, body, settings, num_classes):
         config = configs.resolve(

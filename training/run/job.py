@@ -16,6 +16,8 @@ from keras_vit.classifier import Classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import typical_size
+from keras_vit.training.data.records import NotPrepared
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import FineTuning, PreTraining, Settings
@@ -260,25 +262,31 @@ class Job:
         return finished
 
     def dry_run(self) -> str:
-        """Returns a description of the run for people; trains nothing and writes nothing.
+        """Returns a description of the run for people; trains, writes and fetches nothing.
+
+        Data that would have to be downloaded are described instead.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
-        return describe_plan(self.plan())
+        try:
+            return describe_plan(self.plan(download=False))
+        except NotPrepared as missing:
+            return f"{missing}. A dry run fetches nothing; the rest of the plan needs the data"
 
-    def plan(self, replicas: int = 1) -> TrainingPlan:
+    def plan(self, replicas: int = 1, *, download: bool = True) -> TrainingPlan:
         """Returns everything that is known before the model is built; writes nothing.
 
         Args:
             replicas: Devices that share a batch.
+            download: Whether missing data are downloaded; see `open_source`.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
         settings = self.settings
         body = self.find_body(settings)  # Before the data are read: a wrong name fails at once.
-        source = self.open()
+        source = self.open(download=download)
         counts = {
             name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
         }
@@ -316,9 +324,9 @@ class Job:
         """Returns the architecture and where its weights are."""
         raise NotImplementedError
 
-    def open(self) -> Source:
+    def open(self, *, download: bool = True) -> Source:
         """Returns the images in splits."""
-        return self.data.open(self.settings.validation_share)
+        return self.data.open(self.settings.validation_share, download=download)
 
     def build(self, body: Body, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
         """Returns the model to train, giving logits, and the origin of its weights in words."""
@@ -393,8 +401,8 @@ class Job:
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
         self.folder.publish()
-        for path, reason in source.skipped:
-            self.log(f"skipped {path}: {reason}")
+        for line in describe_skipped(source.skipped):
+            self.log(line)
 
 
 class FineTune(Job):

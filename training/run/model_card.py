@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.files import SAMPLES
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
+from keras_vit.transcoding import transcoded
 
 MAX_CLASSES = 100  # Rows of the table of classes.
 
@@ -104,7 +105,8 @@ _SUFFIXES = {b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp
 def write_samples(folder: pathlib.Path, examples: Examples, count: int = MAX_SAMPLES) -> None:
     """Copies the files of some images, evenly spread over the examples, byte for byte.
 
-    An export of the classifier is checked on these images.
+    TIFF, AVIF and HEIC become PNG, so that a SavedModel decodes them. An export of
+    the classifier is checked on these images.
 
     Args:
         folder: The classifier's folder.
@@ -115,5 +117,6 @@ def write_samples(folder: pathlib.Path, examples: Examples, count: int = MAX_SAM
     chosen = examples.take(np.arange(count) * len(examples) // count)
     (folder / SAMPLES).mkdir(exist_ok=True)
     for index, (image, _) in enumerate(chosen.encoded()):
+        image = transcoded(image, "PNG")
         kinds = (suffix for start, suffix in _SUFFIXES.items() if image.startswith(start))
         (folder / SAMPLES / f"{index:02}{next(kinds, '.jpg')}").write_bytes(image)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_vit.models.counting import describe
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import Examples, Source
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.fields import field_info, required
 from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
@@ -68,6 +69,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         scaled = f", scaled by {settings.scale:g}" if settings.scale != 1 else ""
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
     memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
+    skipped = describe_skipped(plan.source.skipped, names=3)
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         "recipe": line,
@@ -83,6 +85,9 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     for name, value in settings.in_use().items():
         if name not in table and shown[name] is None:
             table[name] = value
+    if skipped:
+        more = f"; {len(skipped) - 3} more reasons" if len(skipped) > 3 else ""
+        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped[:3]) + more
     table |= lines or {}
     return align_columns([(name, str(value)) for name, value in table.items()])
 

@@ -1,7 +1,10 @@
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.command_line import main
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import (
     evaluation_batches,
@@ -163,3 +166,56 @@ def test_a_data_set_without_labels_is_refused(tmp_path):
     TinyScenes(data_dir=tmp_path).download_and_prepare()
     with pytest.raises(ValueError, match="must have one label.* tiny_scenes, with none"):
         open_source("tfds:tiny_scenes", data_dir=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unprepared():
+    """A data set that fails when it is downloaded."""
+    import tensorflow_datasets as tfds
+
+    class TinyBirds(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("2.0.0")
+        url_infos = {
+            name: types.SimpleNamespace(size=tfds.core.utils.Size(size))
+            for name, size in (("images", 3 * 2**20), ("labels", 2**19))
+        }
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Image(),
+                "label": tfds.features.ClassLabel(num_classes=2),
+            }
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, manager):
+            raise AssertionError("It was downloaded")
+
+        def _generate_examples(self):
+            raise NotImplementedError
+
+    return "tfds:tiny_birds"
+
+
+def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path):
+    with pytest.raises(records.NotPrepared) as caught:
+        open_source(unprepared, data_dir=tmp_path, download=False)
+    message = str(caught.value)
+    assert "tfds:tiny_birds/2.0.0 is not prepared" in message
+    assert "download 3.50 MiB and write an unknown number of bytes" in message
+    with pytest.raises(ValueError, match="It was downloaded"):
+        open_source(unprepared, data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("job", ["finetune", "pretrain", "masked-patches"])
+def test_a_dry_run_fetches_nothing(unprepared, tmp_path, job, capsys):
+    words = {
+        "finetune": ["finetune", "--model", "ViT-Ti/16", "--weights", "random"],
+        "pretrain": ["pretrain", "--model", "ViT-Ti/16"],
+        "masked-patches": ["pretrain", "--objective", "masked-patches", "--model", "ViT-Ti/16"],
+    }[job]
+    data = ["--data", unprepared, "--data-dir", str(tmp_path / "data")]
+    code = main([*words, *data, "--output", str(tmp_path / "out"), "--dry-run"])
+    assert code == 0, capsys.readouterr().err
+    assert "would download 3.50 MiB" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.*"))

@@ -1,0 +1,146 @@
+"""Images that TensorFlow does not decode: TIFF, AVIF and HEIC, read by Pillow.
+
+They become files that `keras_vit.images.decode_image` decodes, without loss: BMP where pixels
+are needed at once, as it costs no time, and PNG where they are stored.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import pathlib
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError, features
+
+from keras_vit.optional_packages import import_optional
+from keras_vit.preprocessing import MAX_PIXELS
+
+# The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,
+# with 32-bit or 64-bit offsets; AVIF and HEIC are brands of one container.
+_SIGNATURES = (
+    (re.compile(rb"II[*+]\0|MM\0[*+]"), "TIFF"),
+    (re.compile(rb".{4}ftypavi[fs]", re.DOTALL), "AVIF"),
+    (re.compile(rb".{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), "HEIF"),
+)
+SIGNATURE_BYTES = 12
+# Remarks about large images and about details of EXIF.
+warnings.filterwarnings("ignore", module="PIL")
+
+# Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
+_NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
+_WHITE_IS_ZERO = 0
+
+
+def kind_of(encoded: bytes) -> str | None:
+    """Returns "TIFF", "AVIF" or "HEIF" by the first bytes of a file; None for other files."""
+    for signature, name in _SIGNATURES:
+        if signature.match(encoded[:SIGNATURE_BYTES]):
+            return name
+    return None
+
+
+def transcoded(encoded: bytes, to: str = "BMP") -> bytes:
+    """Returns an image file that `decode_image` decodes: the same one, or a transcoded one.
+
+    TIFF (the first page), AVIF and HEIC become 8-bit RGB, upright by EXIF's orientation. Of
+    16-bit pixels the high byte is kept, as TensorFlow does for PNG; alpha is dropped; CMYK is
+    converted as Pillow does, without colour profiles.
+
+    Args:
+        encoded: The content of an image file.
+        to: "BMP" or "PNG". Files of other kinds than these three are not changed.
+
+    Raises:
+        ValueError: If it cannot be read. The message is the reason, in one line.
+    """
+    kind = kind_of(encoded)
+    if kind is None:
+        return encoded
+    written = io.BytesIO()
+    upright_rgb(encoded, kind).save(written, to)
+    return written.getvalue()
+
+
+def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
+    """Returns the path of a file that `decode_image` decodes: the same, or a PNG in a folder.
+
+    Raises:
+        ValueError: If it cannot be read; see `transcoded`.
+    """
+    path = pathlib.Path(path)
+    encoded = path.read_bytes()
+    if kind_of(encoded) is None:
+        return str(path)
+    made = pathlib.Path(folder) / f"{len(os.listdir(folder))}-{path.stem}.png"
+    made.write_bytes(transcoded(encoded, "PNG"))
+    return str(made)
+
+
+def upright_rgb(encoded: bytes, kind: str) -> Image.Image:
+    """Returns an image of one of the three kinds, upright and in 8-bit RGB.
+
+    Raises:
+        ValueError: See `transcoded`.
+    """
+    try:
+        _check_support(kind)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    try:
+        image = Image.open(io.BytesIO(encoded), formats=(kind,))
+        if kind == "TIFF":
+            return ImageOps.exif_transpose(_tiff_to_rgb(image, encoded))
+        return ImageOps.exif_transpose(image).convert("RGB")
+    except UnidentifiedImageError as error:
+        raise ValueError(
+            f"The file is damaged, or its pixels are of a kind that Pillow cannot read ({kind})."
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"An image may have at most {MAX_PIXELS} pixels.") from error
+    except ValueError:
+        raise
+    except Exception as error:  # Pillow raises nearly anything on damaged data.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"The file is damaged or cut short: {reason}") from error
+
+
+def _check_support(kind):
+    if kind == "HEIF":
+        _register_heif()
+    elif kind == "AVIF" and not _reads_avif():
+        raise ImportError("An AVIF image needs Pillow 11.3 or newer: pip install --upgrade pillow")
+
+
+@functools.cache
+def _register_heif():
+    import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
+
+
+@functools.cache
+def _reads_avif():
+    return bool(features.check("avif"))
+
+
+def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:
+    # The first page of a camera's raw file is a preview of a few pixels.
+    tags = image.tag_v2
+    if tags.get(_NEW_SUBFILE_TYPE, 0) & 1 or _DNG_VERSION in tags or encoded[8:10] == b"CR":
+        raise ValueError("A camera's raw file cannot be read: convert it to JPEG, PNG or TIFF.")
+    if image.mode.startswith("I;16"):
+        # Pillow would clip at 255.
+        pixels = np.asarray(image) >> (int(tags.get(_BITS_PER_SAMPLE, (16,))[0]) - 8)
+        if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+            pixels = 255 - pixels
+        return Image.fromarray(pixels.astype("uint8")).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            "Pixels must be whole numbers of 8 or 16 bits without a sign, as the range of others "
+            f"is not known. Received: TIFF with {tags.get(_BITS_PER_SAMPLE, (32,))[0]} bits, "
+            f"Pillow's mode {image.mode}"
+        )
+    return image.convert("RGB")

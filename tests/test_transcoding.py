@@ -1,0 +1,142 @@
+"""TIFF, AVIF and HEIC images."""
+
+import io
+import struct
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.images import image_files, read_image
+from keras_vit.transcoding import _register_heif, kind_of, transcoded, transcoded_file
+
+PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
+WIDE = np.linspace(0, 65535, 20 * 30).reshape(20, 30).astype("uint16")
+GREY = np.repeat((WIDE >> 8)[..., np.newaxis], 3, axis=2)  # The high byte.
+PHOTO = Image.fromarray(PIXELS)
+
+
+def encode(image, kind, **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def tiff(pixels, *, photometric=1, sample_format=1, more=()):
+    """An uncompressed TIFF of an array, written by hand in the array's byte order."""
+    order = "<" if pixels.dtype.byteorder in "<|=" else ">"
+    height, width, *channels = pixels.shape
+    bits, count = 8 * pixels.dtype.itemsize, channels[0] if channels else 1
+    data = pixels.tobytes()
+    tags = [(256, width), (257, height), (258, bits), (259, 1), (262, photometric), (273, 8)]
+    tags = sorted(
+        [*tags, (277, count), (278, height), (279, len(data)), (339, sample_format), *more]
+    )
+    end = 8 + len(data) + 2 + 12 * len(tags) + 4
+    entries = b"".join(
+        struct.pack(f"{order}HHII", tag, 3, count, end)
+        if tag == 258 and count > 1
+        else struct.pack(f"{order}HHII", tag, 4, 1, value)
+        for tag, value in tags
+    )
+    head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, 8 + len(data))
+    directory = struct.pack(f"{order}H", len(tags)) + entries + bytes(4)
+    return head + data + directory + struct.pack(f"{order}{count}H", *[bits] * count)
+
+
+def read(encoded):
+    with Image.open(io.BytesIO(transcoded(encoded))) as image:
+        assert image.format == "BMP"
+        return np.asarray(image)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "expected"),
+    [
+        (encode(PHOTO, "TIFF"), PIXELS),
+        (encode(PHOTO, "TIFF", compression="tiff_lzw"), PIXELS),
+        (encode(PHOTO, "TIFF", tiffinfo={274: 6}), np.rot90(PIXELS, -1)),
+        (encode(PHOTO.convert("RGBA"), "TIFF"), PIXELS),
+        (encode(PHOTO, "TIFF", save_all=True, append_images=[Image.new("RGB", (9, 9))]), PIXELS),
+        (encode(Image.fromarray(255 - PIXELS).convert("CMYK"), "TIFF"), 255 - PIXELS),
+        (encode(Image.fromarray(WIDE), "TIFF"), GREY),
+        (encode(Image.fromarray(WIDE), "TIFF", tiffinfo={274: 3}), GREY[::-1, ::-1]),
+        (tiff(WIDE.astype(">u2")), GREY),
+        (tiff(WIDE, photometric=0), 255 - GREY),  # White is zero.
+        (tiff(np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE], 2), photometric=2), None),
+    ],
+)
+def test_a_tiff_becomes_8_bit_rgb(encoded, expected):
+    if expected is None:
+        expected = np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE], 2) >> 8
+    np.testing.assert_array_equal(read(encoded), expected)
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_avif_and_heic_are_read_and_turned(kind, tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6
+    if kind == "HEIF":
+        pillow_heif = pytest.importorskip("pillow_heif")
+        pillow_heif.register_heif_opener()
+        encoded = encode(PHOTO, kind, quality=-1, chroma=444, exif=exif.tobytes())
+    else:
+        encoded = encode(PHOTO, kind, quality=100, subsampling="4:4:4", exif=exif)
+    assert kind_of(encoded) == kind
+    path = tmp_path / "photo.jpg"  # The suffix does not matter.
+    path.write_bytes(encoded)
+    assert np.abs(read_image(path).astype(int) - np.rot90(PIXELS, -1)).max() <= 3  # Lossy.
+
+
+@pytest.mark.parametrize(
+    ("encoded", "reason"),
+    [
+        (encode(PHOTO, "TIFF")[:900], "damaged or cut short"),
+        (encode(PHOTO, "AVIF")[:300], "damaged"),
+        (tiff(WIDE.astype("float32"), sample_format=3), "TIFF with 32 bits, Pillow's mode F"),
+        (tiff(WIDE.view("int16"), sample_format=2), "without a sign.* TIFF with 16 bits"),
+        (tiff(np.zeros((20, 30, 5), "uint8"), photometric=2), "cannot read .TIFF."),
+        (tiff(PIXELS, photometric=2, more=[(254, 1)]), "A camera's raw file"),
+        (b"\0\0\0\x18ftypheic" + bytes(9), r"HEIC image needs .* pip install -e \"\.\[heif\]\""),
+    ],
+    ids=["cut-tiff", "cut-avif", "float", "signed", "five-bands", "raw", "heic"],
+)
+def test_what_cannot_be_read_has_a_reason_in_one_line(encoded, reason, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    _register_heif.cache_clear()
+    with pytest.raises(ValueError, match=reason) as caught:
+        transcoded(encoded)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_old_pillow_is_named(monkeypatch):
+    monkeypatch.setattr("keras_vit.transcoding._reads_avif", lambda: False)
+    with pytest.raises(ValueError, match=r"needs Pillow 11\.3 or newer: pip install --upgrade"):
+        transcoded(encode(PHOTO, "AVIF"))
+
+
+def test_other_files_stay_as_they_are(tmp_path):
+    for encoded in (encode(PHOTO, "JPEG"), b"text", b"", b"\0\0\0\x18ftypisom"):
+        assert transcoded(encoded) is encoded
+    path = tmp_path / "a.png"
+    path.write_bytes(encode(PHOTO, "PNG"))
+    assert transcoded_file(path, tmp_path) == str(path)
+
+
+def test_images_of_a_folder_are_found_by_suffix_or_content(tmp_path):
+    jpeg = encode(PHOTO, "JPEG")
+    for name in ("a.JFIF", "b.heic", "c.psd", "d", "sub/e.avif", ".x.jpg", "._y.jpg", ".s/z.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(jpeg)
+    for name in ("notes.txt", "BM.md", "clip.mp4"):
+        (tmp_path / name).write_bytes(b"BM\0\x18ftypisom")
+    found = [path.removeprefix(f"{tmp_path}/") for path in image_files(tmp_path)]
+    assert found == ["a.JFIF", "b.heic", "c.psd", "d", "sub/e.avif"]
+
+
+def test_a_folder_without_images_names_the_other_files(tmp_path):
+    for name in ("labels.json", "notes.txt", ".DS_Store"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(ValueError, match=r"holds 2 other files, such as labels\.json, notes\.txt"):
+        image_files(tmp_path)
