@@ -12,6 +12,7 @@ import tempfile
 
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
+from keras_vit.files import check_writable, named_disk_errors
 
 # Summary by name. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
@@ -75,7 +76,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if called not in WITHOUT_TENSORFLOW:
             import_tensorflow_quietly()
-        return module.run(arguments) or 0
+        output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
+        if output:
+            check_writable(output)  # Before the work.
+        with named_disk_errors(output or "A file"):
+            return module.run(arguments) or 0
     except (ValueError, OSError, ImportError) as error:
         if arguments.traceback:
             raise

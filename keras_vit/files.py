@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import os
 import pathlib
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 # Files of a classifier's folder.
@@ -21,6 +22,79 @@ MODEL_CARD = "model_card.md"
 
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"
+
+
+# Of a disk that takes no more data. C++ libraries raise other types, with the same words.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+class DiskError(OSError):
+    """A disk is full or read-only; the message names the path and what to do.
+
+    Args:
+        path: The file or folder that cannot be written.
+        reason: The system's words, such as "No space left on device".
+        advice: What to do, a sentence.
+    """
+
+    def __init__(self, path: str | os.PathLike, reason: str, advice: str):
+        super().__init__(f"{os.fspath(path)} cannot be written: {reason}. {advice}")
+        self.path, self.reason = path, reason
+
+
+def disk_error(error: BaseException | None) -> str | None:
+    """Returns why a disk takes no more data, if that is the cause of an error, or None.
+
+    Args:
+        error: Any error, of Python, HDF5 or TensorFlow. Errors that it was raised from, or
+            while they were handled, are looked at too.
+    """
+    while error is not None:
+        for number in _DISK_ERRORS:
+            if getattr(error, "errno", None) == number or os.strerror(number) in str(error):
+                return os.strerror(number)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+@contextlib.contextmanager
+def named_disk_errors(
+    path: str | os.PathLike, advice: Callable[[], str] | None = None
+) -> Iterator[None]:
+    """Raises `DiskError` with a path where the block fails because a disk is full or read-only.
+
+    Args:
+        path: The file or folder that the block writes.
+        advice: Function, called in case, to a sentence that says what to do; by default to
+            free space or to choose another output.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = disk_error(error)
+        if reason is None or (isinstance(error, DiskError) and advice is None):
+            raise
+        path = getattr(error, "path", None) or getattr(error, "filename", None) or path
+        sentence = advice() if advice else "Free space there, or choose another output."
+        raise DiskError(path, reason, sentence) from error
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raises unless a file or folder can be written, as far as can be known before.
+
+    Args:
+        path: An output; it and its folders may be missing.
+
+    Raises:
+        ValueError: If the nearest existing folder is read-only.
+    """
+    path = pathlib.Path(path).absolute()
+    folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"The output must be in a folder that can be written. Received: {path}, and {folder} "
+            "is read-only"
+        )
 
 
 @contextlib.contextmanager
@@ -38,8 +112,9 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     path = pathlib.Path(path)
     partial = _sibling(path)
     try:
-        yield partial
-        os.replace(partial, path)
+        with named_disk_errors(path):
+            yield partial
+            os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -74,16 +149,17 @@ def atomic_folder(
 
     Raises:
         ValueError: If `folder` may not be replaced; see `check_folder`.
-        OSError: If there is no space or no permission to write.
+        DiskError: If the disk is full or read-only.
+        OSError: If there is no permission to write.
     """
     folder = pathlib.Path(folder).absolute()
     check_folder(folder, marker=marker, overwrite=overwrite)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     partial = _sibling(folder)
-    partial.mkdir()
     try:
-        yield partial
-        publish_folder(partial, folder, marker=marker, overwrite=overwrite)
+        with named_disk_errors(folder):
+            partial.mkdir(parents=True)
+            yield partial
+            publish_folder(partial, folder, marker=marker, overwrite=overwrite)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

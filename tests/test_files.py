@@ -1,9 +1,18 @@
+import errno
 import os
 import pathlib
 
 import pytest
 
-from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.files import (
+    DiskError,
+    atomic_folder,
+    atomic_write,
+    check_file,
+    check_folder,
+    check_writable,
+    named_disk_errors,
+)
 
 
 def files_of(folder):
@@ -117,3 +126,50 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path):
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(ValueError, match="must be a file"):
         check_file(tmp_path / "folder.onnx", ".onnx", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError("Unable to write (errno = 28, error message = 'No space left on device')"),  # HDF5.
+        RuntimeError("UNKNOWN: partial/variables; Disk quota exceeded"),  # TensorFlow.
+        OSError(errno.EROFS, "Read-only file system"),
+    ],
+    ids=["python", "hdf5", "tensorflow", "read-only"],
+)
+def test_a_full_disk_is_named_with_the_path_and_what_to_do(error, tmp_path):
+    def write(context, path):
+        with context(path):
+            raise error
+
+    for context, path in ((atomic_write, tmp_path / "a.csv"), (atomic_folder, tmp_path / "b")):
+        with pytest.raises(DiskError, match=rf"{path} cannot be written: .*\. Free space there"):
+            write(context, path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_error_behind_an_error_counts():
+    def write():
+        with named_disk_errors("runs/a.partial", lambda: "Go on with: B"):
+            try:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a.partial/best.npz")
+            except OSError:
+                raise ValueError("Can't close the ZIP file")  # noqa: B904
+
+    with pytest.raises(DiskError) as caught:
+        write()
+    message = "runs/a.partial cannot be written: No space left on device. Go on with: B"
+    assert str(caught.value) == message
+
+
+def test_other_errors_stay_as_they_are(tmp_path):
+    with pytest.raises(PermissionError), named_disk_errors(tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied", "photos")
+
+
+def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
+    check_writable(tmp_path / "new" / "file.csv")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
+    with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
+        check_writable(tmp_path / "new" / "file.csv")

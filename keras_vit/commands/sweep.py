@@ -1,6 +1,7 @@
 """`keras-vit sweep`: the learning rate found on a development split, then several seeds."""
 
 from keras_vit.commands import training_arguments
+from keras_vit.files import named_disk_errors
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning
 
@@ -45,14 +46,17 @@ def run(arguments):
     from keras_vit.training.run.sweep import sweep
 
     try:
-        done = sweep(
-            training_arguments.data(arguments),
-            arguments.output,
-            settings,
-            learning_rates=arguments.learning_rates,
-            seeds=arguments.seeds,
-            command=arguments.called_as,
-        )
+        with named_disk_errors(
+            arguments.output, lambda: f"Free space there, and go on with: {arguments.called_as}"
+        ):
+            done = sweep(
+                training_arguments.data(arguments),
+                arguments.output,
+                settings,
+                learning_rates=arguments.learning_rates,
+                seeds=arguments.seeds,
+                command=arguments.called_as,
+            )
     except Interrupted as stop:
         return training_arguments.report_stop(stop, arguments.called_as)
     print(f"\n{done}\n\nwritten {done.folder}")

@@ -7,6 +7,7 @@ import shlex
 import sys
 
 from keras_vit.commands.shared_arguments import image_size
+from keras_vit.files import RECIPE, named_disk_errors
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.fields import field_info
 
@@ -133,12 +134,18 @@ def run_job(job_type, settings, arguments):
     if arguments.dry_run:
         print(job.dry_run())
         return 0
+    output = os.fspath(arguments.output)
+    command = shlex.join(["keras-vit", *settings.command.split(), "--output", output, "--resume"])
+
+    def advice():
+        again = command if (job.folder.path / RECIPE).is_file() else "the same command"
+        return f"Free space there, and go on with: {again}"
+
     try:
-        job.run()
+        with named_disk_errors(job.folder.path, advice):
+            job.run()
     except Interrupted as stop:
-        output = os.fspath(arguments.output)
-        command = ["keras-vit", *settings.command.split(), "--output", output, "--resume"]
-        return report_stop(stop, shlex.join(command))
+        return report_stop(stop, command)
     return 0
 
 

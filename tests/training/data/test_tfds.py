@@ -210,7 +210,7 @@ def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path
 @pytest.mark.parametrize("job", ["finetune", "pretrain", "masked-patches"])
 def test_a_dry_run_fetches_nothing(unprepared, tmp_path, job, capsys):
     words = {
-        "finetune": ["finetune", "--model", "ViT-Ti/16", "--weights", "random"],
+        "finetune": ["finetune", "--model", "ViT-Ti/16", "--weights", "imagenet21k"],
         "pretrain": ["pretrain", "--model", "ViT-Ti/16"],
         "masked-patches": ["pretrain", "--objective", "masked-patches", "--model", "ViT-Ti/16"],
     }[job]
