@@ -172,19 +172,21 @@ def random_flip(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     return tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
 
 
-def randaugmented(magnitude: float) -> Callable[..., tf.Tensor]:
+def randaugmented(magnitude: float, *, solarize_wraps: bool = True) -> Callable[..., tf.Tensor]:
     """Returns the augmentation of an AugReg setting: `inception_crop`, then RandAugment.
 
     The resized image is rounded towards zero to bytes first, as in big_vision.
 
     Args:
         magnitude: Strength of the two operations that are applied.
+        solarize_wraps: See `randaugment`.
     """
 
     def augment(encoded, key, image_size, value_range):
         image = random_flip(_random_region(encoded, key), key)
         image = tf.cast(tf.image.resize(image, image_size), tf.uint8)
-        return scale(randaugment(image, key, _LAYERS, magnitude), value_range)
+        image = randaugment(image, key, _LAYERS, magnitude, solarize_wraps=solarize_wraps)
+        return scale(image, value_range)
 
     return augment
 
@@ -202,8 +204,12 @@ AUGREG = {
     "strong2": (0.8, 20),
 }
 
+# The same with Solarize's thresholds as the official table has them, which change nothing. As
+# that code ran, they were kept in 8 bits; see `randaugment`.
+_UNWRAPPED = {f"{name}_unwrapped": row for name, row in AUGREG.items() if row[1]}
+
 # Augmentations with mixup, and its parameter.
-MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
+MIXUP = {name: parameter for name, (parameter, _) in (AUGREG | _UNWRAPPED).items() if parameter}
 
 
 def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
@@ -226,4 +232,8 @@ AUGMENTATIONS = {
     "flip": flip,
     "none": none,
     **{name: randaugmented(magnitude) for name, (_, magnitude) in AUGREG.items()},
+    **{
+        name: randaugmented(magnitude, solarize_wraps=False)
+        for name, (_, magnitude) in _UNWRAPPED.items()
+    },
 }

@@ -105,7 +105,7 @@ def test_amounts_equal_the_official_table():
     expected = {
         "Rotate": 45,
         "Posterize": 6,
-        "Solarize": 384,
+        "Solarize": 128,  # 384 in 8 bits.
         "Color": 2.8,
         "Contrast": 2.8,
         "Brightness": 2.8,
@@ -119,6 +119,42 @@ def test_amounts_equal_the_official_table():
     }
     assert amounts == pytest.approx(expected)
     assert len(ops.OPERATIONS) == 16
+
+
+@pytest.mark.parametrize("magnitude", [0, 5, 10, 15, 20])
+def test_solarize_keeps_its_threshold_in_eight_bits_as_the_official_code_ran(magnitude):
+    """NumPy's bytes wrap as TensorFlow's did."""
+    values = np.arange(256, dtype="uint8").reshape(16, 16, 1).repeat(3, -1)
+    threshold = np.array(magnitude / 10 * 256).astype("int64").astype("uint8")
+    row = ops.OPERATIONS["Solarize"]
+    np.testing.assert_array_equal(
+        row.apply(tf.constant(values), row.amount(magnitude / 10)),
+        np.where(values < threshold, values, 255 - values),
+    )
+    row = ops.OPERATIONS["SolarizeAdd"]  # Its addition was computed in 64 bits.
+    added = (values.astype("int64") + int(magnitude / 10 * 110)).clip(0, 255)
+    np.testing.assert_array_equal(
+        row.apply(tf.constant(values), row.amount(magnitude / 10)),
+        np.where(values < 128, added, values),
+    )
+
+
+def test_solarize_without_wrapping_changes_nothing_at_augregs_magnitudes(image):
+    """Both forms draw the same operations, so they differ only where Solarize is drawn."""
+    forms = [
+        tf.function(
+            lambda image, key, wraps=wraps: ops.randaugment(
+                image, key, 1, 10.0, solarize_wraps=wraps
+            )
+        )
+        for wraps in (True, False)
+    ]
+    keys = [tf.constant([5, number], tf.int64) for number in range(200)]
+    wrapped, plain = (np.stack([form(image, key) for key in keys]) for form in forms)
+    differ = np.any(wrapped != plain, axis=(1, 2, 3))
+    assert 3 <= differ.sum() <= 25  # 200 / 16.
+    assert (wrapped[differ] == 255 - image).all()
+    assert (plain[differ] == image).all()
 
 
 def test_operations_are_drawn_evenly_and_in_both_directions(image):
@@ -138,14 +174,15 @@ def test_operations_are_drawn_evenly_and_in_both_directions(image):
         result = np.asarray(augment(image, tf.constant([5, number], tf.int64))).tobytes()
         counts[known.get(result)] = counts.get(known.get(result), 0) + 1
     names = {name for name, _ in filter(None, counts)}
-    # At 10 Solarize changes nothing, and for an image of 32 x 32 a translation by 100 is
-    # all grey: those are told apart by nothing.
-    assert names >= {"AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "ShearX"}
+    # At 10 Solarize inverts, and for an image of 32 x 32 a translation by 100 is all grey: those
+    # are told apart by nothing.
+    assert names >= {"AutoContrast", "Equalize", "Solarize", "Rotate", "Posterize", "ShearX"}
     for name in ("Rotate", "ShearX", "ShearY"):
         both = [counts[name, 0], counts[name, 1]]
         assert min(both) > 10
         assert math.isclose(sum(both), 50, abs_tol=25)  # 800 / 16, four standard deviations.
-    for name in ("AutoContrast", "Equalize", "Invert", "Posterize", "Color"):
+    assert math.isclose(counts["Solarize", 0], 100, abs_tol=35)  # And Invert.
+    for name in ("AutoContrast", "Equalize", "Posterize", "Color"):
         assert math.isclose(counts[name, 0], 50, abs_tol=25)
 
 
