@@ -34,9 +34,17 @@ def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, 
     assert "none of Tables" in summary.out
 
 
+def test_few_shot_names_classes_with_fewer_images_than_shots(command, tiny, colors):
+    outcome = command(
+        "few-shot", tiny, "--data", colors, "--shots", 1, 5, "--seeds", 0, "--no-cache"
+    )
+    assert outcome.code == 0
+    assert "class blue has 4 training images: all are taken for more shots" in outcome.out
+
+
 def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
     for arguments, said in (
-        ((tiny, "--data", colors, "--shots", 5), "the class blue has 4"),
+        ((tiny, "--data", colors, "--shots", 0), "shots must be numbers of at least 1"),
         ((tiny, "--data", tmp_path / "none"), "no such folder"),
         (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
           colors), "needs a Vision Transformer"),

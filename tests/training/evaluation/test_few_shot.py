@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -77,9 +78,36 @@ def test_more_shots_of_a_seed_contain_the_fewer():
     assert set(few) < set(many)
 
 
-def test_fewer_images_than_shots_names_the_class():
-    with pytest.raises(ValueError, match="shots=5 training images; class 1 has 2 "):
-        few_shot.choose([0] * 9 + [1] * 2, shots=5, seed=0)
+def test_all_images_of_a_class_with_fewer_than_shots_are_taken():
+    labels = np.array([0] * 9 + [1] * 2 + [2] * 5)
+    chosen = few_shot.choose(labels, shots=5, seed=3)
+    # big_vision's loop, in NumPy.
+    rng = np.random.default_rng(3)
+    expected = [rng.permutation(np.flatnonzero(labels == k))[:5] for k in range(3)]
+    assert set(chosen) == set(np.concatenate(expected))
+    assert np.bincount(labels[chosen]).tolist() == [5, 2, 5]
+
+
+def test_a_class_of_the_test_images_without_training_image_is_named():
+    train, test = ([types.SimpleNamespace(label=k) for k in labels] for labels in ((0, 0), (0, 1)))
+    source = types.SimpleNamespace(
+        class_names=("cat", "dog"), splits={"train": _Labelled(train), "test": _Labelled(test)}
+    )
+    with pytest.raises(ValueError, match="must have a training image. Received: none of dog"):
+        few_shot.evaluate(None, source, shots=[1])
+
+
+class _Labelled(list):
+    @property
+    def labels(self):
+        return np.array([each.label for each in self])
+
+
+def test_classes_with_fewer_images_than_shots_are_named():
+    features = np.random.default_rng(0).standard_normal((11, 3))
+    labels = [0] * 9 + [1] * 2
+    with pytest.warns(UserWarning, match="fewer than shots=5 training examples: 1 has 2"):
+        few_shot.accuracy(features, labels, features, labels, shots=5)
 
 
 @pytest.mark.parametrize(
