@@ -31,8 +31,8 @@ _DOC = """Instantiates the {model} architecture.
             patch tokens on their grid), `"token"` (where there is a class token), `"avg"`
             or `"max"`. Defaults to `None`.
         classes: Number of classes. Defaults to `1000`.
-        classifier_activation: Activation of the head, `None` for logits. Defaults to
-            `"softmax"`.
+        classifier_activation: Activation of the head, `None` for logits. With weights it
+            must be `None` or `"softmax"`. Defaults to `"softmax"`.
         name: Name of the model. Defaults to `{name!r}`.
 
     Returns:

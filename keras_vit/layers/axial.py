@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import RelativeSelfAttention
+from keras_vit.layers.quantization import QuantizedSublayers
 from keras_vit.layers.residual_units import PreActivationUnit
 
 
@@ -82,7 +83,7 @@ class AxialAttention(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialUnit(PreActivationUnit):
+class AxialUnit(QuantizedSublayers, PreActivationUnit):
     """The unit of a BiT ResNet with axial attention for its 3x3 convolution.
 
         a = relu(norm_1(x))

@@ -7,6 +7,7 @@ from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention, out
 from keras_vit.layers.compiled_gradient import with_compiled_gradient
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
+from keras_vit.layers.quantization import QuantizedSublayers
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -55,6 +56,14 @@ class _GeluDense(keras.layers.Dense):
 
     def call(self, inputs, training=False):
         return (_TRAINED_GELUS if training else GELUS)[self.gelu](super().call(inputs))
+
+    def quantized_call(self, inputs, training=False):
+        outputs = super().quantized_call(inputs, training=training)
+        return (_TRAINED_GELUS if training else GELUS)[self.gelu](outputs)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses subclasses, as it does not know what they compute.
+        super().quantize(mode, type_check=False, config=config)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -152,7 +161,7 @@ class LayerScale(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(QuantizedSublayers):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
     Paper, equations 2 and 3:

@@ -49,7 +49,8 @@ def build(
             "max" a pooling over the map `(B, D)`, "map" the attention pooling of a model with
             `classifier="map"`.
         classes: Classes of the head.
-        classifier_activation: Activation of the head; None gives logits.
+        classifier_activation: Activation of the head; None gives logits. With weights it must
+            be "softmax" or None, as in Keras.
         name: Name of the Keras model; such as "vit_b16" by default.
         **changes: Fields of the config and their new values.
 
@@ -68,7 +69,7 @@ def build(
     config = configs.resolve(name_or_config, **changes)
     if weights in RELEASED and classes == DEFAULT_CLASSES:
         classes = RELEASED[weights].classes
-    _check_arguments(config, include_top, weights, pooling, classes)
+    _check_arguments(config, include_top, weights, pooling, classes, classifier_activation)
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
             "Only the `channels_last` image data format is supported; see "
@@ -98,7 +99,7 @@ def build(
     return model
 
 
-def _check_arguments(config, include_top, weights, pooling, classes):
+def _check_arguments(config, include_top, weights, pooling, classes, classifier_activation):
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be one of {POOLINGS}. Received: pooling={pooling!r}")
     if pooling == "token" and not config.has_class_token:
@@ -118,6 +119,21 @@ def _check_arguments(config, include_top, weights, pooling, classes):
         )
     if include_top and (not isinstance(classes, int) or classes < 1):
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
+    activation = keras.activations.get(classifier_activation)
+    if (
+        include_top
+        and weights is not None
+        and activation
+        not in (
+            keras.activations.linear,
+            keras.activations.softmax,
+        )
+    ):
+        raise ValueError(
+            "With weights, `classifier_activation` must be None or 'softmax'; build with None and "
+            "add another activation behind the logits. "
+            f"Received: classifier_activation={classifier_activation!r}"
+        )
     if include_top and weights == "imagenet" and classes != 1000:
         raise ValueError(
             "If using `weights='imagenet'` with `include_top=True`, `classes` should be 1000; "

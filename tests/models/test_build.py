@@ -85,6 +85,24 @@ def test_default_model_has_a_softmax_head_in_its_last_layer():
     np.testing.assert_allclose(np.sum(scores, axis=1), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "relu", keras.activations.sigmoid])
+def test_another_activation_with_weights_is_refused_as_by_keras(activation):
+    applications = [keras_vit.ViTTi16]
+    if activation == "sigmoid":
+        applications.append(keras.applications.MobileNet)
+    for application in applications:
+        with pytest.raises(ValueError, match="`classifier_activation`"):
+            application(weights="imagenet", classifier_activation=activation)
+    tiny(classifier_activation=activation)  # Without weights.
+
+
+@pytest.mark.parametrize("activation", ["softmax", None, "linear", keras.activations.softmax])
+def test_softmax_and_logits_with_weights_are_allowed(activation, tmp_path):
+    path = tmp_path / "model.weights.h5"
+    tiny().save_weights(path)
+    tiny(weights=path, classifier_activation=activation)
+
+
 def test_classifier_activation_none_gives_logits():
     logits = randomise(tiny(classifier_activation=None))(images(2, 12, 12, 3))
     scores = randomise(tiny())(images(2, 12, 12, 3))

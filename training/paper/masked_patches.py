@@ -119,7 +119,8 @@ class MaskedPatchTrainer(Trainer):
     Example:
     >>> model = masked_patch_model(keras_vit.ViTConfig(4, 64, 6, 128, 4), image_size=(32, 32))
     >>> trainer = MaskedPatchTrainer(model, patch_size=(4, 4))
-    >>> trainer.compile(Adam(2e-4), trainer.objective.make_loss(), ["accuracy"])
+    >>> objective = trainer.objective
+    >>> trainer.compile(Adam(2e-4), objective.make_loss(), [objective.make_metric()])
     """
 
     def __init__(self, model, *, target="mean-colour", patch_size, **kwargs):
