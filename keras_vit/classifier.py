@@ -29,8 +29,11 @@ from keras_vit.files import (
     write_text,
 )
 from keras_vit.images import apply_preprocessing, image_files, read_image
-from keras_vit.keras_private import xla_compiles
+from keras_vit.json_files import read_json
+from keras_vit.keras_private import num_values_of_config, xla_compiles
 from keras_vit.preprocessing import Preprocessing
+
+_MAX_LISTED = 3  # Names in an error.
 
 FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
@@ -78,7 +81,7 @@ class Classifier:
         folder: str | os.PathLike | None = None,
     ):
         _check_class_names(class_names)
-        _check_shapes(model, len(class_names), preprocessing.image_size)
+        _check_shapes(model, len(class_names), preprocessing)
         self.model = model
         self.class_names = tuple(class_names)
         self.preprocessing = preprocessing
@@ -239,7 +242,11 @@ def read_model(path: str | os.PathLike) -> keras.Model:
             not write, or has weights that are not finite.
     """
     try:
-        check_keras_archive(path)
+        config, stored = check_keras_archive(path)
+        if (needed := num_values_of_config(config)) > stored:
+            raise ValueError(
+                f"its config describes a model of {needed:,} numbers, and it holds {stored:,}"
+            )
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -273,13 +280,7 @@ def _read_recipe(path):
     """Returns the content of `recipe.json`; {} if there is none."""
     if not path.is_file():
         return {}
-    try:
-        recipe = json.loads(_read_text(path))
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON. {error}") from error
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{path} must hold one JSON object. Received: {type(recipe).__name__}")
-    return recipe
+    return read_json(path)
 
 
 def _read_text(path):
@@ -370,28 +371,33 @@ def _check_class_names(class_names):
     ]
     if not class_names or wrong:
         raise ValueError(
-            f"Class names must be one line of text each. Received: {wrong or class_names}"
+            f"Class names must be one line of text each. Received: {wrong[:_MAX_LISTED] or 'none'}"
         )
     if len(set(class_names)) != len(class_names):
         counts = collections.Counter(class_names)
-        twice = sorted(name for name, count in counts.items() if count > 1)
+        twice = sorted(name for name, count in counts.items() if count > 1)[:_MAX_LISTED]
         raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
 
 
-def _check_shapes(model, num_classes, image_size):
+def _check_shapes(model, num_classes, preprocessing):
     outputs = tuple(model.output_shape)
     if len(outputs) != 2 or outputs[1] != num_classes:
         raise ValueError(
             "The model must give one probability for each class name. Received: "
             f"{num_classes} names, a model with outputs of shape {outputs}"
         )
-    inputs = tuple(model.input_shape)
+    inputs, image_size = tuple(model.input_shape), preprocessing.image_size
     if len(inputs) != 4 or any(
         side not in (None, wanted) for side, wanted in zip(inputs[1:3], image_size, strict=True)
     ):
         raise ValueError(
             "The image size of the preprocessing must be the model's. Received: "
             f"image_size={image_size}, a model with inputs of shape {inputs}"
+        )
+    if preprocessing.num_channels not in (None, inputs[3]):
+        raise ValueError(
+            "The value range of the preprocessing must have the model's channels. Received: "
+            f"{preprocessing.num_channels} channels, a model with inputs of shape {inputs}"
         )
 
 

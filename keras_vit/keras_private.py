@@ -8,10 +8,14 @@ has mended one, and its workaround can go.
 
 from __future__ import annotations
 
+import copy
 import functools
+import math
+import random
 from typing import TYPE_CHECKING, Any
 
 import keras
+from keras.src.backend.common import global_state
 from keras.src.losses.loss import unscale_loss_for_distribution
 
 # `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
@@ -138,3 +142,26 @@ def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
 def is_multi_process(distribution: Any) -> bool:
     """Returns whether a `keras.distribution` spreads a batch over several processes."""
     return getattr(distribution, "_is_multi_process", False)
+
+
+def num_values_of_config(config: dict[str, Any]) -> int:
+    """Returns how many numbers the variables of a serialised model hold; makes none of them.
+
+    Keras initialises the variables of a `StatelessScope` later, and keeps them in a list until
+    then; these never are. No public function tells the size of a config.
+
+    Args:
+        config: The content of a `.keras` file's `config.json`.
+    """
+    waiting = "uninitialized_variables"
+    before, seeds = list(global_state.get_global_attribute(waiting, [])), random.getstate()
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            model = keras.saving.deserialize_keras_object(
+                copy.deepcopy(config),  # Keras changes it.
+                safe_mode=True,
+            )
+        return sum(math.prod(variable.shape) for variable in model.variables)
+    finally:
+        global_state.set_global_attribute(waiting, before)
+        random.setstate(seeds)  # Layers draw their seeds from it.

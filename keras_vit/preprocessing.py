@@ -11,6 +11,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from keras_vit.json_files import parse_json
+
 # "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
 # "resize_central_crop": both sides to a little more, then the middle; big_vision's few-shot.
@@ -23,6 +25,8 @@ EVALUATIONS = (
 )  # fmt: skip
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
+
+MAX_SIDE = 2**15  # Pixels; more than any model or format of images has.
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, of pixels in [0, 1].
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -110,7 +114,7 @@ class Preprocessing:
         size, values = tuple(self.image_size), tuple(map(_plain, self.value_range))
         if not _is_size(size):
             raise ValueError(
-                "The image size must be two positive whole numbers (height, width). "
+                f"The image size must be two whole numbers (height, width) from 1 to {MAX_SIDE}. "
                 f"Received: image_size={self.image_size!r}"
             )
         if self.evaluation not in EVALUATIONS:
@@ -170,6 +174,12 @@ class Preprocessing:
         fields |= {n: value for n, value in optional.items() if value != _OPTIONAL[n]}
         return json.dumps(fields, indent=2) + "\n"
 
+    @property
+    def num_channels(self) -> int | None:
+        """Channels that the value range is for; None for any number."""
+        least = self.value_range[0]
+        return len(least) if isinstance(least, tuple) else None
+
     @classmethod
     def from_json(cls, text: str) -> Preprocessing:
         """Returns the preprocessing of a `preprocessing.json`.
@@ -177,7 +187,7 @@ class Preprocessing:
         Raises:
             ValueError: If the text is not JSON, or a field is missing, unknown or wrong.
         """
-        fields = json.loads(text)
+        fields = parse_json(text, "preprocessing.json")
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or not known - set(_OPTIONAL) <= set(fields) <= known:
             raise ValueError(
@@ -328,7 +338,7 @@ def _plain(value):
 
 
 def _is_size(size):
-    return len(size) == 2 and all(type(side) is int and side > 0 for side in size)
+    return len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
 
 
 def _is_range(least, most):

@@ -7,6 +7,7 @@ format.
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -284,8 +285,8 @@ def _depth(layers: Iterable[str], block: str) -> int:
 def _num_blocks(layers: Iterable[str]) -> tuple[int, ...]:
     """Units in each block of a ResNet."""
     units = [re.fullmatch(r"block_(\d+)_unit_\d+", name) for name in layers]
-    blocks = [int(match[1]) for match in units if match]
-    return tuple(blocks.count(block) for block in sorted(set(blocks)))
+    blocks = collections.Counter(int(match[1]) for match in units if match)
+    return tuple(count for _, count in sorted(blocks.items()))
 
 
 def _width_factor(root_width):

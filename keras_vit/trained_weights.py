@@ -82,6 +82,15 @@ class TrainedWeights:
     position_grid: tuple[int, int] | None = None
     model: keras.Model | None = None
 
+    def __post_init__(self):
+        known = self.preprocessing
+        if known is not None and known.num_channels not in (None, self.channels):
+            raise ValueError(
+                "The range of the pixels must have the model's channels. Received: "
+                f"{known.num_channels} channels ({self.origins['pixels']}), a model of "
+                f"{self.channels} channels, {self.name}"
+            )
+
     def preprocessing_for(
         self, image_size: tuple[int, int] | None = None, evaluation: str | None = None
     ) -> Preprocessing:

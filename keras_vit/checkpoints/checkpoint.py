@@ -161,7 +161,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             path=path,
             layout=layout,
             arrays=_unstacked(path, layout, _renamed(path, arrays, names)),
-            facts={**known, **facts_of_config(layout, config, path), **facts},
+            facts=_checked({**known, **facts_of_config(layout, config, path), **facts}, path),
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
@@ -172,6 +172,23 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
         f"Keras. Received: {path} with {len(arrays)} arrays such as {some}"
     )
+
+
+def _checked(facts, path):
+    """Facts whose numbers are in range.
+
+    Raises:
+        ValueError: If a number is not.
+    """
+    epsilon, heads = facts.get("norm_epsilon"), facts.get("num_heads")
+    sides = facts.get("position_grid") or ()
+    if not (epsilon is None or 0 < epsilon < 1):
+        wrong = f"norm_epsilon must be between 0 and 1. Received: {epsilon}"
+    elif not all(0 < number < 2**31 for number in (*sides, 1 if heads is None else heads)):
+        wrong = f"heads and grid must be positive. Received: num_heads={heads}, grid={sides}"
+    else:
+        return facts
+    raise ValueError(f"{wrong} in {path}")
 
 
 def _read(path):
@@ -214,11 +231,11 @@ def _weight_files(path):
 def _parts(index):
     """The files that an index names; they must lie beside it."""
     parts = read_json(index).get("weight_map")
-    names = set(parts.values()) if isinstance(parts, dict) else set()
+    names = set(map(str, parts.values())) if parts else set()
     if not names or len(names) > _MAX_PARTS or not all(map(_is_file_name, names)):
         raise ValueError(
             "An index must name the files beside it that hold the arrays. "
-            f"Received: {index} with {sorted(map(str, names))[:3]}"
+            f"Received: {index} with {sorted(names)[:3]}"
         )
     files = [index.parent / name for name in sorted(names)]
     missing = [file.name for file in files if not file.is_file()]
@@ -230,7 +247,7 @@ def _parts(index):
 
 
 def _is_file_name(name):
-    return isinstance(name, str) and name == pathlib.PurePath(name).name and "\\" not in name
+    return name == pathlib.PurePath(name).name and "\\" not in name and "\0" not in name
 
 
 def _read_file(path):

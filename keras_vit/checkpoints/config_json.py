@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import Any
 
@@ -10,6 +9,7 @@ from keras_vit.checkpoints.hdf5 import HUB_BACKBONE, HUB_CLASSIFIER
 from keras_vit.checkpoints.keras_names import KERAS_HUB
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
+from keras_vit.json_files import Fields, read_json as read_any_json
 
 # Names in `transformers` and timm.
 _GELUS = {
@@ -39,13 +39,51 @@ _HUGGING_FACE_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+# What the fields of these files hold that are read here or in `metadata`; of Hugging Face's
+# `config.json`, timm's, the index of a checkpoint in parts, and `preprocessor_config.json`.
+_MODEL_FIELDS = {
+    "model_type": str,
+    "hidden_act": str,
+    "layer_norm_eps": float,
+    "num_attention_heads": int,
+    "image_size": (int, list),
+    "patch_size": (int, list),
+}
+_FIELDS: Fields = {
+    **_MODEL_FIELDS,
+    "vision_config": _MODEL_FIELDS,
+    "architecture": str,
+    "id2label": dict,
+    "label_names": list,
+    "model_args": {"act_layer": str, "num_heads": int},
+    "pretrained_cfg": {
+        "mean": list,
+        "std": list,
+        "crop_pct": float,
+        "crop_mode": str,
+        "interpolation": str,
+        "label_names": list,
+    },
+    "weight_map": dict,
+    "image_mean": list,
+    "image_std": list,
+    "rescale_factor": float,
+    "resample": int,
+    "size": (int, dict),
+    "crop_size": (int, dict),
+    "class_name": str,
+    "registered_name": str,
+    "config": dict,
+}
+
+
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the object in a JSON file; {} without a readable one."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    """Returns the object in a JSON file beside weights; {} if there is no such file.
+
+    Raises:
+        ValueError: If it holds no JSON object, or a field that is read has another type.
+    """
+    return read_any_json(path, _FIELDS) if path.is_file() else {}
 
 
 def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_vit.files import atomic_write
+from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
 
 # The value of an array in an open file, by the array's key.
@@ -115,15 +116,17 @@ def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
     )
 
 
-def _noted_facts(text: str | bytes, key: str | None = None) -> dict:
+def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
     """Facts in a note that this package wrote into a file, JSON; {} for any other note."""
+    if key is not None and key not in str(text):
+        return {}
     try:
-        facts = json.loads(text)
+        facts = parse_json(text, "the note")
         facts = facts if key is None else facts[key]
         noted = {}
         if facts.get("gelu") in ("tanh", "exact"):
             noted["gelu"] = facts["gelu"]
-        if isinstance(facts.get("norm_epsilon"), float):
+        if isinstance(facts.get("norm_epsilon"), (int, float)):
             noted["norm_epsilon"] = facts["norm_epsilon"]
         if facts.get("position_grid"):
             down, across = facts["position_grid"]
@@ -131,8 +134,8 @@ def _noted_facts(text: str | bytes, key: str | None = None) -> dict:
         if isinstance(facts.get("preprocessing", 0), dict | None):
             noted["preprocessing"] = facts["preprocessing"]
         return noted
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged_file("The note of keras-vit in a checkpoint", path, error) from error
 
 
 def damaged_file(kind: str, path, reason: object) -> ValueError:
@@ -150,6 +153,7 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+_MAX_HEADER = 1000  # Characters; NumPy's are 118 for a plain array.
 # zipfile raises these for damaged, encrypted or unknown entries.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -200,7 +204,7 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, St
     if not arrays:
         raise damaged_file(_NPZ, path, "it holds no array")
     _check_arrays(path, arrays)
-    return arrays, _noted_facts(archive.comment, "keras_vit")
+    return arrays, _noted_facts(path, archive.comment, "keras_vit")
 
 
 def write_npz(path, arrays: dict[str, np.ndarray], notes: dict) -> None:
@@ -243,7 +247,7 @@ def _npz_header(path, archive, info, name):
             version = np.lib.format.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"format version {version} is unknown")
-            shape, _, dtype = _HEADERS[version](stream)
+            shape, _, dtype = _HEADERS[version](stream, max_header_size=_MAX_HEADER)
             header_bytes = stream.tell()
     except Exception as error:  # NumPy's parser of headers raises any kind.
         raise damaged_file(_NPZ, path, f"{name}: {error}") from error
@@ -312,7 +316,7 @@ def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
     except safetensors.SafetensorError as error:
         raise damaged_file("A .safetensors file", path, error) from error
     _check_arrays(path, arrays)
-    return arrays, _noted_facts(notes)
+    return arrays, _noted_facts(path, notes)
 
 
 def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
@@ -355,7 +359,7 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
     }
 
     def value(name):
-        tensor = state[name].detach().contiguous()
+        tensor = state[name].detach().resolve_neg().contiguous()
         if tensor.dtype == torch.bfloat16:  # NumPy does not know it; the bytes are the same.
             return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return tensor.numpy()
@@ -365,12 +369,13 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
 
     arrays = {}
     for name, tensor in state.items():
-        if _BOOKKEEPING.search(name):
+        if isinstance(name, str) and _BOOKKEEPING.search(name):
             continue
-        if not isinstance(tensor, torch.Tensor):
+        is_tensor = isinstance(name, str) and isinstance(tensor, torch.Tensor)
+        if not is_tensor or tensor.layout is not torch.strided or tensor.device.type != "cpu":
             raise ValueError(
-                "A state dict must hold tensors alone. "
-                f"Received: {name} of {type(tensor)} in {path}"
+                "A state dict must hold dense tensors alone, by name. "
+                f"Received: {name!r} of {_kind_of(tensor)} in {path}"
             )
         dtype = weight_dtype(path, name, dtypes.get(tensor.dtype, str(tensor.dtype)))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
@@ -378,10 +383,29 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
     return arrays, {}
 
 
+def _kind_of(tensor):
+    layout, device = getattr(tensor, "layout", ""), getattr(tensor, "device", "")
+    return " ".join(filter(None, (str(type(tensor)), str(layout), str(device))))
+
+
+def _check_sums(path):
+    """Compares the checksums of a PyTorch archive, which PyTorch itself does not."""
+    if not zipfile.is_zipfile(path):
+        return  # The form before PyTorch 1.6.
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except Exception as error:  # zipfile raises nearly anything on a damaged archive.
+        raise damaged_file("A PyTorch file", path, error) from error
+    if damaged is not None:
+        raise damaged_file("A PyTorch file", path, f"{damaged} has another checksum")
+
+
 def _load_state_dict(path):
     """The module torch, and the tensors of a file by name."""
     purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
     torch = import_optional("torch", purpose, extra="")
+    _check_sums(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # Any, from unpickling a damaged or hostile file.

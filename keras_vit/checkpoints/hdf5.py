@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import h5py
@@ -25,9 +23,15 @@ from keras_vit.checkpoints.formats import (
     damaged_file,
     weight_dtype,
 )
+from keras_vit.checkpoints.hdf5_structure import (
+    WEIGHTS,
+    check_survives,
+    datasets_of,
+    open_weights_entry,
+)
+from keras_vit.json_files import parse_json
 
 # Entries of a `.keras` archive.
-WEIGHTS = "model.weights.h5"
 CONFIG = "config.json"
 _ENTRIES = {"metadata.json", CONFIG, WEIGHTS}
 
@@ -36,8 +40,9 @@ _ENTRIES = {"metadata.json", CONFIG, WEIGHTS}
 _FREE_BYTES = 2**20
 _MAX_CONFIG_BYTES = 16 * 2**20
 
-# Groups within groups; a layer of a layer of a model is far from it.
-_MAX_DEPTH = 32
+# Layers that a config may have: layers without weights beside those with some.
+_FREE_LAYERS = 1000
+_LAYERS_PER_ARRAY = 4
 
 # Key of a layer's variables that is a fact, not a weight: the grid of its positions.
 _GRID = "grid"
@@ -72,6 +77,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
         with open_file() as file:
             yield lambda key: _value(path, file, *key)
 
+    check_survives(path)
     facts: dict = {}
     arrays: dict[str, StoredArray] = {}
     try:
@@ -117,7 +123,7 @@ def read_keras_archive(
             or KerasHub's `ViTImageClassifier` and `ViTBackbone`.
     """
     try:
-        config = json.loads(_entry(archive, CONFIG, _MAX_CONFIG_BYTES))
+        config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
     # zipfile raises nearly anything on a damaged archive.
     except Exception as error:
         raise damaged_file("A .keras file", path, error) from error
@@ -136,13 +142,16 @@ def read_keras_archive(
     return *read_keras_h5(path, content), config
 
 
-def check_keras_archive(path) -> None:
+def check_keras_archive(path) -> tuple[dict[str, Any], int]:
     """Checks a `.keras` file of unknown origin before Keras opens it.
+
+    Returns:
+        The content of `config.json`, and the count of all numbers in the arrays.
 
     Raises:
         ValueError: If the archive is damaged, has other entries than Keras writes (such as
-            paths that lead elsewhere), declares far more bytes than it holds, or its weights
-            lie in other files.
+            paths that lead elsewhere), declares far more bytes than it holds, has far more
+            layers than arrays, or its weights lie in other files.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -158,13 +167,28 @@ def check_keras_archive(path) -> None:
                 with archive.open(entry) as stream:
                     while stream.read(2**24):  # To its end, where the checksum is compared.
                         pass
-            with archive.open(WEIGHTS) as stream, h5py.File(stream, "r") as file:
-                datasets = (dataset for _, dataset in _datasets(path, file))
+            config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
+            check_survives(path)
+            with open_weights_entry(path) as file:
+                datasets = [dataset for _, dataset in datasets_of(path, file)]
                 declared = sum(math.prod(d.shape or ()) * d.dtype.itemsize for d in datasets)
+                values = sum(math.prod(d.shape or ()) for d in datasets)
             check_declared_size(path, declared, file_bytes)
+            layers = _num_layers(config)
+            if layers > _FREE_LAYERS + _LAYERS_PER_ARRAY * len(datasets):
+                raise ValueError(f"it has {layers:,} layers and {len(datasets):,} arrays")
+            return config, values
     # zipfile and h5py raise nearly anything on a damaged file.
     except Exception as error:
         raise damaged_file("A .keras file", path, error) from error
+
+
+def _num_layers(config):
+    """Layers of a model and of the models in it."""
+    inner = config if isinstance(config, list) else config.values()
+    count = sum(_num_layers(value) for value in inner if isinstance(value, (dict, list)))
+    layers = config.get("layers") if isinstance(config, dict) else None
+    return count + (len(layers) if isinstance(layers, list) else 0)
 
 
 def _entry(archive, name, max_bytes):
@@ -174,72 +198,37 @@ def _entry(archive, name, max_bytes):
     return archive.read(entry)
 
 
-def _datasets(path, group, depth=0) -> Iterator[tuple[tuple[str, ...], h5py.Dataset]]:
-    """Yields the keys that lead from a group to each dataset in it, and the dataset.
-
-    Raises:
-        ValueError: If groups are nested too deeply (a group may hold itself), or an array
-            lies in another file.
-    """
-    if depth > _MAX_DEPTH:
-        raise ValueError(
-            f"A .weights.h5 must hold groups no deeper than {_MAX_DEPTH}. "
-            f"Received: {path} with {group.name[:100]}..."
-        )
-    for key in group:
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise ValueError(
-                "A .weights.h5 must hold its arrays itself. "
-                f"Received: {path} with a link at {group.name}/{key}"
-            )
-        child = group[key]
-        if isinstance(child, h5py.Group):
-            for keys, dataset in _datasets(path, child, depth + 1):
-                yield (key, *keys), dataset
-        elif not isinstance(child, h5py.Dataset):
-            raise ValueError(
-                "A .weights.h5 must hold groups and arrays alone. "
-                f"Received: {path} with {type(child)} at {group.name}/{key}"
-            )
-        elif child.external or child.is_virtual:
-            raise ValueError(
-                "A .weights.h5 must hold its arrays itself. "
-                f"Received: {path}, which refers to another file at {child.name}"
-            )
-        else:
-            yield (key,), child
-
-
 def _named_datasets(path, file):
     """The version of Keras that wrote a file, and its datasets with their names."""
+    datasets = datasets_of(path, file)
     root = file.get("model_weights", file)
     if "layer_names" in root.attrs or "layer_names0" in root.attrs:
         # By the names of the layer and of the variable.
-        return 2, (
-            ("/".join(keys).removesuffix(":0"), dataset) for keys, dataset in _datasets(path, root)
-        )
-    layers = file.get("layers")
-    return 3, _keras_3_datasets(path, layers) if isinstance(layers, h5py.Group) else ()
+        if root != file:
+            datasets = [(keys[1:], data) for keys, data in datasets if keys[0] == "model_weights"]
+        return 2, [("/".join(keys).removesuffix(":0"), dataset) for keys, dataset in datasets]
+    return 3, _keras_3_datasets(file, datasets)
 
 
-def _keras_3_datasets(path, layers):
+def _keras_3_datasets(file, datasets):
     """Yields the datasets of Keras 3 by name: names of layers and a number.
 
     A layer is a group whose group "vars" holds its variables by number; the group has the
     layer's name, where Keras kept it, as an attribute.
     """
-    names: dict[tuple[str, ...], str] = {(): ""}
+    names: dict[tuple[str, ...], str] = {("layers",): ""}
 
     def name_of(keys):
         if keys not in names:
-            variables = layers["/".join(keys)].get("vars")
+            variables = file["/".join(keys)].get("vars")
             name = keys[-1] if variables is None else str(variables.attrs.get("name", keys[-1]))
             names[keys] = f"{name_of(keys[:-1])}{name}/"
         return names[keys]
 
-    for keys, dataset in _datasets(path, layers):
+    for keys, dataset in datasets:
         # The state of dropout's random numbers is no weight.
-        if keys[-2:-1] == ("vars",) and "seed_generator" not in keys:
+        is_weight = keys[-2:-1] == ("vars",) and "seed_generator" not in keys
+        if keys[0] == "layers" and len(keys) > 2 and is_weight:
             yield f"{name_of(keys[:-2])}{keys[-1]}", dataset
 
 

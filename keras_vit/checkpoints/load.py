@@ -125,10 +125,11 @@ def load_opened(
 ) -> LoadReport:
     """Loads an opened checkpoint into a model; errors are those of `load_checkpoint`."""
     match = match_checkpoint(checkpoint, model, options or LoadOptions())
-    values = read_match(match)
     variables = weights_by_path(model)
+    dtypes = {path: np.dtype(variable.dtype) for path, variable in variables.items()}
+    values = read_match(match, dtypes)
     for path, value in values.items():
-        variables[path].assign(value.astype(np.dtype(variables[path].dtype)))
+        variables[path].assign(value)
     report = LoadReport(
         path=str(checkpoint.path),
         layout=checkpoint.layout.name,

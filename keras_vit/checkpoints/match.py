@@ -5,11 +5,12 @@ All decisions are made by names and shapes, before any value is read.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import fnmatch
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -196,11 +197,16 @@ def _similar_models(checkpoint, variables):
     return f", which looks like {file}" + (f" and the model like {model}" if model else "")
 
 
-def read_match(match: Match) -> dict[str, np.ndarray]:
+def read_match(match: Match, dtypes: Mapping[str, np.dtype]) -> dict[str, np.ndarray]:
     """Returns the new value of each variable by its path.
 
+    Args:
+        match: The match.
+        dtypes: The dtype of each variable by its path.
+
     Raises:
-        ValueError: If a file is damaged, or holds NaN or infinity.
+        ValueError: If a file is damaged, or holds NaN, infinity or a number that is infinite
+            in the variable's dtype.
     """
     values: dict[str, np.ndarray] = {}
     arrays = [assignment.array for assignment in match.assignments]
@@ -208,12 +214,18 @@ def read_match(match: Match) -> dict[str, np.ndarray]:
         parts = assignment.rule.transform.ours(value, assignment.shapes)
         if assignment.adapt is not None:
             parts = [assignment.adapt(part) for part in parts]
+        with np.errstate(over="ignore"):  # Infinity is an error below.
+            parts = [
+                part.astype(dtypes[path])
+                for path, part in zip(assignment.rule.paths, parts, strict=True)
+            ]
         values.update(zip(assignment.rule.paths, parts, strict=True))
     bad = [path for path, value in values.items() if not np.isfinite(value).all()]
     if bad:
         raise ValueError(
             "Weights must be finite numbers. "
-            f"Received: {match.path} with NaN or infinity in {', '.join(bad)}"
+            f"Received: {match.path} with NaN or infinity, or a number beyond "
+            f"{dtypes[bad[0]]}, in {', '.join(bad[:MAX_LISTED])}"
         )
     return values
 
@@ -226,8 +238,8 @@ def weights_by_path(model: keras.Model) -> dict[str, Any]:
     """
     weights = {weight.path: weight for weight in model.weights}
     if len(weights) < len(model.weights):
-        paths = [weight.path for weight in model.weights]
-        double = sorted({path for path in paths if paths.count(path) > 1})
+        counts = collections.Counter(weight.path for weight in model.weights)
+        double = sorted(path for path, count in counts.items() if count > 1)[:MAX_LISTED]
         raise ValueError(
             f"The layers of a model must have different names. Received: twice {double}"
         )

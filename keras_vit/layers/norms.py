@@ -21,6 +21,12 @@ def _normalization(axis, epsilon, trained):
     return with_compiled_gradient(normalize) if trained else normalize
 
 
+def _checked(epsilon):
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
+    return epsilon
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
     """Normalises each token to mean 0 and variance 1, then scales and shifts it.
@@ -36,6 +42,9 @@ class LayerNorm(keras.layers.LayerNormalization):
         epsilon: Added to the variance.
         **kwargs: Passed to `keras.layers.LayerNormalization`.
 
+    Raises:
+        ValueError: If `epsilon` is not between 0 and 1.
+
     Call arguments:
         inputs: `(..., D)`.
         training: Whether a gradient will be taken, which TensorFlow then compiles.
@@ -48,7 +57,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(epsilon=epsilon, **kwargs)
+        super().__init__(epsilon=_checked(epsilon), **kwargs)
 
     def call(self, inputs, training=False):
         normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))

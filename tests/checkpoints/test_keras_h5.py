@@ -60,7 +60,7 @@ def test_arrays_kept_in_other_files_are_refused(saved, tmp_path):
         file["layers/dense/vars"].create_dataset(
             "1", (10,), "float32", external=[(str(tmp_path / "secret"), 0, 40)]
         )
-    with pytest.raises(ValueError, match="refers to another file"):
+    with pytest.raises(ValueError, match="refer to no other file"):
         read_keras_h5(saved)
 
 

@@ -88,5 +88,13 @@ def test_a_group_that_holds_itself_is_refused(golden, tmp_path):
     shutil.copy(golden("vit_keras").folder / "keras_3.weights.h5", tmp_path / "a.weights.h5")
     with h5py.File(tmp_path / "a.weights.h5", "a") as file:
         file["layers/dense/again"] = file["layers"]
+    with pytest.raises(ValueError, match="every group and array once"):
+        open_checkpoint(tmp_path / "a.weights.h5")
+
+
+def test_groups_that_are_nested_too_deeply_are_refused(golden, tmp_path):
+    shutil.copy(golden("vit_keras").folder / "keras_3.weights.h5", tmp_path / "a.weights.h5")
+    with h5py.File(tmp_path / "a.weights.h5", "a") as file:
+        file.create_group("layers" + "/again" * 40)
     with pytest.raises(ValueError, match="no deeper than 32"):
         open_checkpoint(tmp_path / "a.weights.h5")

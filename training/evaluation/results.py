@@ -17,6 +17,7 @@ from typing import Any
 
 from keras_vit._version import __version__
 from keras_vit.files import MODEL, RECIPE, write_text
+from keras_vit.json_files import read_json
 
 RESULT = "result.json"
 _FORMAT = 1
@@ -89,7 +90,7 @@ def read_result(path: str | os.PathLike) -> Result:
     """
     path = pathlib.Path(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if path.name == RECIPE:
             return _of_recipe(path, content)
         if content.pop("format") != _FORMAT:
@@ -180,7 +181,7 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
             return {"pretraining": PRETRAINING[start]}
         path = pathlib.Path(start) / RECIPE
         try:
-            first = json.loads(path.read_text(encoding="utf-8"))
+            first = read_json(path)
             first["settings"], first["data"]["data"], first["images"]["train"]
         except (OSError, ValueError, KeyError, TypeError):
             return {"pretraining": os.fspath(start)}
@@ -242,7 +243,7 @@ def versions() -> dict[str, str]:
 
 def _has_test(path):
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8")).get("test"))
+        return bool(read_json(path).get("test"))
     except (ValueError, AttributeError):
         return False  # Written by another program.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.files import atomic_write, write_csv, write_text
+from keras_vit.json_files import read_json
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.evaluation.results import check_same_settings
 
@@ -185,7 +186,7 @@ class BenchmarkResults:
 
 def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[BenchmarkCell, Measurement]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if content["format"] != _FORMAT:
             raise ValueError("another format")
         names = [field.name for field in dataclasses.fields(BenchmarkCell)]

@@ -7,7 +7,6 @@ is one of them; the classifier chooses among all 1000.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
+from keras_vit.json_files import read_json
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.training.data.examples import without_autotune
 
@@ -79,10 +79,7 @@ def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
             f"Missing in {folder}: {', '.join(missing)}"
         )
     try:
-        folders, classes, lines = (
-            json.loads((folder / name).read_text(encoding="utf-8"))
-            for name in (FOLDERS, CLASSES, LINES)
-        )
+        folders, classes, lines = (read_json(folder / name) for name in (FOLDERS, CLASSES, LINES))
         labels = (folder / LABELS).read_text(encoding="utf-8").splitlines()
         line_of = {label.strip(): line for line, label in enumerate(labels)}
         index_of = {int(line): int(index) for index, line in lines.items()}

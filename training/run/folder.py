@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_vit.classifier import MODEL, RECIPE
 from keras_vit.files import atomic_write, check_folder, publish_folder, write_text
+from keras_vit.json_files import read_json
 from keras_vit.training.trainer.devices import is_chief, worker_of
 from keras_vit.training.trainer.trainer import Trainer
 
@@ -33,7 +34,7 @@ def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
     output = pathlib.Path(output).absolute()
     try:
         path = output.with_name(output.name + PARTIAL) / RECIPE
-        recipe = json.loads(path.read_text(encoding="utf-8"))
+        recipe = read_json(path)
     except (OSError, ValueError):
         return {}
     return recipe if isinstance(recipe, dict) else {}
@@ -111,7 +112,7 @@ class RunFolder:
         """
         path = self.shared / RECIPE
         try:
-            recipe = json.loads(path.read_text(encoding="utf-8"))
+            recipe = read_json(path)
             found = {name: recipe[name] for name in ("job", "data", "settings", "command")}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} must be the recipe of a run. {error!r}") from error

@@ -13,6 +13,7 @@ from typing import Any
 
 from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.files import write_text
+from keras_vit.json_files import read_json
 from keras_vit.text_tables import markdown_table
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
@@ -212,7 +213,7 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
     fields = json.loads(json.dumps(fields))
     path = folder / SWEEP
     if path.exists():
-        check_same_settings(path, json.loads(path.read_text(encoding="utf-8")), fields)
+        check_same_settings(path, read_json(path), fields)
         return
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(
@@ -246,7 +247,7 @@ def finetune_once(
         folder.parent.mkdir(parents=True, exist_ok=True)
         is_unfinished = (folder.with_name(folder.name + PARTIAL) / RECIPE).exists()
         finetune(data, folder, settings, resume=is_unfinished, command=command, log=log)
-    return json.loads((folder / RECIPE).read_text(encoding="utf-8"))
+    return read_json(folder / RECIPE)
 
 
 def _last_score(run, weights):

@@ -1,0 +1,328 @@
+"""Files that were made to crash, hang, fill the memory, or be read as something they are not."""
+
+import json
+import random
+import shutil
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
+from keras_vit.classifier import load_classifier, read_model, save_classifier
+from keras_vit.keras_private import num_values_of_config
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.trained_weights import open_weights
+
+
+@pytest.fixture
+def keras_3(golden, tmp_path):
+    """A copy of a `.weights.h5` that may be changed."""
+    shutil.copy(golden("vit_keras").folder / "keras_3.weights.h5", tmp_path / "a.weights.h5")
+    return tmp_path / "a.weights.h5"
+
+
+def _vit():
+    config = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
+    return keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """The folder of a tiny classifier."""
+    folder = tmp_path_factory.mktemp("classifier") / "tiny"
+    save_classifier(folder, _vit(), ["a", "b", "c"], Preprocessing((8, 8)))
+    return folder
+
+
+@pytest.fixture
+def edited(classifier, tmp_path):
+    """Returns a function that copies the classifier with another config; gives the folder."""
+
+    def edit(change):
+        folder = tmp_path / "edited"
+        shutil.copytree(classifier, folder)
+        with (
+            zipfile.ZipFile(classifier / "model.keras") as old,
+            zipfile.ZipFile(folder / "model.keras", "w", zipfile.ZIP_DEFLATED) as new,
+        ):
+            for name in old.namelist():
+                content = old.read(name)
+                if name == "config.json":
+                    content = change(json.loads(content))
+                    content = content if isinstance(content, str) else json.dumps(content)
+                new.writestr(name, content)
+        return folder
+
+    return edit
+
+
+# HDF5
+
+
+def test_groups_that_are_linked_twice_are_refused_at_once(keras_3):
+    with h5py.File(keras_3, "a") as file:  # 2**30 ways to the last group.
+        group = file["layers"]
+        for _ in range(30):
+            group["left"] = group["right"] = inner = file.create_group(None)
+            group = inner
+    with pytest.raises(ValueError, match="every group and array once"):
+        open_checkpoint(keras_3)
+
+
+def test_arrays_that_are_linked_twice_are_refused(keras_3):
+    with h5py.File(keras_3, "a") as file:
+        group = next(g for g in file["layers"].values() if "0" in g.get("vars", ()))
+        group["vars/1000"] = group["vars/0"]
+    with pytest.raises(ValueError, match="every group and array once"):
+        open_checkpoint(keras_3)
+
+
+@pytest.mark.parametrize("place", ["layers", "layers/dense", "layers/dense/vars", "beside"])
+@pytest.mark.parametrize("kind", ["external", "soft"])
+def test_a_link_anywhere_is_refused(place, kind, keras_3, tmp_path):
+    shutil.copy(keras_3, tmp_path / "other.h5")
+    with h5py.File(keras_3, "a") as file:
+        file["moved"] = file["layers"]
+        if place in file:
+            del file[place]
+        del file["moved"]
+        link = h5py.ExternalLink(str(tmp_path / "other.h5"), "layers")
+        file[place] = link if kind == "external" else h5py.SoftLink("/layers")
+    with pytest.raises(ValueError, match="its arrays itself, without a link"):
+        open_checkpoint(keras_3)
+
+
+def test_a_virtual_array_is_refused(keras_3, tmp_path):
+    layout = h5py.VirtualLayout((10,), "float32")
+    layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "x", (10,))
+    with h5py.File(keras_3, "a") as file:
+        del file["layers/dense/vars/1"]
+        file.create_virtual_dataset("layers/dense/vars/1", layout)
+    with pytest.raises(ValueError, match="refer to no other file"):
+        open_checkpoint(keras_3)
+
+
+def test_a_file_that_crashes_the_library_of_hdf5_is_damaged(keras_3, classifier, tmp_path):
+    def broken(content):
+        content = bytearray(content)
+        attribute = content.index(b"name\0\0\0\0")
+        content[attribute + 9] = 0x83  # The type is a string of variable length; of what?
+        return bytes(content)
+
+    keras_3.write_bytes(broken(keras_3.read_bytes()))
+    with pytest.raises(ValueError, match="truncated or damaged.*crashes"):
+        open_checkpoint(keras_3)
+    with (
+        zipfile.ZipFile(classifier / "model.keras") as old,
+        zipfile.ZipFile(tmp_path / "model.keras", "w") as new,
+    ):
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, broken(content) if name.endswith(".h5") else content)
+    with pytest.raises(ValueError, match="truncated or damaged.*crashes"):
+        read_model(tmp_path / "model.keras")
+    load_classifier(classifier)  # The next file is read.
+
+
+# Configs in `.keras` files
+
+
+def _head(config):
+    return next(x for x in config["config"]["layers"] if x["name"] == "predictions")["config"]
+
+
+def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
+    def many_classes(config):
+        _head(config)["units"] = 30_000_000_000  # 1 TB.
+        return config
+
+    with pytest.raises(ValueError, match="a model of 270,000,001,0.* numbers, and it holds 1,0"):
+        load_classifier(edited(many_classes))
+
+
+def test_a_config_with_more_layers_than_arrays_is_refused(edited):
+    def many_layers(config):
+        config["config"]["layers"] += [{"class_name": "Identity"}] * 2000
+        return config
+
+    with pytest.raises(ValueError, match=r"it has 2,0\d\d layers and \d+ arrays"):
+        load_classifier(edited(many_layers))
+
+
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1" + "0" * 400, "[" * 5000 + "]" * 5000])
+def test_a_config_with_numbers_that_are_none_is_refused(value, edited):
+    def change(config):
+        return json.dumps(config).replace('"epsilon": 1e-06', f'"epsilon": {value}')
+
+    with pytest.raises(ValueError, match="config.json must be JSON"):
+        load_classifier(edited(change))
+
+
+def test_a_negative_epsilon_in_a_model_is_refused(edited):
+    def change(config):
+        return json.dumps(config).replace('"epsilon": 1e-06', '"epsilon": -1e-06')
+
+    with pytest.raises(ValueError, match="cannot be read as a Keras model"):
+        load_classifier(edited(change))
+    with pytest.raises(ValueError, match="epsilon must be between 0 and 1"):
+        keras_vit.layers.LayerNorm(epsilon=-1e-6)
+
+
+def test_counting_the_numbers_of_a_config_makes_none(classifier):
+    with zipfile.ZipFile(classifier / "model.keras") as archive:
+        config = json.loads(archive.read("config.json"))
+    model = read_model(classifier / "model.keras")
+    keras.utils.set_random_seed(0)
+    before = random.getstate()
+    assert num_values_of_config(config) == sum(v.numpy().size for v in model.variables)
+    assert random.getstate() == before  # From which layers take their seeds.
+    with keras.StatelessScope():
+        pass
+    _head(config)["units"] = 30_000_000_000
+    assert num_values_of_config(config) > 270_000_000_000
+
+
+# Files beside a model
+
+
+def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
+    shutil.copytree(classifier, tmp_path / "many")
+    names = "".join(f"name {index // 2}\n" for index in range(80_000))
+    (tmp_path / "many" / "classes.txt").write_text(names)
+    with pytest.raises(ValueError, match="Received twice") as error:
+        load_classifier(tmp_path / "many")
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("value_range", [[-1.0] * 5, [1.0] * 5], "5 channels, a model with inputs"),
+        ("value_range", [-1.0, float("inf")], "must be JSON with finite"),
+        ("value_range", [10**400, 1], "must be JSON with finite"),
+        ("image_size", [10**9, 10**9], "from 1 to"),
+        ("evaluation", ["resize"], "evaluation must be one of"),
+    ],
+)
+def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classifier, tmp_path):
+    shutil.copytree(classifier, tmp_path / "wrong")
+    path = tmp_path / "wrong" / "preprocessing.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(ValueError, match=message):
+        load_classifier(tmp_path / "wrong")
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '"norm_epsilon": NaN',
+        '"norm_epsilon": -1e-6',
+        '"norm_epsilon": 0',
+        '"norm_epsilon": 1' + "0" * 400,
+        '"position_grid": [-4, -4]',
+        '"position_grid": [Infinity, 4]',
+    ],
+)
+def test_a_note_with_a_number_out_of_range_is_refused(note, golden, checkpoint_of):
+    path = checkpoint_of("vit_token")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = f'{{"keras_vit": {{{note}}}}}'.encode()
+    with pytest.raises(ValueError, match=r"note of keras-vit|must be (between|positive)") as error:
+        open_checkpoint(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_number_that_is_infinite_in_the_model_is_refused(model_of, checkpoint_of, tmp_path):
+    with np.load(checkpoint_of("vit_token")) as file:
+        arrays = dict(file)
+    name = next(name for name in arrays if name.endswith("head/kernel"))
+    arrays[name] = arrays[name].astype("float64")
+    arrays[name][0, 0] = 1e300
+    write_npz(tmp_path / "large.npz", arrays, {})
+    with pytest.raises(ValueError, match="NaN or infinity, or a number beyond float32"):
+        keras_vit.load_checkpoint(model_of("vit_token"), tmp_path / "large.npz")
+
+
+# Files beside weights of other code bases
+
+
+@pytest.mark.parametrize(
+    ("folder", "file", "change", "message"),
+    [
+        ("hf_vit", "config.json", {"hidden_act": ["gelu"]}, "hidden_act must be text"),
+        ("hf_vit", "config.json", {"image_size": {}}, "image_size must be"),
+        ("hf_vit", "config.json", {"layer_norm_eps": float("nan")}, "must be JSON with finite"),
+        ("hf_vit", "config.json", {"layer_norm_eps": -1.0}, "norm_epsilon must be between"),
+        ("hf_vit", "config.json", {"num_attention_heads": 10**400}, "must be JSON with finite"),
+        ("timm_vit", "config.json", {"model_args": ["x"]}, "model_args must be an object"),
+        ("timm_vit", "config.json", {"model_args": {"act_layer": []}}, "act_layer must be text"),
+        ("hf_vit", "preprocessor_config.json", {"image_mean": "x"}, "image_mean must be a list"),
+    ],
+)
+def test_fields_of_another_type_are_one_line(folder, file, change, message, golden, tmp_path):
+    safetensors_numpy = pytest.importorskip("safetensors.numpy")
+    safetensors_numpy.save_file(golden(folder).checkpoint(), tmp_path / "model.safetensors")
+    shutil.copy(golden(folder).folder / "config.json", tmp_path)
+    path = tmp_path / file
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**known, **change}))
+    with pytest.raises(ValueError, match=message) as error:
+        open_weights(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("parts", [["a"], {"x": ["model.safetensors"]}, {"x": "../a"}, {"x": 1}])
+def test_an_index_that_names_no_files_is_one_line(parts, tmp_path):
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": parts}))
+    with pytest.raises(ValueError, match="weight_map must be|must name the files|must be whole"):
+        open_checkpoint(tmp_path)
+
+
+# PyTorch files
+
+
+@pytest.mark.slow  # torch is no requirement; where it is installed, its import takes seconds.
+def test_tensors_that_are_no_named_arrays_are_one_line(tmp_path):
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(6.0).reshape(2, 3)
+    states = {
+        "1 of": {1: tensor},
+        "sparse_coo": {"a": tensor.to_sparse()},
+        "meta": {"a": tensor.to("meta")},
+        "must hold the bytes": {"a": torch.zeros(1).expand(2**20, 2**20)},
+    }
+    for message, state in states.items():
+        torch.save(state, tmp_path / "a.bin")
+        with pytest.raises(ValueError, match=message) as error:
+            read_torch(tmp_path / "a.bin")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow  # As above.
+def test_negative_views_of_pytorch_are_read_as_their_values(tmp_path):
+    torch = pytest.importorskip("torch")
+    imaginary = torch.complex(torch.arange(3.0), torch.arange(3.0)).conj().imag
+    assert imaginary.is_neg()
+    torch.save({"a": imaginary}, tmp_path / "a.bin")
+    arrays, _ = read_torch(tmp_path / "a.bin")
+    np.testing.assert_array_equal(next(read_values(arrays.values())), [0, -1, -2])
+
+
+@pytest.mark.slow  # As above.
+def test_checksums_of_pytorch_files_are_compared(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.arange(6.0)}, tmp_path / "a.bin")
+    content = bytearray((tmp_path / "a.bin").read_bytes())
+    content[content.index(np.float32(5).tobytes())] ^= 1
+    (tmp_path / "a.bin").write_bytes(content)
+    with pytest.raises(ValueError, match="truncated or damaged.*another checksum"):
+        read_torch(tmp_path / "a.bin")
