@@ -139,11 +139,6 @@ def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
     return trainer._loss_tracker
 
 
-def is_multi_process(distribution: Any) -> bool:
-    """Returns whether a `keras.distribution` spreads a batch over several processes."""
-    return getattr(distribution, "_is_multi_process", False)
-
-
 def num_values_of_config(config: dict[str, Any]) -> int:
     """Returns how many numbers the variables of a serialised model hold; makes none of them.
 

@@ -12,7 +12,6 @@ from keras_vit.keras_private import (
     DataAdapter,
     TFDatasetAdapter,
     get_data_adapter,
-    is_multi_process,
 )
 
 
@@ -126,7 +125,7 @@ def _padded(batch, shards):
 def _num_shards():
     """Returns the devices that this process alone spreads a batch over, or None."""
     distribution = keras.distribution.distribution()
-    if distribution is None or is_multi_process(distribution):
+    if distribution is None or distribution.num_processes > 1:
         return None
     mesh = distribution.device_mesh
     return mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
