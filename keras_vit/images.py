@@ -476,7 +476,10 @@ def resize_small(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
 
 def _resize(image, preprocessing):
     method = preprocessing.interpolation.replace("lanczos", "lanczos3")
-    return tf.image.resize(image, preprocessing.image_size, method)
+    values = tf.image.resize(image, preprocessing.image_size, method)
+    if method == "bilinear" or not image.dtype.is_integer:
+        return values
+    return tf.clip_by_value(values, 0, 255)  # The other filters have negative weights.
 
 
 def _resize_small_central_crop(image, preprocessing):
@@ -621,7 +624,7 @@ def _resize_as_keras_hub(image, preprocessing):
     crop = tf.cast(shape[::-1] * size, tf.float32) / tf.cast(size[::-1], tf.float32)
     crop = tf.maximum(tf.minimum(shape, tf.cast(crop, tf.int32)), 1)
     values = _resize(_central_crop(image, crop), preprocessing)
-    return tf.clip_by_value(tf.round(values), 0, 255) if image.dtype.is_integer else values
+    return tf.round(values) if image.dtype.is_integer else values
 
 
 _RESIZES = {

@@ -30,6 +30,7 @@ from keras_vit.preprocessing import (
 )
 
 PREPROCESSOR = "preprocessor_config.json"
+PROCESSOR = "processor_config.json"
 # Pillow's numbers of the filters.
 PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 
@@ -138,7 +139,10 @@ def _hugging_face(checkpoint, image_size, classes):
 
 
 def _of_processor(folder, image_size):
-    wanted = read_json(folder / PREPROCESSOR)
+    # transformers 5 writes the image processor into that of texts and images, where there is one.
+    wanted = read_json(folder / PROCESSOR).get("image_processor") or read_json(
+        folder / PREPROCESSOR
+    )
     if not wanted:
         return Metadata(origin=f"no {PREPROCESSOR}")
     mean, std = wanted.get("image_mean", [0.5]), wanted.get("image_std", [0.5])

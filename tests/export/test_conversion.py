@@ -242,6 +242,13 @@ PROCESSORS = {
 }
 
 
+def test_the_image_processor_of_a_clip_is_read(tmp_path):
+    wanted, fields = PROCESSORS["DINOv2"]
+    (tmp_path / metadata.PROCESSOR).write_text(json.dumps({"image_processor": wanted}))
+    found = metadata._of_processor(tmp_path, (224, 224)).preprocessing
+    assert found == Preprocessing((224, 224), "huggingface", **fields)
+
+
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
     wanted, fields = PROCESSORS[name]
@@ -365,6 +372,40 @@ def test_preprocessing_that_another_library_cannot_do_is_printed_or_refused():
     for evaluation in ("resize_small_central_crop", "resize_central_crop", "keras_hub"):
         with pytest.raises(ValueError, match="must be one of that library"):
             other_code_bases.preprocessor_json(Preprocessing((32, 32), evaluation), 3)
+
+
+@pytest.mark.slow
+def test_processors_are_read_as_their_libraries_write_them(tmp_path, torchvision):
+    timm = pytest.importorskip("timm")
+    transformers = pytest.importorskip("transformers")
+    photo = np.random.RandomState(0).randint(0, 256, (175, 301, 3)).astype("uint8")
+    for kind in ("ViT", "DeiT", "CLIP", "Bit", "Siglip"):
+        for backend in ("", "Pil"):
+            processor = getattr(transformers, f"{kind}ImageProcessor{backend}")()
+            processor.save_pretrained(tmp_path / f"{kind}{backend}")
+            found = metadata._of_processor(tmp_path / f"{kind}{backend}", (224, 224))
+            assert found.notes == ()
+            theirs = processor(Image.fromarray(photo), return_tensors="np")["pixel_values"][0]
+            ours = apply_preprocessing(photo, found.preprocessing)
+            # torchvision resizes tensors with weights of fewer bits: noise differs by up to 2.
+            atol = 1e-5 if backend else 2.01 / 255 / 0.26
+            np.testing.assert_allclose(ours, theirs.transpose(1, 2, 0), atol=atol)
+    seen = set()
+    for name in timm.list_pretrained(["vit_*", "deit*", "flexivit*"]):
+        wanted = timm.get_pretrained_cfg(name).to_dict()
+        size = tuple(wanted["input_size"][1:])
+        key = (size, wanted["crop_pct"], wanted.get("crop_mode"), wanted["interpolation"])
+        if key in seen or max(size) > 400:
+            continue
+        seen.add(key)
+        found, notes = metadata._resize_of_timm(wanted, size)
+        assert notes == []
+        data = timm.data.resolve_data_config(pretrained_cfg=wanted)
+        transform = timm.data.create_transform(**{**data, "mean": (0,) * 3, "std": (1,) * 3})
+        theirs = np.round(255 * transform(Image.fromarray(photo)).numpy().transpose(1, 2, 0))
+        found = dataclasses.replace(found, value_range=(0, 255))
+        np.testing.assert_array_equal(apply_preprocessing(photo, found), theirs, err_msg=name)
+    assert len(seen) > 10
 
 
 @pytest.mark.slow
