@@ -219,6 +219,13 @@ def open_weights(
     """
     check_normalization(normalization)
     opened = _open(weights, model, image_size, num_heads, gelu)
+    for name, value in (("num_heads", num_heads), ("gelu", gelu)):
+        found = getattr(opened.config, name, None)
+        if value not in (None, found):
+            raise ValueError(
+                f"{name} is for weights that do not hold it. Received: {name}={value!r} for "
+                f"{os.fspath(weights)}, which has {found!r}"
+            )
     if normalization is None:
         return opened
     known, notes = opened.preprocessing, opened.notes
@@ -247,7 +254,7 @@ def _open(weights, model, image_size, num_heads, gelu):
     if not path.exists():
         raise ValueError(
             "Weights must be imagenet21k, another name of keras_vit.list_weights(), a file or a "
-            f"folder of weights. Received: {os.fspath(weights)}"
+            f"classifier's folder. Received: {os.fspath(weights)}"
         )
     if path.is_dir() and (path / CLASSES).exists():
         classifier = load_classifier(path)

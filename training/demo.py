@@ -192,16 +192,14 @@ def accuracy_before_transfer(data: pathlib.Path, transfer: FineTuning) -> float:
         transfer: The recipe of the transfer.
     """
     source = open_source(data, verify=False)
-    model, _ = build_model(
-        find_body(transfer.model, transfer.weights),
-        classes=len(source.class_names),
-        image_size=required(transfer.image_size, "image_size"),
-    )
+    body = find_body(transfer.model, transfer.weights)
+    size = required(transfer.image_size, "image_size")
+    model, _ = build_model(body, classes=len(source.class_names), image_size=size)
     report = evaluate(
         model,
         source.splits["test"],
         source.class_names,
-        preprocessing=transfer.preprocessing,
+        preprocessing=required(body.weights, "weights").preprocessing_for(size),
         from_logits=True,
     )
     return report.top_1

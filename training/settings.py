@@ -6,9 +6,10 @@ import dataclasses
 import math
 import operator
 import re
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
-from keras_vit.preprocessing import EVALUATIONS, Preprocessing
+from keras_vit.configs import Gelu
+from keras_vit.preprocessing import EVALUATIONS, NORMALIZATIONS
 from keras_vit.recognition import config_of_json
 
 from . import recipes
@@ -34,6 +35,8 @@ STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 TRAINED = ("all", "head", "lora")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
+HEADS = ("keep", "new")
+HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
 
@@ -82,7 +85,7 @@ class Settings:
         absent="the model of the weights, or ViT-B/16",
     )
     image_size: tuple[int, int] | None = setting(
-        (384, 384),
+        (HIGHER_RESOLUTION, HIGHER_RESOLUTION),
         "384, or 384x512 for height x width",
         unit="PIXELS",
         source="paper, Table 4",
@@ -276,8 +279,11 @@ class Settings:
         limits=POSITIVE,
         off=((), None),
     )
-    evaluation: str = setting(
-        "resize", "how an image gets its size in evaluation", choices=EVALUATIONS
+    evaluation: str | None = setting(
+        None,
+        "how an image gets its size in evaluation",
+        choices=EVALUATIONS,
+        absent="as for the weights, or resize",
     )
     # Validation.
     validation: float | None = setting(
@@ -482,11 +488,6 @@ class Settings:
         """Images in memory at once."""
         return self.batch_size // (self.accumulate or 1)
 
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """The preprocessing of images in evaluation."""
-        return Preprocessing(required(self.image_size, "image_size"), self.evaluation)
-
     def to_json(self) -> dict:
         """Returns the fields as JSON can hold them."""
         fields = dataclasses.asdict(self)
@@ -560,12 +561,50 @@ class FineTuning(Settings):
     is kept for validation, as there.
     """
 
+    image_size: tuple[int, int] | None = changed(
+        Settings,
+        "image_size",
+        None,
+        absent="384 for weights of 224 pixels, else that of the weights",
+    )
     weights: str | None = setting(
         "imagenet21k",
         "the weights to start from: imagenet21k, imagenet, a name of the catalogue, a file, a "
         "classifier's folder, or none for random values",
         unit="WEIGHTS",
         none="none",
+    )
+    head: str | None = setting(
+        None,
+        "keep the rows of the weights' head for classes of the same name, or a new head of zeros",
+        choices=HEADS,
+        absent="keep where the weights name a class of the data",
+        off=(None,),
+        line="head",
+    )
+    normalization: str | None = setting(
+        None,
+        "range of the pixels: half is -1 to 1, imagenet ImageNet's mean and standard deviation",
+        choices=tuple(NORMALIZATIONS),
+        absent="that of the weights",
+        off=(None,),
+        line="pixels",
+    )
+    gelu: str | None = setting(
+        None,
+        "form of GELU, where the weights do not say",
+        choices=get_args(Gelu),
+        absent="that of the weights",
+        off=(None,),
+        line="gelu",
+    )
+    num_heads: int | None = setting(
+        None,
+        "attention heads, where the weights do not show them",
+        unit="N",
+        absent="those of the weights",
+        limits=POSITIVE,
+        off=(None,),
     )
     train: str = setting(
         "all",

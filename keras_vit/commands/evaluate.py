@@ -4,7 +4,12 @@ import argparse
 import pathlib
 from typing import Any
 
-from keras_vit.commands.shared_arguments import add_batch_size, check_batch_size
+from keras_vit.commands.shared_arguments import (
+    add_batch_size,
+    add_unknown_facts,
+    check_batch_size,
+    unknown_facts,
+)
 from keras_vit.commands.training_arguments import add_data
 from keras_vit.optional_packages import install_command
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
@@ -42,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PIXELS",
         help="with --protocol, for a model's name (default: 224)",
     )
+    add_unknown_facts(parser)
     parser.add_argument(
         "--output",
         metavar="DIR",
@@ -57,8 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_protocol(arguments)
     if arguments.data is None:
         raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
-    if arguments.weights or arguments.image_size:
-        raise ValueError("--weights and --image-size go with --protocol and a model's name.")
+    given = unknown_facts(arguments).values()
+    if arguments.weights or arguments.image_size or any(given):
+        raise ValueError(
+            "--weights, --image-size, --num-heads, --gelu and --normalization go with --protocol."
+        )
     from keras_vit.classifier import load_classifier
     from keras_vit.training.evaluation.classification import evaluate_classifier
     from keras_vit.training.evaluation.predictions import evaluated_classifier
@@ -95,7 +104,9 @@ def _run_protocol(arguments: argparse.Namespace) -> int:
         weights=arguments.weights,
         image_size=arguments.image_size,
         classes=imagenet.NUM_CLASSES,
+        **unknown_facts(arguments),
     )
+    print(model.facts)
     report = imagenet.evaluate(
         model.model,
         arguments.protocol,

@@ -2,7 +2,13 @@
 
 import argparse
 
-from keras_vit.commands.shared_arguments import add_batch_size, add_model, check_batch_size
+from keras_vit.commands.shared_arguments import (
+    add_batch_size,
+    add_model,
+    add_unknown_facts,
+    check_batch_size,
+    unknown_facts,
+)
 from keras_vit.commands.training_arguments import add_data
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.evaluation.protocols import (
@@ -19,6 +25,7 @@ from keras_vit.training.evaluation.results import Result, task_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     add_model(parser)
+    add_unknown_facts(parser)
     add_data(parser, required=["data"])
     add_batch_size(parser)
     parser.add_argument(
@@ -78,7 +85,9 @@ def run(arguments: argparse.Namespace) -> None:
         weights=arguments.weights,
         image_size=arguments.image_size,
         evaluation=arguments.evaluation,
+        **unknown_facts(arguments),
     )
+    print(model.facts)
     feature_model(model.model, arguments.feature)  # An error here comes before the data are read.
     source = open_source(arguments.data, data_dir=arguments.data_dir, strict=arguments.strict)
     report = few_shot.evaluate(

@@ -1,5 +1,7 @@
 """`keras-vit inspect`: figures of a model's attention, position embeddings and filters."""
 
+from keras_vit.commands.shared_arguments import add_unknown_facts, unknown_facts
+
 EPILOG = (
     "Writes PNG, SVG and numbers (NPZ) of all figures that apply, and index.html, a page with "
     "all of them."
@@ -9,7 +11,10 @@ EPILOG = (
 def add_arguments(parser):
     """Declares the command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("model", metavar="MODEL", help="a classifier's folder, or a model's name")
+    parser.add_argument(
+        "model", metavar="MODEL", help="a classifier's folder, other weights, or a model's name"
+    )
+    add_unknown_facts(parser)
     parser.add_argument(
         "images", metavar="IMAGE", nargs="*", help="image files and folders of images"
     )
@@ -77,7 +82,9 @@ def run(arguments):
         arguments.model,
         weights=arguments.weights,
         image_size=size and (size[0], size[-1]),
+        **unknown_facts(arguments),
     )
+    print(opened.facts)
     class_names = opened.class_names
     if class_names is None and arguments.weights == "imagenet":
         class_names = [name for _, name in imagenet_classes()]

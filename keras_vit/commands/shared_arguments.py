@@ -11,7 +11,9 @@ from keras_vit.preprocessing import NORMALIZATIONS
 def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) -> None:
     """Declares MODEL, and --weights and --image-size for a model's name."""
     parser.add_argument(
-        "model", metavar="MODEL", help="a classifier's folder, or a name of keras-vit models"
+        "model",
+        metavar="MODEL",
+        help="a classifier's folder, other weights, or a name of keras-vit models",
     )
     parser.add_argument(
         "--weights",

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_vit.commands.shared_arguments import add_model
+from keras_vit.commands.shared_arguments import add_model, add_unknown_facts, unknown_facts
 from keras_vit.commands.training_arguments import SETTINGS_GROUP, add_fields, report_stop
 from keras_vit.training.evaluation.protocols import VTAB_SEEDS
 from keras_vit.training.recipes import FINETUNING
@@ -23,6 +23,7 @@ _DEFAULTS = {
 def add_arguments(parser):
     """Declares the command's arguments."""
     add_model(parser, default_image_size=_RECIPE["image_size"][0])
+    add_unknown_facts(parser)
     parser.add_argument(
         "--output",
         required=True,
@@ -82,7 +83,7 @@ def run(arguments):
     given = {name: getattr(arguments, name) for name in _DEFAULTS if hasattr(arguments, name)}
     if arguments.image_size:
         given["image_size"] = arguments.image_size
-    settings = dataclasses.replace(vtab_benchmark.SETTINGS, **given)
+    settings = dataclasses.replace(vtab_benchmark.SETTINGS, **given, **unknown_facts(arguments))
     try:
         results = vtab_benchmark.run_vtab(
             arguments.model,

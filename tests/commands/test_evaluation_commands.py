@@ -48,7 +48,7 @@ def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
         ((tiny, "--data", tmp_path / "none"), "no such folder"),
         (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
           colors), "needs a Vision Transformer"),
-        ((tmp_path, "--data", colors), "Missing in"),
+        ((tmp_path, "--data", colors), "must hold one of"),
         ((tiny, "--weights", "imagenet", "--data", colors), "stored in the classifier's folder"),
     ):  # fmt: skip
         assert said in refused("few-shot", *arguments, "--no-cache")
@@ -160,6 +160,6 @@ def test_imagenet_protocols_refuse_in_one_line(refused, tiny, tmp_path):
         ((tiny, "--protocol", "imagenet-real"), "of the 1000 ImageNet classes"),
         ((tiny,), "--data"),
         (("ViT-Ti/16", "--weights", "random", "--protocol", "objectnet", "--data", tmp_path),
-         "Missing in"),
+         "must hold one of"),
     ):  # fmt: skip
         assert said in refused("evaluate", *arguments)

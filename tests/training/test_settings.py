@@ -35,6 +35,7 @@ def test_a_recipe_is_its_settings_by_hand():
     by_name = FineTuning.from_recipe("Oxford Flowers-102", 0.001, weights=None)
     by_hand = FineTuning(
         weights=None,
+        image_size=384,
         steps=16,
         batch_size=16,
         learning_rate=0.01 / 32,
@@ -120,7 +121,7 @@ def test_the_hyper_rule_can_be_scaled():
         {"patience": 0},
         {"mixup": -0.1},
         {"resize": 400},
-        {"resize": 300, "augmentation": "resize_random_crop"},
+        {"resize": 300, "image_size": 384, "augmentation": "resize_random_crop"},
         {"timescale": 0},
     ],
     ids=str,
@@ -137,11 +138,10 @@ def test_steps_per_execution_divide_the_steps():
         FineTuning(steps=10, steps_per_execution=4).resolve(10)
 
 
-def test_a_value_that_follows_from_the_data_is_missing_by_name():
+def test_the_hyper_rule_fills_in_the_image_size_from_the_data():
     settings = FineTuning.from_recipe("BiT HyperRule")
-    with pytest.raises(ValueError, match="image_size must be known"):
-        _ = settings.preprocessing
-    assert settings.resolve(1000, (32, 32)).preprocessing.image_size == (128, 128)
+    assert settings.image_size is None
+    assert settings.resolve(1000, (32, 32)).image_size == (128, 128)
 
 
 def test_settings_with_a_config_survive_json():

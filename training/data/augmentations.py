@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.image_headers import read_header
@@ -127,8 +128,8 @@ def padded_crop(
     """
     image = none(encoded, key, image_size, value_range)
     rows, columns = (side // _BORDER for side in image_size)
-    middle = sum(value_range) / 2
-    image = tf.pad(image, [[rows, rows], [columns, columns], [0, 0]], constant_values=middle)
+    middle = np.mean(np.array(value_range, "float32"), axis=0)  # A number, or one by channel.
+    image = tf.pad(image - middle, [[rows, rows], [columns, columns], [0, 0]]) + middle
     return random_flip(tf.image.stateless_random_crop(image, (*image_size, 3), key), key)
 
 

@@ -7,7 +7,7 @@ import functools
 import tensorflow as tf
 
 from keras_vit.images import apply_preprocessing, decode_image
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import check_data_service
 
@@ -27,7 +27,7 @@ def training_batches(
     batch_size: int,
     seed: int,
     augmentation: str = "inception_crop",
-    value_range: tuple[float, float] = (-1.0, 1.0),
+    value_range: ValueRange = (-1.0, 1.0),
     start_step: int = 0,
     shard: tuple[int, int] = (0, 1),
     shard_by: str = "rows",
@@ -50,7 +50,7 @@ def training_batches(
         batch_size: Images in a batch, over all replicas.
         seed: Decides order and augmentation.
         augmentation: One of `AUGMENTATIONS`.
-        value_range: Values of pixels 0 and 255.
+        value_range: Values of pixels 0 and 255; each a number, or one for each channel.
         start_step: Batches to skip at the beginning.
         shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
             parts of every batch. Mixup, if any, mixes within that part.

@@ -13,12 +13,14 @@ import keras
 import numpy as np
 
 from keras_vit import configs
+from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.classifier import Classifier, load_classifier, predict_batch
+from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.models.build import build
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_range, value_range
 from keras_vit.progress import progress_bar
 from keras_vit.recognition import config_of
+from keras_vit.trained_weights import open_weights
 
 from .results import PRETRAINING, pretraining_fields
 
@@ -83,6 +85,7 @@ class EvaluatedModel:
         pretraining: Fields of result files about the pre-training; see
             `pretraining_fields`.
         recipe: The `recipe.json` of its folder; empty if there is none.
+        facts: Range of the pixels and GELU, with where they are from, for people.
     """
 
     model: keras.Model
@@ -92,6 +95,7 @@ class EvaluatedModel:
     class_names: tuple[str, ...] | None = None
     pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
+    facts: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the field `model` of a result file."""
@@ -116,36 +120,52 @@ def open_model(
     image_size: int | tuple[int, int] | None = None,
     evaluation: str | None = None,
     classes: int | None = None,
+    num_heads: int | None = None,
+    gelu: Any = None,
+    normalization: str | None = None,
 ) -> EvaluatedModel:
-    """Returns the model to evaluate, from a classifier's folder or by its name.
+    """Returns the model to evaluate, from its weights or by its name.
 
     Args:
-        model: A classifier's folder, or a name of `keras_vit.list_models()`.
+        model: A classifier's folder or any other weights that `open_weights` takes, or a name
+            of `keras_vit.list_models()`.
         weights: For a name: weights as `keras_vit.build` takes them, or "random".
-        image_size: For a name: pixels; 224 by default.
-        evaluation: How images are resized; by default as in the folder, or "resize".
+        image_size: For a name: pixels; by default those of a file, or 224.
+        evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
+        num_heads: Attention heads, where the weights do not show them.
+        gelu: The form of GELU, where the weights do not say.
+        normalization: "half" or "imagenet", where the weights do not hold the range of the
+            pixels.
 
     Raises:
-        ValueError: If it is neither, or arguments are missing or do not fit.
+        ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
+            weights was neither found nor given.
     """
-    if classifier_folder(model).is_dir():
+    name = os.fspath(model)
+    given = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
+    if classifier_folder(model).exists() and name not in configs.MODELS:
         if weights is not None or image_size is not None:
             raise ValueError(
                 "Weights and image size are stored in the classifier's folder; give them only "
-                f"with a model's name. Received: model={os.fspath(model)!r}, "
+                f"with a model's name. Received: model={name!r}, "
                 f"weights={weights!r}, image_size={image_size}"
             )
-        opened = evaluated_classifier(load_classifier(model))
-        if evaluation in (None, opened.preprocessing.evaluation):
-            return opened
-        preprocessing = Preprocessing(
-            opened.preprocessing.image_size, evaluation, opened.preprocessing.value_range
+        opened = open_weights(model, **given)
+        preprocessing = opened.preprocessing_for(evaluation=evaluation)
+        return EvaluatedModel(
+            opened.to_model()[0],
+            preprocessing,
+            name=opened.recipe.get("model") or name,
+            weights=os.fspath(classifier_folder(model)),
+            class_names=opened.class_names,
+            pretraining=pretraining_fields(dict(opened.recipe), None),
+            recipe=dict(opened.recipe),
+            facts=opened.describe(),
         )
-        return dataclasses.replace(opened, preprocessing=preprocessing)
     try:
-        configs.resolve(os.fspath(model))
+        configs.resolve(name)
     except ValueError as error:
         raise ValueError(
             f"The model must be a classifier's folder or a model's name. {error}"
@@ -153,25 +173,49 @@ def open_model(
     if weights is None:
         raise ValueError(
             "A model's name needs weights (--weights): imagenet21k, imagenet, a key of the "
-            f"catalogue, a file, or random. Received: {os.fspath(model)!r} without weights"
+            f"catalogue, a file, or random. Received: {name!r} without weights"
         )
-    size = configs.default_image_size(os.fspath(model)) if image_size is None else image_size
-    height, width = (size, size) if isinstance(size, int) else size
-    if classes is None:
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    pretraining = {"pretraining": PRETRAINING.get(weights)}
+    if weights in (*catalogue.NAMES, *catalogue.list_weights(), "random"):
+        changes = {"num_heads": num_heads, "gelu": gelu}
+        changes = {field: value for field, value in changes.items() if value is not None}
+        if changes and weights != "random":
+            raise ValueError(
+                "The number of heads and GELU are given for files that do not hold them. "
+                f"Received: {changes} for {weights}"
+            )
+        side = configs.default_image_size(name)
+        height, width = size or (side, side)
         # Weights "imagenet" need their own classes; others accept a new head.
-        classes = 1000 if weights == "imagenet" else 1
-    built = build(
-        os.fspath(model),
-        weights=None if weights == "random" else weights,
-        input_shape=(height, width, 3),
-        classes=classes,
-    )
+        built = build(
+            name,
+            weights=None if weights == "random" else weights,
+            input_shape=(height, width, 3),
+            classes=classes or (1000 if weights == "imagenet" else 1),
+            **changes,
+        )
+        values = value_range(*NORMALIZATIONS[normalization or "half"])
+        preprocessing = Preprocessing((height, width), evaluation or "resize", values)
+        facts = f"pixels {describe_range(values)}"
+        return EvaluatedModel(
+            built, preprocessing, name, weights, pretraining=pretraining, facts=facts
+        )
+    opened = open_weights(weights, model=name, image_size=size, **given)
+    preprocessing = opened.preprocessing_for(size, evaluation)
+    if classes not in (None, opened.classes):
+        raise ValueError(
+            f"The weights must have a head of {classes} classes. "
+            f"Received: {weights}, with {opened.classes or 'none'}"
+        )
     return EvaluatedModel(
-        built,
-        Preprocessing((height, width), evaluation or "resize"),
-        name=os.fspath(model),
-        weights=weights,
-        pretraining={"pretraining": PRETRAINING.get(weights)},
+        opened.to_model(size, hidden_layer=classes is not None)[0],
+        preprocessing,
+        name,
+        weights,
+        class_names=opened.class_names,
+        pretraining=pretraining,
+        facts=opened.describe(),
     )
 
 

@@ -264,6 +264,7 @@ def _of_recipe(path, recipe):
             "model_keras_sha256": digest,
             "image_size": settings["image_size"],
             "evaluation": settings["evaluation"],
+            **recipe.get("preprocessing", {}),
         },
         data={**recipe["data"], "images": recipe["images"]},
         metrics={name: recipe["test"][name] for name in ("top_1", "top_5", "loss")},

@@ -272,7 +272,7 @@ class PretrainMaskedPatches(Job):
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
         batches = evaluation_batches(
             required(plan.validation, "validation"),
-            preprocessing=plan.settings.preprocessing,
+            preprocessing=plan.preprocessing,
             batch_size=min(plan.settings.micro_batch_size, 64),
         )
 
@@ -286,12 +286,12 @@ class PretrainMaskedPatches(Job):
 
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Pretrained:
         """Writes the folder of a model without classes; see `Job.finish`."""
-        folder, settings = self.folder, plan.settings
+        folder = self.folder
         recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best()}
         name = configs.layer_name(plan.body.name)
         plain = inference_model(model, include_top=False, name=name)
         plain.save(folder.path / MODEL)
-        write_text(folder.path / PREPROCESSING, settings.preprocessing.to_json())
+        write_text(folder.path / PREPROCESSING, plan.preprocessing.to_json())
         write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
         write_history(folder.path / HISTORY, history)
         write_text(folder.path / MODEL_CARD, _card(recipe, history))

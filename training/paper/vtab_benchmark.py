@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.text_tables import align_columns
 from keras_vit.training import recipes
 from keras_vit.training.data import open_source
@@ -45,6 +45,7 @@ SETTINGS = FineTuning(
     batch_size=_ROW["batch_size"],
     learning_rate=_ROW["learning_rate"],
     augmentation="none",
+    evaluation="resize",
     validation=0.0,
 )
 
@@ -141,9 +142,13 @@ def run_vtab(
         probed = open_model(
             model,
             weights=weights,
-            image_size=None if pathlib.Path(model).is_dir() else settings.image_size,
-            evaluation="resize",
+            image_size=None if classifier_folder(model).exists() else settings.image_size,
+            evaluation=settings.evaluation,
+            num_heads=settings.num_heads,
+            gelu=settings.gelu,
+            normalization=settings.normalization,
         )
+        log(probed.facts)
         described = probed.to_json()
     for name, task in chosen.items():
         for seed in (None,) if linear else seeds:
@@ -225,7 +230,7 @@ def _protocol(linear: bool, tune: bool, scale: float) -> str:
 
 def _start(model: str | os.PathLike, weights: str | None) -> dict[str, str | None]:
     """The fields `model` and `weights` of the settings."""
-    if pathlib.Path(model).is_dir():
+    if classifier_folder(model).exists() and os.fspath(model) not in configs.MODELS:
         if weights is not None:
             raise ValueError(
                 "A classifier folder has its own weights; give weights only with a model's "
@@ -264,7 +269,9 @@ def _available(
 def _recipe(start: Any, seed: int | None, scale: float, linear: bool, tune: bool) -> dict[str, Any]:
     """The settings in a result file, which must be equal to continue."""
     if linear:
-        kept = ("name", "weights_sha256", "image_size", "evaluation")
+        kept = ["name", "weights_sha256", "image_size", "evaluation"]
+        if start["value_range"] != [-1.0, 1.0]:
+            kept.append("value_range")
         return {"linear": True, "l2_choices": list(L2_CHOICES), **{k: start[k] for k in kept}}
     return {**dataclasses.replace(start, seed=seed).to_json(), "scale": scale, "tune": tune}
 
@@ -274,7 +281,7 @@ def _finetune(name, folder, settings, seed, tune, data_dir, command, log):
         finetune(
             f"vtab{'-tune' if tune else ''}:{name}",
             folder,
-            dataclasses.replace(settings, seed=seed),
+            dataclasses.replace(settings, seed=seed, head="new"),  # As in the protocol.
             data_dir=data_dir,
             resume=(folder.with_name(folder.name + ".partial") / "recipe.json").exists(),
             command=command,
@@ -292,12 +299,11 @@ def _probe(
     """Fits a linear map to features of the frozen model."""
     tuning = open_source(f"vtab-tune:{name}", data_dir=data_dir).splits
     test = open_source(f"vtab:{name}", data_dir=data_dir).splits["test"]
-    preprocessing = Preprocessing(probed.preprocessing.image_size)
     train, validation, test = (
         extract(
             probed.model,
             examples,
-            preprocessing=preprocessing,
+            preprocessing=probed.preprocessing,
             cache=default_cache(),
             progress=True,
         )

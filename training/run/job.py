@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 from collections.abc import Callable, Iterable
@@ -20,7 +21,13 @@ from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation import classification
-from keras_vit.training.settings import FineTuning, PreTraining, Settings
+from keras_vit.training.recipes import HYPER_RULE_NAME
+from keras_vit.training.settings import (
+    HIGHER_RESOLUTION,
+    FineTuning,
+    PreTraining,
+    Settings,
+)
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
@@ -29,7 +36,7 @@ from .loop import train
 from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .trainer_setup import make_schedule, make_trainer, not_decayed
-from .transfer import Body, build_model, choose_trained, dtype_policy, find_body
+from .transfer import Body, build_model, choose_trained, dtype_policy, find_body, settle
 
 
 def finetune(
@@ -50,8 +57,9 @@ def finetune(
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
-    The pre-training head is removed and a linear layer of zeros put in its place, position
-    embeddings are interpolated to the new resolution, and everything is trained: by default
+    The pre-training head is removed and a linear layer of zeros put in its place, but for the
+    rows of classes that the weights name too; position embeddings are interpolated to the new
+    resolution, and everything is trained: by default
     with SGD with momentum, cosine decay after a linear warm-up, gradients clipped at global
     norm 1. The weights, or their averages, with the best validation accuracy are kept, and
     evaluated on the test images, which are used for nothing else.
@@ -195,13 +203,15 @@ class Job:
         self.data = data
         self.command = command
         self.log = log
+        self.facts: dict[str, Any] = {}  # Of the unfinished run.
         # The same command again, as a restarted machine gives it, continues the run.
         unfinished_command = unfinished_recipe(output).get("command", "")
         resume = resume or (not overwrite and unfinished_command == command != "")
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
             recipe = self.folder.recipe(self.settings_type.command)
-            self.settings = self.settings_type.from_json(recipe["settings"])
+            self.settings = self.settings_type.from_json(_settings_of(recipe))
+            self.facts = recipe.get("facts", {})
             self.data = DataSpec.from_recipe_json(recipe)
             self.command = recipe["command"]
         if self.data.split_seed is None:
@@ -235,6 +245,7 @@ class Job:
             augmentation=settings.augmentation,
             mixup=settings.mixup,
             resize=settings.resize,
+            value_range=plan.preprocessing.value_range,
             start_step=start_step * settings.accumulate,
             num_classes=num_classes,
             data_service=settings.data_service,
@@ -291,7 +302,7 @@ class Job:
             name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
         }
         num_images = counts["train"] + counts["validation"]
-        by_data = settings.image_size is None
+        by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
         size = typical_size(source.splits["train"]) if by_data else None
         settings = settings.resolve(num_images, size)
         if settings.patience and not counts["validation"]:
@@ -299,6 +310,7 @@ class Job:
                 "patience needs validation images, to tell when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
+        body, settings, preprocessing, facts = settle(body, settings, source.class_names)
         make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
         settings = choose_accumulation(settings, body.config, replicas=replicas)
         recipe = {
@@ -307,6 +319,8 @@ class Job:
             "model": body.name,
             "config": dataclasses.asdict(body.config),
             "settings": settings.to_json(),
+            "facts": {**facts, **self.facts},
+            "preprocessing": json.loads(preprocessing.to_json()),
             "data": self.data.to_json(),
             "overwrite": self.folder.overwrite,
             "classes": len(source.class_names),
@@ -318,7 +332,7 @@ class Job:
                 "python": platform.python_version(),
             },
         }
-        return TrainingPlan(body, source, settings, recipe)
+        return TrainingPlan(body, source, settings, preprocessing, recipe)
 
     def find_body(self, settings: Any) -> Body:
         """Returns the architecture and where its weights are."""
@@ -348,7 +362,7 @@ class Job:
                 predictor,
                 plan.validation,
                 plan.source.class_names,
-                preprocessing=plan.settings.preprocessing,
+                preprocessing=plan.preprocessing,
                 batch_size=min(plan.settings.micro_batch_size, 64),
                 from_logits=True,
             )
@@ -377,7 +391,7 @@ class Job:
                 kept,
                 test,
                 source.class_names,
-                preprocessing=settings.preprocessing,
+                preprocessing=plan.preprocessing,
                 batch_size=min(settings.micro_batch_size, 64),
                 skipped=source.skipped,
                 progress=folder.writes,
@@ -387,9 +401,7 @@ class Job:
                 "images"
             )
         recipe = {**plan.recipe, "best": self.best(), "test": report and report.to_json()}
-        classifier = Classifier(
-            kept, source.class_names, settings.preprocessing, recipe, folder.path
-        )
+        classifier = Classifier(kept, source.class_names, plan.preprocessing, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
         write_samples(folder.path, test if report else source.splits["train"])
         self.publish(source)
@@ -411,7 +423,17 @@ class FineTune(Job):
     settings_type = FineTuning
 
     def find_body(self, settings: FineTuning) -> Body:
-        return find_body(settings.model, settings.weights, settings.image_size or (None, None))
+        size = settings.image_size
+        if size is None and settings.recipe != HYPER_RULE_NAME:
+            size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+        return find_body(
+            settings.model,
+            settings.weights,
+            size,
+            num_heads=settings.num_heads,
+            gelu=settings.gelu,
+            normalization=settings.normalization,
+        )
 
     def build(self, body, settings, num_classes):
         model, report = _build_classifier(body, settings, num_classes)
@@ -420,7 +442,7 @@ class FineTune(Job):
         )
         if report is None:
             return model, "random"
-        origin = f"{settings.weights}, a new head of zeros"
+        origin = f"{settings.weights}" + (", a new head of zeros" if body.head_rows is None else "")
         if report.resized:
             grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
             origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
@@ -438,6 +460,15 @@ class Pretrain(Job):
     def build(self, body, settings, num_classes):
         model, _ = _build_classifier(body, settings, num_classes)
         return model, "random"
+
+
+def _settings_of(recipe):
+    """The settings of an unfinished run, also of one from before facts were read."""
+    settings = recipe["settings"]
+    if "facts" in recipe or recipe["job"] != FineTuning.command:
+        return settings
+    gelu = recipe.get("config", {}).get("gelu")
+    return {**settings, "normalization": "half", "head": "new", "gelu": gelu}
 
 
 def _build_classifier(body, settings, num_classes):

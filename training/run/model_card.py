@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from keras_vit.files import SAMPLES
+from keras_vit.preprocessing import describe_range
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
 from keras_vit.transcoding import transcoded
+
+from .transfer import fact_lines
 
 MAX_CLASSES = 100  # Rows of the table of classes.
 
@@ -29,7 +32,8 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         f"# {recipe['model']}, {len(class_names)} classes",
         "",
         f"An image classifier made by `keras-vit {recipe['job']}`, for images of {height}x{width} "
-        f"pixels ({settings['evaluation']}).",
+        f"pixels ({settings['evaluation']}) with values from "
+        f"{describe_range(recipe['facts']['pixels']['value'])}.",
         "",
         "```python",
         "import keras_vit",
@@ -75,9 +79,12 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
 def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
     settings = [[name, str(value)] for name, value in recipe["settings"].items()]
+    facts = [list(line) for line in fact_lines(recipe["facts"]).items()]
     versions = (f"{name} {version}" for name, version in recipe["versions"].items())
     return [
         *([f"    {recipe['command']}", ""] if recipe["command"] else []),
+        markdown_table([["at the start", "value and origin"], *facts]),
+        "",
         markdown_table([["setting", "value"], *settings]),
         "",
         f"Made with {', '.join(versions)}.",

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_vit.models.counting import describe
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
@@ -19,7 +20,7 @@ from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import split_batch
 
-from .transfer import Body
+from .transfer import Body, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -39,12 +40,14 @@ class TrainingPlan:
         source: The images in splits: "train", and if there are any, "validation", by which
             the best weights are chosen, and "test".
         settings: Resolved settings.
+        preprocessing: How images become the model's input in evaluation.
         recipe: The content of `recipe.json`.
     """
 
     body: Body
     source: Source
     settings: Any
+    preprocessing: Preprocessing
     recipe: dict[str, Any]
 
     @property
@@ -74,6 +77,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         "recipe": line,
         "weights": getattr(settings, "weights", None) or "random",
+        **fact_lines(recipe["facts"]),
         "data": f"{recipe['data']['data']}: {images['train']} images to train, "
         f"{images['validation']} to validate, {images['test']} to test"
         + (f", {images['skipped']} skipped" if images["skipped"] else ""),

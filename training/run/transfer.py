@@ -4,115 +4,250 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.load import LoadReport, load_checkpoint
-from keras_vit.checkpoints.official_weights import download
-from keras_vit.classifier import CLASSES, MODEL, load_classifier, read_model
+from keras_vit.checkpoints.load import LoadReport
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
-from keras_vit.models.rebuild import copy_weights
-from keras_vit.recognition import config_of
+from keras_vit.preprocessing import (
+    NORMALIZATIONS,
+    Preprocessing,
+    check_normalization,
+    describe_range,
+    value_range,
+)
+from keras_vit.trained_weights import (
+    HEAD,
+    TrainedWeights,
+    open_weights,
+    paper_name,
+    without_hidden_layer,
+)
+from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 
 DEFAULT_MODEL = "ViT-B/16"
 
-# The pre-training head is not loaded.
-HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
 HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
 
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """An architecture and the place of its weights, if any: one of the last three arguments.
+    """An architecture and its weights.
 
     Args:
         name: The model's name, to print.
-        config: Its config, without a hidden layer in the head.
-        official: A row of the catalogue, or None.
-        path: A checkpoint file, or None.
-        model: A Keras model, or None.
+        config: Its config, without a hidden layer in the head unless the head is kept.
+        weights: The weights, or None for random ones.
+        head_rows: For each class its number in the weights, or None for a class that is new
+            there; None for a new head.
     """
 
     name: str
-    config: configs.ViTConfig
-    official: catalogue.OfficialWeights | None = None
-    path: pathlib.Path | None = None
-    model: keras.Model | None = None
+    config: Any
+    weights: TrainedWeights | None = None
+    head_rows: tuple[int | None, ...] | None = None
 
 
 def find_body(
     model: str | configs.ViTConfig | None,
     weights: str | None,
-    image_size: tuple[int | None, int | None] = (None, None),
+    image_size: tuple[int | None, int | None] | None = None,
+    *,
+    num_heads: int | None = None,
+    gelu: Any = None,
+    normalization: str | None = None,
 ) -> Body:
     """Returns a model's config and weights, without downloading or building it.
 
     Args:
         model: A name, a config, or None for the model of the weights, or ViT-B/16 without.
-        weights: A name of `weights=`, a file, a classifier's folder, or None.
-        image_size: Pixels (height, width), by which an official file is chosen.
+        weights: Anything that `open_weights` takes, or None.
+        image_size: As for `open_weights`.
+        num_heads: Attention heads, where the weights do not show them.
+        gelu: The form of GELU, where the weights do not say.
+        normalization: A key of `NORMALIZATIONS`, where the weights do not hold the range of
+            the pixels.
 
     Raises:
-        ValueError: If the model or the weights are unknown, or do not fit each other.
+        ValueError: If the model or the weights are unknown, do not fit each other, or a fact
+            about the weights was neither found nor given.
     """
-    is_given = model is not None
-    keys = {row.key: row.model for row in catalogue.rows()}
-    if model is None:
-        model = DEFAULT_MODEL if weights is None else keys.get(weights, DEFAULT_MODEL)
     if weights is None:
-        return _body(model)
-    if weights in keys or weights in catalogue.NAMES:
-        if not isinstance(model, str):
-            raise ValueError(
-                "Official weights are for the models of keras_vit.list_models(); any other "
-                f"config needs a path. Received: weights={weights!r} for {model}"
-            )
-        configs.resolve(model)
-        return _body(model, official=catalogue.find(model, weights, image_size))
-    path = classifier_folder(weights)
-    if not path.exists():
+        model = DEFAULT_MODEL if model is None else model
+        given = {"num_heads": num_heads, "gelu": gelu}
+        changes = {name: value for name, value in given.items() if value is not None}
+        config = configs.resolve(model, **changes)
+        name = model if isinstance(model, str) else "ViT"
+        check_normalization(normalization)
+        return Body(name, without_hidden_layer(config))
+    opened = open_weights(
+        weights,
+        model=model,
+        image_size=image_size,
+        num_heads=num_heads,
+        gelu=gelu,
+        normalization=normalization,
+    )
+    if opened.config is None:
         raise ValueError(
-            "Weights must be imagenet21k, another name of keras_vit.list_weights(), a file or a "
-            f"classifier's folder. Received: {weights}"
+            "The weights must be of a model of keras_vit.build. "
+            f"Received: {weights}, another Keras model"
         )
-    if path.is_dir() and (path / CLASSES).exists():
-        source = load_classifier(path).model
-    elif path.is_dir() and (path / MODEL).exists():  # Pre-trained without classes.
-        source = read_model(path / MODEL)
-    elif path.suffix == ".keras":
-        source = read_model(path)
+    opened.preprocessing_for()  # An unknown range is an error before the data are read.
+    name = paper_name(opened.config) or opened.model_name
+    return Body(name, without_hidden_layer(opened.config), opened)
+
+
+def settle(
+    body: Body, settings: Any, class_names: Sequence[str]
+) -> tuple[Body, Any, Preprocessing, dict[str, dict[str, Any]]]:
+    """Fills in what a run takes from its weights, and says where each value is from.
+
+    Args:
+        body: The result of `find_body`.
+        settings: Resolved settings; image size and way of resizing may be None.
+        class_names: Names of the data's classes.
+
+    Returns:
+        The body with the rows of the head that are kept, the settings with image size and
+        way of resizing, the preprocessing of evaluation, and a dictionary from each fact to
+        its "value" and where it is "from".
+
+    Raises:
+        ValueError: If the head cannot be kept as the settings ask for.
+    """
+    weights = body.weights
+    size, size_from = _image_size(settings, weights)
+    if weights is None:
+        normalization = getattr(settings, "normalization", None)
+        preprocessing = Preprocessing(
+            size,
+            settings.evaluation or "resize",
+            value_range(*NORMALIZATIONS[normalization or "half"]),
+        )
+        origins = dict.fromkeys(("pixels", "evaluation", "gelu"), "the settings")
     else:
-        open_checkpoint(path)  # Fails early if the file is damaged.
-        return _body(model, path=path)
-    config = _without_hidden_layer(config_of(source))
-    if is_given and configs.for_inference(
-        _without_hidden_layer(configs.resolve(model))
-    ) != configs.for_inference(config):
-        raise ValueError(
-            "The weights must be of the given model; without a model, the weights' own is used. "
-            f"Received: model={model}, weights={weights}, a model of {config}"
+        preprocessing = weights.preprocessing_for(size, settings.evaluation)
+        origins = dict(weights.origins)
+    if settings.evaluation is not None:
+        origins["evaluation"] = "the settings"
+    facts: dict[str, dict[str, Any]] = {
+        "image_size": {"value": list(size), "from": size_from},
+        "pixels": {"value": preprocessing.value_range, "from": origins["pixels"]},
+        "evaluation": {"value": preprocessing.evaluation, "from": origins["evaluation"]},
+    }
+    if hasattr(body.config, "gelu"):
+        for name in ("gelu", "norm_epsilon"):
+            facts[name] = {"value": getattr(body.config, name), "from": origins["gelu"]}
+    if weights is not None:
+        rows, why = choose_head(weights, class_names, settings.head)
+        facts["head"] = {"value": "new" if rows is None else "keep", "from": why}
+        hidden = getattr(weights.config, "representation_size", None)
+        if rows is not None and hidden:
+            config = dataclasses.replace(body.config, representation_size=hidden)
+            body = dataclasses.replace(body, config=config)
+        body = dataclasses.replace(body, head_rows=rows)
+    settings = dataclasses.replace(settings, image_size=size, evaluation=preprocessing.evaluation)
+    return body, settings, preprocessing, facts
+
+
+def _image_size(settings: Settings, weights: TrainedWeights | None) -> tuple[Any, str]:
+    """The pixels (height, width) of a run, and why."""
+    if settings.image_size is not None:
+        return settings.image_size, settings.recipe or "the settings"
+    higher = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+    if weights is None or weights.image_size is None:
+        return higher, "the paper's"
+    height, width = weights.image_size
+    if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
+        return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
+    return weights.image_size, "that of the weights"
+
+
+def choose_head(
+    weights: TrainedWeights, class_names: Sequence[str], head: str | None = None
+) -> tuple[tuple[int | None, ...] | None, str]:
+    """Returns which rows of the weights' head are kept, and why.
+
+    Args:
+        weights: The weights.
+        class_names: Names of the data's classes.
+        head: "keep", "new", or None to keep the rows of the classes that the weights name.
+
+    Returns:
+        For each class of the data its number in the weights, or None for a new class; or
+        None for a new head. And the reason in words.
+
+    Raises:
+        ValueError: If `head` is "keep" and no row can be kept.
+    """
+    known = weights.class_names
+    if head == "new":
+        return None, "the settings"
+    if head == "keep" and known is None and weights.classes == len(class_names):
+        return tuple(range(len(class_names))), (
+            "the settings; the weights do not name their classes, so rows keep their order"
         )
-    names = {_without_hidden_layer(configs.resolve(name)): name for name in configs.list_models()}
-    return Body(names.get(configs.for_inference(config), source.name), config, model=source)
+    rows = [known.index(name) if name in known else None for name in class_names] if known else []
+    if weights.classes is None:
+        reason = "the weights have no head"
+    elif known is None:
+        reason = "the weights do not name their classes"
+    elif not any(row is not None for row in rows):
+        reason = f"none of the {len(known)} classes of the weights is in the data"
+    else:
+        return tuple(rows), _describe_rows(rows, known, class_names)
+    if head == "keep":
+        raise ValueError(
+            "A head can be kept where the weights name a class of the data (--head new makes a "
+            f"new one). Received: {weights.name}: {reason}"
+        )
+    return None, reason
+
+
+def _describe_rows(rows, known, class_names):
+    new = [name for name, row in zip(class_names, rows, strict=True) if row is None]
+    left_out = len(known) + len(new) - len(rows)
+    if not new and not left_out:
+        return "the classes are the same" + ("" if rows == sorted(rows) else ", reordered by name")
+    parts = [f"{len(rows) - len(new)} of {len(rows)} classes are those of the weights"]
+    if new:
+        shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
+        parts.append(f"{len(new)} start at zero ({shown})")
+    if left_out:
+        parts.append(f"{left_out} of the weights are left out")
+    return "; ".join(parts)
+
+
+def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Returns the facts of `settle` for people, by name."""
+    lines = {}
+    for name, fact in facts.items():
+        value = fact["value"]
+        if name == "image_size":
+            value = "{}x{}".format(*value)
+        elif name == "pixels":
+            value = describe_range(value)
+        lines[name.replace("_", " ") if name == "image_size" else name] = (
+            f"{value} ({fact['from']})"
+        )
+    return lines
 
 
 def build_model(
     body: Body, *, classes: int, image_size: tuple[int, int], **changes: Any
 ) -> tuple[keras.Model, LoadReport | None]:
-    """Returns a model that gives logits, with a new head of zeros and another resolution.
+    """Returns a model that gives logits, of another resolution and with another head.
 
     Args:
-        body: The result of `find_body`.
-        classes: Classes of the new head.
+        body: The result of `find_body`; with `head_rows` the head of the weights is kept, else
+            it is new and zero.
+        classes: Classes of the head.
         image_size: Pixels (height, width); position embeddings are interpolated.
         **changes: New values of fields of the config.
 
@@ -133,13 +268,10 @@ def build_model(
         classifier_activation=None,
         name=configs.layer_name(body.name),
     )
-    if body.official is not None:
-        return model, load_checkpoint(model, download(body.official), skip=HEAD)
-    if body.path is not None:
-        return model, load_checkpoint(model, body.path, skip=HEAD)
-    if body.model is not None:
-        return model, copy_weights(body.model, model, skip=HEAD)
-    return model, None
+    if body.weights is None:
+        return model, None
+    skip = HEAD if body.head_rows is None else ()
+    return model, body.weights.load_into(model, skip=skip, head_rows=body.head_rows)
 
 
 @contextlib.contextmanager
@@ -155,17 +287,6 @@ def dtype_policy(name: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def _body(model, **place):
-    name = model if isinstance(model, str) else "ViT"
-    return Body(name, _without_hidden_layer(configs.resolve(model)), **place)
-
-
-def _without_hidden_layer(config):
-    fields = {field.name for field in dataclasses.fields(config)}
-    changes = {"representation_size": None, "head_bias": 0.0}
-    return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
 
 
 def choose_trained(
