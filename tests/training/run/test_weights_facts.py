@@ -1,0 +1,343 @@
+"""What a run takes from its weights: range of the pixels, GELU, image size, head."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit.checkpoints.formats import write_safetensors
+from keras_vit.checkpoints.save import stored_arrays
+from keras_vit.checkpoints.torch_names import TIMM
+from keras_vit.classifier import save_classifier
+from keras_vit.command_line import main
+from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
+from keras_vit.training.evaluation.predictions import open_model
+from keras_vit.training.run.job import FineTune
+from keras_vit.training.run.transfer import build_model
+from keras_vit.training.settings import FineTuning
+from keras_vit.training.trainer.devices import Place
+
+pytest.importorskip("safetensors.numpy")
+
+IMAGENET = value_range(*NORMALIZATIONS["imagenet"])
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NAMES = ("cat", "dog", "fox")
+FAST = {"steps": 2, "batch_size": 3, "accumulate": 1, "augmentation": "none", "validation": 0.34}
+
+
+def silent(text):
+    """Prints nothing."""
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Random pictures of 8x8 pixels, `{train,test}/CLASS/*.png`: three and two of each."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 3), ("test", 2)):
+        for name in NAMES:
+            (folder / part / name).mkdir(parents=True)
+            for index in range(count):
+                pixels = rng.integers(0, 256, (8, 8, 3)).astype("uint8")
+                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
+    return folder
+
+
+def built(config=None, classes=3, size=8):
+    keras.utils.set_random_seed(0)
+    config = config or keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact")
+    model = keras_vit.build(config, input_shape=(size, size, 3), classes=classes)
+    for weight in model.trainable_weights:
+        if "head" in weight.path or "predictions" in weight.path:
+            weight.assign(np.random.standard_normal(weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def timm(tmp_path_factory):
+    """A folder as of DeiT: ImageNet's mean and deviation, exact GELU, class names."""
+    folder = tmp_path_factory.mktemp("timm")
+    write_safetensors(folder / "model.safetensors", stored_arrays(built(), TIMM), {})
+    config = {
+        "architecture": "deit_tiny_patch16_224",
+        "num_classes": 3,
+        "model_args": {"num_heads": 2, "act_layer": "gelu"},
+        "label_names": list(NAMES),
+        "pretrained_cfg": {
+            "mean": MEAN, "std": STD, "interpolation": "bilinear", "crop_pct": 1.0,
+            "crop_mode": "squash", "input_size": [3, 8, 8],
+        },
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A classifier's folder whose preprocessing.json has ImageNet's mean and deviation."""
+    folder = tmp_path_factory.mktemp("runs") / "pets"
+    save_classifier(folder, built(), NAMES, Preprocessing((8, 8), "resize", IMAGENET))
+    return folder
+
+
+@pytest.fixture(params=["timm", "classifier"])
+def imagenet_weights(request):
+    return request.getfixturevalue(request.param)
+
+
+def expected_input(file):
+    """A picture in ImageNet's range, pixel by pixel."""
+    pixels = np.asarray(Image.open(file))
+    result = np.zeros(pixels.shape, "float32")
+    for row, column, channel in np.ndindex(pixels.shape):
+        value = pixels[row, column, channel] / 255
+        result[row, column, channel] = (value - MEAN[channel]) / STD[channel]
+    return result
+
+
+def is_one_of(image, files):
+    return any(np.allclose(image, expected_input(file), atol=1e-5) for file in files)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The batches that models get in evaluation and training while a test runs."""
+    batches = {"training": [], "evaluation": []}
+    predict, make_batches = evaluation_predictions.predict_batch, Place.batches
+
+    def recorded_predict(model, images):
+        batches["evaluation"].append(np.array(images))
+        return predict(model, images)
+
+    def recorded_batches(place, *arguments, **options):
+        made = make_batches(place, *arguments, **options)
+        batches["training"] += [np.array(images) for images, _ in made.take(1)]
+        return made
+
+    monkeypatch.setattr(evaluation_predictions, "predict_batch", recorded_predict)
+    monkeypatch.setattr(Place, "batches", recorded_batches)
+    return batches
+
+
+def test_images_reach_the_model_in_the_range_of_its_weights(
+    imagenet_weights, photos, seen, tmp_path
+):
+    settings = FineTuning(weights=str(imagenet_weights), **FAST)
+    lines = []
+    data = DataSpec(str(photos))
+    done = FineTune(data, tmp_path / "out", settings, log=lines.append).run()
+    for part, files in (
+        ("training", list((photos / "train").rglob("*.png"))),
+        ("evaluation", list(photos.rglob("*.png"))),
+    ):
+        images = np.concatenate(seen[part])
+        assert len(images) >= 3
+        assert all(is_one_of(image, files) for image in images), part
+    assert done.classifier.preprocessing == Preprocessing((8, 8), "resize", IMAGENET)
+    assert done.classifier.model.get_layer("encoder_block_0").gelu == "exact"
+    recipe = done.classifier.recipe
+    file = "config.json" if imagenet_weights.name.startswith("timm") else "preprocessing.json"
+    assert recipe["facts"]["pixels"]["from"] == file
+    assert recipe["facts"]["gelu"]["value"] == "exact"
+    assert recipe["preprocessing"]["value_range"] == [list(side) for side in IMAGENET]
+    text = "\n".join(lines)
+    assert "-2.118 to 2.249" in text
+    assert f"by channel, ImageNet's mean and deviation ({file})" in text
+    assert "8x8 (that of the weights)" in text
+    card = (tmp_path / "out" / "model_card.md").read_text()
+    assert "ImageNet's mean and deviation" in card
+
+
+def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, photos, seen):
+    model = open_model(imagenet_weights)
+    assert model.class_names == NAMES
+    source = DataSpec(str(photos)).open(lambda count: 0.0)
+    few_shot.evaluate(model, source, shots=[1], seeds=[0])
+    files = list(photos.rglob("*.png"))
+    images = np.concatenate(seen["evaluation"])
+    assert all(is_one_of(image, files) for image in images)
+    assert model.to_json()["value_range"] == [list(side) for side in IMAGENET]
+
+
+def test_an_unknown_range_stops_every_command_and_nothing_is_written(
+    timm, photos, tmp_path, capsys
+):
+    bare = tmp_path / "bare.safetensors"
+    bare.write_bytes((timm / "model.safetensors").read_bytes())
+    known = ["--num-heads", "2", "--gelu", "exact"]
+    data = ["--data", str(photos)]
+    out = ["--output", str(tmp_path / "out")]
+    for arguments in (
+        ["finetune", "--weights", str(bare), *data, *out],
+        ["sweep", "--weights", str(bare), *data, *out],
+        ["few-shot", str(bare), *data, *out],
+        ["vtab", str(bare), "--linear-probe", "--tasks", "dtd", "--skip-missing", *out],
+        ["inspect", str(bare), str(photos), *out],
+        ["convert", str(bare), str(tmp_path / "out")],
+    ):
+        assert main([*arguments, *known]) == 2, arguments
+        error = capsys.readouterr().err
+        if arguments[0] != "vtab":  # Its data may be missing, which is reported first.
+            assert "--normalization half" in error, error
+            assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bare.safetensors"]
+    assert main(["convert", str(bare), str(tmp_path / "out.npz"), *known]) == 0
+    finetune = ["finetune", "--weights", str(bare), *data, *out, *known, "--dry-run"]
+    assert main([*finetune, "--normalization", "imagenet"]) == 0
+    printed = capsys.readouterr().out
+    assert "(--normalization imagenet)" in printed
+    assert "new (the weights do not name their classes)" in printed
+
+
+def plan_of(weights, photos, tmp_path, **settings):
+    given = FineTuning(weights=str(weights), **{**FAST, **settings})
+    return FineTune(DataSpec(str(photos)), tmp_path / "out", given, log=silent).plan()
+
+
+def model_of(plan):
+    classes = len(plan.source.class_names)
+    return build_model(plan.body, classes=classes, image_size=plan.settings.image_size)[0]
+
+
+def saved(folder, names, config=None, size=8, **recipe):
+    model = built(config, len(names), size)
+    save_classifier(folder, model, names, Preprocessing((size, size)), recipe=recipe)
+    return model
+
+
+IMAGES = np.random.default_rng(1).normal(size=(4, 8, 8, 3)).astype("float32")
+HEADS = {
+    "plain": None,
+    "hidden": keras_vit.ViTConfig(4, 16, 1, 32, 2, representation_size=12),
+    "distilled": keras_vit.ViTConfig(4, 16, 1, 32, 2, classifier="token+distillation"),
+}
+
+
+@pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
+def test_a_kept_head_scores_as_the_classifier_did(config, photos, tmp_path):
+    source = saved(tmp_path / "same", NAMES, config)
+    plan = plan_of(tmp_path / "same", photos, tmp_path)
+    assert plan.recipe["facts"]["head"] == {"value": "keep", "from": "the classes are the same"}
+    scores = keras.ops.softmax(model_of(plan)(IMAGES))
+    np.testing.assert_allclose(scores, source(IMAGES), atol=1e-6)
+    assert np.ptp(scores) > 0.1
+
+
+@pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
+def test_rows_are_reordered_by_name(config, photos, tmp_path):
+    source = saved(tmp_path / "other", ("fox", "cat", "dog"), config)
+    plan = plan_of(tmp_path / "other", photos, tmp_path)
+    assert "reordered by name" in plan.recipe["facts"]["head"]["from"]
+    scores = np.array(keras.ops.softmax(model_of(plan)(IMAGES)))
+    np.testing.assert_allclose(scores, np.array(source(IMAGES))[:, [1, 2, 0]], atol=1e-6)
+
+
+def test_added_classes_start_at_zero_and_others_keep_their_scores(photos, tmp_path):
+    source = saved(tmp_path / "two", ("fox", "cat"))
+    plan = plan_of(tmp_path / "two", photos, tmp_path)
+    why = "2 of 3 classes are those of the weights; 1 start at zero (dog)"
+    assert plan.recipe["facts"]["head"] == {"value": "keep", "from": why}
+    model = model_of(plan)
+    kernel, bias = model.get_layer("predictions").get_weights()
+    assert not kernel[:, 1].any()
+    assert bias[1] == 0
+    # Among the two old classes.
+    scores = keras.ops.softmax(np.array(model(IMAGES))[:, [2, 0]])
+    np.testing.assert_allclose(scores, source(IMAGES), atol=1e-6)
+
+
+def test_the_head_of_a_file_of_another_code_base_is_kept_by_name(timm, photos, tmp_path):
+    plan = plan_of(timm, photos, tmp_path)
+    scores = keras.ops.softmax(model_of(plan)(IMAGES))
+    np.testing.assert_allclose(scores, built()(IMAGES), atol=1e-6)
+
+
+def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_path):
+    saved(tmp_path / "letters", ("a", "b", "c"))
+    plan = plan_of(tmp_path / "letters", photos, tmp_path)
+    assert plan.recipe["facts"]["head"]["from"].startswith("none of the 3 classes")
+    assert not model_of(plan).get_layer("predictions").kernel.numpy().any()
+    with pytest.raises(ValueError, match="--head new .*none of the 3 classes"):
+        plan_of(tmp_path / "letters", photos, tmp_path, head="keep")
+    saved(tmp_path / "same", NAMES)
+    plan = plan_of(tmp_path / "same", photos, tmp_path, head="new")
+    assert plan.recipe["facts"]["head"] == {"value": "new", "from": "the settings"}
+    saved(tmp_path / "numbers", ("0", "1", "2"), converted=True)
+    plan = plan_of(tmp_path / "numbers", photos, tmp_path)
+    assert plan.recipe["facts"]["head"]["from"] == "the weights do not name their classes"
+    plan = plan_of(tmp_path / "numbers", photos, tmp_path, head="keep")
+    assert plan.body.head_rows == (0, 1, 2)
+
+
+def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path):
+    config = keras_vit.ViTConfig(32, 16, 1, 32, 2)
+
+    def size_of(folder, **settings):
+        plan = plan_of(tmp_path / folder, photos, tmp_path, **settings)
+        return plan.settings.image_size, plan.recipe["facts"]["image_size"]["from"]
+
+    saved(tmp_path / "small", NAMES)
+    saved(tmp_path / "pretrained", NAMES, config, 224, job="pretrain")
+    saved(tmp_path / "tuned", NAMES, config, 224, job="finetune")
+    assert size_of("small") == ((8, 8), "that of the weights")
+    higher = "the paper's higher resolution, for weights of 224x224 pixels"
+    assert size_of("pretrained") == ((384, 384), higher)
+    assert size_of("tuned") == ((224, 224), "that of the weights")
+    assert size_of("small", image_size=16) == ((16, 16), "the settings")
+    recipe = FineTuning.from_recipe("CIFAR-10", weights=str(tmp_path / "small"))
+    job = FineTune(DataSpec(str(photos)), tmp_path / "out", recipe, log=silent)
+    size = {"value": [384, 384], "from": "CIFAR-10"}
+    assert job.plan().recipe["facts"]["image_size"] == size
+
+
+def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path):
+    plan = plan_of("cifar10", photos, tmp_path)
+    assert plan.settings.image_size == (32, 32)
+    assert "cat, dog" not in plan.recipe["facts"]["head"]["from"]
+    assert plan.body.head_rows == (3, 5, None)  # cat, dog; a fox is new.
+
+
+def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos, tmp_path):
+    bare = tmp_path / "bare.safetensors"
+    bare.write_bytes((timm / "model.safetensors").read_bytes())
+    facts = {"normalization": "imagenet", "gelu": "exact"}
+    plan = plan_of(bare, photos, tmp_path, num_heads=2, **facts)
+    assert (plan.body.config.width, plan.body.config.num_heads) == (16, 2)
+    settled = plan_of(bare, photos, tmp_path, model=keras_vit.ViTConfig(4, 16, 1, 32, 2), **facts)
+    assert settled.body.config.num_heads == 2
+    with pytest.raises(ValueError, match="must be of the given model") as raised:
+        plan_of(bare, photos, tmp_path, model="ViT-B/16", **facts)
+    assert len(str(raised.value).splitlines()) <= 10
+
+
+def test_an_unfinished_run_of_before_resumes_with_what_it_took(photos, tmp_path):
+    saved(tmp_path / "same", NAMES)
+    plan = plan_of(tmp_path / "same", photos, tmp_path)
+    old = {name: value for name, value in plan.recipe.items() if name != "facts"}
+    later = ("head", "normalization", "gelu", "num_heads")
+    settings = {name: value for name, value in old["settings"].items() if name not in later}
+    partial = tmp_path / "out.partial"
+    partial.mkdir()
+    (partial / "recipe.json").write_text(json.dumps({**old, "settings": settings}))
+    job = FineTune(DataSpec(None), tmp_path / "out", resume=True, log=silent)
+    assert (job.settings.head, job.settings.normalization) == ("new", "half")
+    assert job.plan().body.head_rows is None
+
+
+def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):
+    plan = plan_of(classifier, photos, tmp_path)
+    partial = tmp_path / "out.partial"
+    partial.mkdir()
+    (partial / "recipe.json").write_text(json.dumps(plan.recipe))
+    again = FineTune(DataSpec(None), tmp_path / "out", resume=True, log=silent).plan()
+    assert again.preprocessing == plan.preprocessing
+    assert again.recipe["facts"] == json.loads(json.dumps(plan.recipe["facts"]))
+    assert dataclasses.replace(again.body, weights=None) == dataclasses.replace(
+        plan.body, weights=None
+    )
