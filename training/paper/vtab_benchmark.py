@@ -15,6 +15,7 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.text_tables import align_columns
+from keras_vit.trained_weights import open_weights
 from keras_vit.training import recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.data.vtab_tasks import (
@@ -135,6 +136,10 @@ def run_vtab(
     settings = dataclasses.replace(scaled(settings, scale), **_start(model, weights))
     if settings.model is not None:
         configs.resolve(settings.model)  # A wrong name is an error before data are downloaded.
+    facts = {name: getattr(settings, name) for name in ("num_heads", "gelu", "normalization")}
+    if settings.weights is not None:  # So is a fact that must be given.
+        start = {"model": settings.model, "image_size": settings.image_size}
+        open_weights(settings.weights, **start, **facts).preprocessing_for()
     chosen = _available(chosen, data_dir, skip_missing, log)
     output = pathlib.Path(output)
     results = []
@@ -144,9 +149,7 @@ def run_vtab(
             weights=weights,
             image_size=None if classifier_folder(model).exists() else settings.image_size,
             evaluation=settings.evaluation,
-            num_heads=settings.num_heads,
-            gelu=settings.gelu,
-            normalization=settings.normalization,
+            **facts,
         )
         log(probed.facts)
         described = probed.to_json()
