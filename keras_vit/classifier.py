@@ -35,6 +35,12 @@ from keras_vit.preprocessing import Preprocessing
 
 _MAX_LISTED = 3  # Names in an error.
 
+# For model cards.
+LOADING = (
+    f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
+    "registered its layers."
+)
+
 FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
 
@@ -359,7 +365,7 @@ def _short_card(classifier):
         f"# {classifier.model.name}\n\n"
         f"An image classifier with {len(classifier.class_names)} classes: {names}{more}.\n\n"
         f"Images are {height}x{width} pixels. Load it with "
-        "`keras_vit.load_classifier(folder)`.\n"
+        f"`keras_vit.load_classifier(folder)`. {LOADING}\n"
     )
 
 

@@ -74,18 +74,7 @@ def main(wheel):
     ]
     with tempfile.TemporaryDirectory() as scratch:
         scratch = os.path.realpath(scratch)
-        venv.create(scratch, with_pip=True)
-        python = os.path.join(scratch, "bin", "python")
-        subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--no-deps", os.path.abspath(wheel)],
-            check=True,
-        )
-        dependencies = next(
-            path for path in site.getsitepackages() if path.endswith("site-packages")
-        )
-        # A .pth would bring the editable install along; a plain path entry does not.
-        packages = next(pathlib.Path(scratch).glob("lib/python*/site-packages"))
-        (packages / "dependencies.pth").write_text(dependencies + "\n")
+        python = install(wheel, scratch)
         script = IMPORT_ALL.format(scratch=scratch, expected=expected)
         subprocess.run([python, "-c", script], check=True, cwd=scratch)
         command = os.path.join(scratch, "bin", "keras-vit")
@@ -96,6 +85,19 @@ def main(wheel):
             sys.exit(f"keras-vit models must list ViT-B/16. Printed: {listing}")
         check_types(python, pathlib.Path(scratch))
         print(f"{os.path.basename(wheel)} installs, imports, runs and has types")
+
+
+def install(wheel, scratch):
+    """Installs a wheel in a new environment with this one's dependencies; returns its Python."""
+    venv.create(scratch, with_pip=False)
+    python = os.path.join(scratch, "bin", "python")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", os.path.abspath(wheel)], check=True)
+    dependencies = next(path for path in site.getsitepackages() if path.endswith("site-packages"))
+    # A .pth would bring the editable install along; a plain path entry does not.
+    packages = next(pathlib.Path(scratch).glob("lib/python*/site-packages"))
+    (packages / "dependencies.pth").write_text(dependencies + "\n")
+    return python
 
 
 def check_types(python, folder):

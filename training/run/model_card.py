@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.classifier import LOADING
 from keras_vit.files import SAMPLES
 from keras_vit.preprocessing import describe_range
 from keras_vit.text_tables import markdown_table
@@ -41,6 +42,8 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         'classifier = keras_vit.load_classifier("THIS FOLDER")',
         'print(classifier.predict("image.jpg")[0].top)',
         "```",
+        "",
+        LOADING,
         "",
         "## Accuracy",
         "",
