@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
-PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
+BlockNorm = Literal["before", "after"]
+PositionKind = Literal["none", "learned_1d", "learned_2d", "relative", "relative_bias"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
@@ -70,12 +71,15 @@ class ResNetStem(_ResNet):
         num_blocks: Units in each block ("stage" in the paper). Empty: the root convolution
             and pool alone.
         width_factor: Multiplies every width.
+        epsilon_in: How kernels are standardised: "deviation" as in the official code, or
+            "variance" as in timm; see `keras_vit.layers.StandardizedConv2D`.
 
     Raises:
         ValueError: If a block has no unit, or a width is no multiple of 32.
     """
 
     num_blocks: tuple[int, ...] = (3, 4, 9)
+    epsilon_in: Literal["deviation", "variance"] = "deviation"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +99,7 @@ class BiTConfig(_ResNet):
 
     architecture = "bit"
     has_class_token = False
+    pooling = "avg"
 
     def __post_init__(self):
         super().__post_init__()
@@ -132,10 +137,11 @@ class ViTConfig:
             code, "exact", or "quick", CLIP's x sigmoid(1.702 x); "relu"; or "swiglu" (arXiv
             2002.05202), a first layer of 2 `mlp_dim` units whose first half gates the second.
         position_embedding: "learned_1d" (the paper's choice), "none", "learned_2d" or
-            "relative"; Appendix D.4.
+            "relative", Appendix D.4; or "relative_bias", a number for each step of rows and
+            columns that each head adds to its logits (Swin, arXiv 2103.14030).
         position_embedding_at: "input", "every_block" (a table for each block) or
             "every_block_shared" (one table, added again in front of each block); Table 8.
-            "none" and "relative" allow "input" only.
+            Kinds that add nothing to tokens allow "input" only.
         resnet: The stem of a hybrid, or None.
         norm_epsilon: Added to LayerNorm's variance.
         remat: Whether blocks recompute their activations in the backward pass: less
@@ -151,6 +157,8 @@ class ViTConfig:
         embedding_norm: Whether tokens are normalised in front of the first block, as in CLIP.
         final_norm: Where equation 4's normalisation stands: on all "tokens", behind the
             pooling ("pooled", as timm's `fc_norm` and MAE), or nowhere ("none").
+        block_norm: Whether a block normalises "before" attention and MLP, as equations 2 and 3,
+            or "after" them, in front of the residual sum (Swin V2, arXiv 2111.09883).
         layer_scale: Whether each residual branch is multiplied by a learned vector (LayerScale,
             arXiv 2103.17239), as in DINOv2 and DeiT III.
         qk_norm: Whether queries and keys are normalised for each head (arXiv 2302.05442).
@@ -180,6 +188,7 @@ class ViTConfig:
     stochastic_depth_rate: float = 0.0
     embedding_norm: bool = False
     final_norm: FinalNorm = "tokens"
+    block_norm: BlockNorm = "before"
     layer_scale: bool = False
     qk_norm: bool = False
     unread_class_token: bool = False
@@ -195,6 +204,7 @@ class ViTConfig:
             ("position_embedding", PositionKind),
             ("position_embedding_at", PositionPlace),
             ("final_norm", FinalNorm),
+            ("block_norm", BlockNorm),
         ):
             known = get_args(kind)
             if getattr(self, field) not in known:
@@ -266,6 +276,14 @@ class ViTConfig:
         return bool(self.class_tokens)
 
     @property
+    def pooling(self) -> str:
+        """The `pooling` of `keras_vit.build` that gives the input of the head without the head.
+
+        "token" where the head reads more than one vector.
+        """
+        return {"gap": "avg", "max": "max", "map": "map"}.get(self.classifier, "token")
+
+    @property
     def num_prefix_tokens(self) -> int:
         """Tokens in front of the patches: class tokens, then registers."""
         return len(self.class_tokens) + self.num_registers
@@ -287,6 +305,7 @@ class ViTConfig:
             "norm_epsilon": self.norm_epsilon,
             "remat": self.remat,
             "stochastic_depth_rate": self.stochastic_depth_rates[block],
+            "block_norm": self.block_norm,
             "layer_scale": self.layer_scale,
             "qk_norm": self.qk_norm,
         }
@@ -338,6 +357,11 @@ class AxialConfig(ViTConfig):
             raise ValueError(
                 "An Axial-ViT has no stochastic depth: its blocks see lines, not images. "
                 f"Received: stochastic_depth_rate={self.stochastic_depth_rate}"
+            )
+        if self.position_embedding == "relative_bias":
+            raise ValueError(
+                "An Axial-ViT has no steps of rows and columns: its blocks see lines. "
+                'Received: position_embedding="relative_bias"'
             )
 
     @property

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, Gelu, ResNetStem, ViTConfig
+from keras_vit.configs import (
+    AxialConfig,
+    AxialResNetConfig,
+    BiTConfig,
+    Gelu,
+    ResNetStem,
+    ViTConfig,
+)
 
 Shape = tuple[int, ...]
 
@@ -21,6 +28,8 @@ POSITION_LAYERS = {"PositionEmbedding": "learned_1d", "PositionEmbedding2D": "le
 
 # Attention heads by width in the paper. ViT-b has the width of ViT-S and more heads.
 _HEADS = {size["width"]: size["num_heads"] for name, size in configs.SIZES.items() if name != "b"}
+
+_POSITION_BLOCKS = {"RelativeEncoderBlock": "relative", "BiasedEncoderBlock": "relative_bias"}
 
 # The input of the head by the layer that makes it; the first that is there.
 _POOLING_LAYERS = {"token_and_mean": "token+gap", "avg_pool": "gap", "max_pool": "max"}
@@ -60,21 +69,27 @@ def config_of_shapes(
     num_heads: int | None = None,
     gelu: Gelu | None = None,
     norm_epsilon: float | None = None,
+    fields: Mapping[str, Any] | None = None,
+    has_paper_sizes: bool = True,
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
 
     Args:
         shapes: What `layer_shapes` returns.
-        num_heads: Attention heads, for weights that do not show them and have no width of the
-            paper.
+        num_heads: Attention heads, for weights that do not show them.
         gelu: The form of GELU, or None if it is unknown.
         norm_epsilon: LayerNorm's epsilon, or None if it is unknown.
+        fields: More fields of `ViTConfig` that weights do not show, such as `classifier`, and
+            `epsilon_in` of its stem.
+        has_paper_sizes: Whether weights that do not show the heads have the paper's for their
+            width.
 
     Returns:
         The config, and a sentence for each assumption.
 
     Raises:
-        ValueError: If the weights are not of such a model, or the heads must be given.
+        ValueError: If the weights are not of such a model, or the heads or the form of GELU must
+            be given.
     """
     shown = _shown_by_shapes(shapes)
     resnet = (shown.get("num_blocks", ()), _width_factor(shown.get("root_width", 64)))
@@ -86,26 +101,39 @@ def config_of_shapes(
             "The weights must be of a model of this package. "
             f"Received: weights without those of {', '.join(missing)}"
         )
-    notes = []
-    heads = shown.get("num_heads") or num_heads
-    if heads is None:
-        heads = _heads_of_width(shown["width"])
-        notes.append(
-            f"{heads} heads were assumed, the paper's for a token size of {shown['width']}"
-        )
     has_head = num_classes(shapes) is not None
-    classifier = _classifier(shapes)
-    if classifier == "token+distillation" and has_head and "distillation_token_head" not in shapes:
+    usual = _classifier(shapes)
+    if usual == "token" and "pooled_norm" in shapes:
+        usual = "gap"  # As timm's models that normalise after pooling.
+    if usual == "token+distillation" and has_head and "distillation_token_head" not in shapes:
         raise ValueError(
             "A distillation token must have its own head, as in "
             "DeiTForImageClassificationWithTeacher. "
             "Received: DeiTForImageClassification, whose token has no head"
         )
-    if gelu is None:
+    notes = []
+    heads = shown.get("num_heads") or num_heads
+    if heads is None and has_paper_sizes and shown["width"] in _HEADS:
+        heads = _HEADS[shown["width"]]
         notes.append(
-            'the file does not hold the form of GELU and LayerNorm\'s epsilon: "tanh" and 1e-6, '
-            "the official ones, were assumed"
+            f"{heads} heads were assumed, the paper's for a token size of {shown['width']}"
         )
+    if heads is None or gelu is None:
+        unknown = ["attention heads (num_heads, --num-heads)"] * (heads is None)
+        unknown += ["the form of GELU (gelu, --gelu)"] * (gelu is None)
+        raise ValueError(
+            f"What the file does not show must be given: {' and '.join(unknown)}. "
+            f"Received: weights with a token size of {shown['width']}"
+        )
+    if norm_epsilon is None:
+        notes.append(
+            "the file does not hold LayerNorm's epsilon: 1e-6, the official one, is assumed"
+        )
+    fields = dict(fields or {})
+    epsilon_in = fields.pop("epsilon_in", ResNetStem.epsilon_in)
+    classifier = fields.get("classifier") or usual
+    # The table of biases is the only variable of two axes that an attention itself has.
+    has_biases = len(shapes.get("encoder_block_0/attention") or ()) == 2
     representation, registers = shapes.get("pre_logits"), shapes.get("registers")
     config = ViTConfig(
         patch_size=shown["patch_size"],
@@ -113,23 +141,33 @@ def config_of_shapes(
         depth=shown["depth"],
         mlp_dim=shown["mlp_dim"],
         num_heads=heads,
-        classifier=classifier,
         representation_size=representation[1] if representation and has_head else None,
-        resnet=ResNetStem(*resnet) if "root_width" in shown else None,
+        resnet=ResNetStem(*resnet, epsilon_in) if "root_width" in shown else None,
         num_registers=registers[1] if registers else 0,
-        gelu=gelu or ViTConfig.gelu,
+        gelu=gelu,
         norm_epsilon=norm_epsilon or ViTConfig.norm_epsilon,
+        position_embedding="relative_bias" if has_biases else ViTConfig.position_embedding,
+        **{**_later_features(shapes, classifier), **fields, "classifier": classifier},
     )
     return config, tuple(notes)
 
 
-def _heads_of_width(width):
-    if width not in _HEADS:
-        raise ValueError(
-            "The number of heads must be given (num_heads, --num-heads): the file does not "
-            f"show it. Received: a token size of {width}"
-        )
-    return _HEADS[width]
+def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
+    """Returns whether the MLPs of weights are SwiGLU, by what `layer_shapes` returns."""
+    first, second = (shapes.get(f"encoder_block_0/mlp/dense_{index}") for index in (1, 2))
+    return bool(first and second and first == (second[1], 2 * second[0]))
+
+
+def _later_features(layers: Iterable[str], classifier: str) -> dict[str, Any]:
+    """Fields of `ViTConfig` that the names of a model's layers show."""
+    place = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
+    return {
+        "embedding_norm": "embedding_norm" in layers,
+        "final_norm": next((place[name] for name in place if name in layers), "none"),
+        "layer_scale": "encoder_block_0/layer_scale_1" in layers,
+        "qk_norm": "encoder_block_0/attention/query_norm" in layers,
+        "unread_class_token": classifier in ("gap", "max", "map") and "class_token" in layers,
+    }
 
 
 def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
@@ -200,8 +238,8 @@ def _shown_by_shapes(shapes):
 
     if patch := shape_of("patch_embedding", 4):
         shown["patch_size"], shown["width"] = tuple(patch[:2]), patch[3]
-    if mlp := shape_of("encoder_block_0/mlp/dense_1", 2):
-        shown["mlp_dim"] = mlp[1]
+    if mlp := shape_of("encoder_block_0/mlp/dense_2", 2):
+        shown["mlp_dim"] = mlp[0]
     if query := shape_of("encoder_block_0/attention/query", 3):
         shown["num_heads"] = query[1]
     if root := shape_of("root_conv", 4):
@@ -250,17 +288,18 @@ def _vit_of_layers(config_type, model, layers, block_name):
         gelu=block.gelu,
         position_embedding=position_embedding,
         position_embedding_at=place,
-        resnet=ResNetStem(*_resnet_fields(layers)) if "root_conv" in layers else None,
+        resnet=_stem_of_layers(layers) if "root_conv" in layers else None,
         norm_epsilon=block.norm_epsilon,
         remat=block.remat,
         num_registers=layers["registers"].num_registers if "registers" in layers else 0,
         head_bias=_head_bias(layers),
         stochastic_depth_rate=layers[f"{block_name}_{depth - 1}"].stochastic_depth_rate,
-        embedding_norm="embedding_norm" in layers,
-        final_norm=_final_norm(layers),
-        layer_scale=block.layer_scale,
-        qk_norm=block.qk_norm,
-        unread_class_token=_has_unread_token(classifier, layers),
+        **{
+            **_later_features(layers, classifier),
+            "block_norm": block.block_norm,
+            "layer_scale": block.layer_scale,
+            "qk_norm": block.qk_norm,
+        },
     )
 
 
@@ -272,6 +311,11 @@ def _resnet_of_layers(layers):
         fields["num_heads"] = unit.num_heads
         return AxialResNetConfig(**fields, head_bias=_head_bias(layers))
     return BiTConfig(**fields, head_bias=_head_bias(layers))
+
+
+def _stem_of_layers(layers):
+    num_blocks, width_factor = _resnet_fields(layers)
+    return ResNetStem(num_blocks, width_factor, layers["root_conv"].epsilon_in)
 
 
 def _resnet_fields(layers):
@@ -308,20 +352,10 @@ def _classifier(layers: Iterable[str]) -> Any:
     return "token" if "class_token" in layers else "gap"
 
 
-def _has_unread_token(classifier: str, layers: Iterable[str]) -> bool:
-    return classifier in ("gap", "max", "map") and "class_token" in layers
-
-
-def _final_norm(layers: Iterable[str]) -> Any:
-    """The place of the last normalisation, by its layer."""
-    names = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
-    return next((place for name, place in names.items() if name in layers), "none")
-
-
 def _positions(model, layers, block):
     """The kind of position embeddings, and where they are added."""
-    if type(block).__name__ == "RelativeEncoderBlock":
-        return "relative", "input"
+    if kind := _POSITION_BLOCKS.get(type(block).__name__):
+        return kind, "input"
     if "position_embedding_0" in layers:
         return POSITION_LAYERS[type(layers["position_embedding_0"]).__name__], "every_block"
     if "position_embedding" not in layers:

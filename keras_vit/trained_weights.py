@@ -144,8 +144,7 @@ class TrainedWeights:
     ) -> tuple[keras.Model, tuple[str, ...]]:
         """Returns the model with its weights, and a sentence for each part left out.
 
-        Its head has a softmax; without a head the output is the class token's representation,
-        or the mean of the patches'.
+        Its head has a softmax; without a head the output is what the head would read.
 
         Args:
             image_size: Pixels (height, width); the weights' by default.
@@ -168,14 +167,12 @@ class TrainedWeights:
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
             skip = ("pre_logits/*",)
-        if classes is None and getattr(config, "classifier", "") == "map":
-            raise ValueError("A model with attention pooling must have a head to be converted.")
-        pooling = "token" if config.has_class_token else "avg"
+        headless = {"include_top": False, "pooling": config.pooling}
         built = build(
             config,
             input_shape=(*(image_size or self.image_size or DEFAULT_SIZE), self.channels),
             name="vit" if config.architecture == "vit" else None,
-            **({"classes": classes} if classes else {"include_top": False, "pooling": pooling}),
+            **({"classes": classes} if classes else headless),
         )
         return built, (*notes, *self.load_into(built, skip=skip).notes)
 
@@ -332,11 +329,11 @@ def _of_checkpoint(weights, checkpoint, model, image_size, num_heads, gelu):
         if checkpoint.layout is KERAS:  # These files are of this package's models.
             gelu = gelu or getattr(given, "gelu", None)
         try:
-            inferred = build_arguments(checkpoint, num_heads)
+            inferred = build_arguments(checkpoint, num_heads, gelu=gelu)
         except ValueError:
             if image_size is None or None in image_size:
                 raise
-            inferred = build_arguments(checkpoint, num_heads, image_size)
+            inferred = build_arguments(checkpoint, num_heads, image_size, gelu)
         config, size, notes = inferred.config, inferred.image_size, inferred.notes
         grid = inferred.position_grid
         if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
@@ -361,7 +358,7 @@ def _of_checkpoint(weights, checkpoint, model, image_size, num_heads, gelu):
         origins={
             "pixels": metadata.origin,
             "evaluation": metadata.origin,
-            "gelu": "--gelu" if gelu and checkpoint.facts.get("gelu") is None
+            "gelu": "--gelu" if gelu and not checkpoint.states("gelu")
             else "config.json" if checkpoint.config
             else f"the layout of {checkpoint.layout.name}",
         },

@@ -22,13 +22,14 @@ from keras_vit.checkpoints.keras_names import KERAS_HUB, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, ViTConfig
+from keras_vit.checkpoints.timm_models import with_bias_tables
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT, TORCHVISION
+from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.files import MODEL
-from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes
+from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
 
 # In the order in which a file is compared with them.
-LAYOUTS = (OFFICIAL, BIT, HUGGING_FACE, TIMM, TORCHVISION, KERAS_HUB, VIT_KERAS)
+LAYOUTS = (OFFICIAL, BIT, HUGGING_FACE, TIMM, TIMM_BIT, TORCHVISION, KERAS_HUB, VIT_KERAS)
 
 # The same for HDF5 files, by the version of Keras.
 _LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB, VIT_KERAS, KERAS)}
@@ -57,9 +58,12 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: `gelu`, `norm_epsilon`, `num_heads` and `position_grid` (down, across), where
+        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier` and `position_grid` (down,
+            across), where
             the layout or the file has them.
         config: The object in the `config.json` in the file or beside it; {} without one.
+        assumed: Names of the facts that the code base's models usually have, while the file
+            does not say so.
         class_token_has_row: Whether the class token has a row in the position table.
         notes: Sentences for a report.
     """
@@ -69,8 +73,13 @@ class Checkpoint:
     arrays: dict[str, StoredArray]
     facts: dict[str, Any]
     config: dict[str, Any]
+    assumed: tuple[str, ...] = ()
     class_token_has_row: bool = True
     notes: tuple[str, ...] = ()
+
+    def states(self, fact: str) -> bool:
+        """Returns whether the file or its code base determines a fact."""
+        return self.facts.get(fact) is not None and fact not in self.assumed
 
     @property
     def folder(self) -> pathlib.Path:
@@ -156,17 +165,31 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             if left_out:
                 notes.append(f"{what} was left out")
                 names = {name: names[name] for name in names.keys() - left_out}
+        _check_features(path, layout, names.values())
         known = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
-        return Checkpoint(
+        checkpoint = Checkpoint(
             path=path,
             layout=layout,
             arrays=_unstacked(path, layout, _renamed(path, arrays, names)),
-            facts=_checked({**known, **facts_of_config(layout, config, path), **facts}, path),
+            facts=facts,
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
             notes=tuple(notes),
         )
+        stated = {**facts_of_config(layout, config, path, checkpoint.shapes), **facts}
+        if shows_swiglu(checkpoint.shapes):
+            stated["gelu"] = "swiglu"
+        stated = _checked(stated, path)
+        assumed = layout.models_vary and "gelu" not in stated
+        if layout is TIMM:
+            with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
+            checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
+        return dataclasses.replace(
+            checkpoint, facts={**known, **stated}, assumed=("gelu",) if assumed else ()
+        )
+    for layout in LAYOUTS:
+        _check_features(path, layout, arrays)
     some = ", ".join(sorted(arrays)[:3])
     raise ValueError(
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
@@ -189,6 +212,13 @@ def _checked(facts, path):
     else:
         return facts
     raise ValueError(f"{wrong} in {path}")
+
+
+def _check_features(path, layout, names):
+    if feature := layout.refused_feature(names):
+        raise ValueError(
+            f"The {layout.name} model has {feature}, which no model here has. Received: {path}"
+        )
 
 
 def _read(path):
@@ -342,27 +372,41 @@ def build_arguments(
     checkpoint: Checkpoint,
     num_heads: int | None = None,
     image_size: tuple[int, int] | None = None,
+    gelu: Gelu | None = None,
 ) -> BuildArguments:
     """Returns the model of a checkpoint from the names and shapes in it.
 
     Args:
         checkpoint: The checkpoint.
-        num_heads: Attention heads, for files that do not show them and have no size of the
-            paper.
+        num_heads: Attention heads, for files that do not show them.
         image_size: Pixels (height, width) of the images that the position table is for, if
             neither the file nor its `config.json` shows them and they are not square.
+        gelu: The form of GELU, for files that do not show it; see `ViTConfig`.
 
     Raises:
-        ValueError: If it is not of a model of this package, or its heads or its grid cannot be
-            known.
+        ValueError: If it is not of a model of this package, or its heads, GELU or grid cannot
+            be known, or are not those given.
     """
-    shapes, facts = checkpoint.shapes, checkpoint.facts
+    shapes, facts = checkpoint.shapes, dict(checkpoint.facts)
+    for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
+        known = facts.get(fact) if checkpoint.states(fact) else None
+        if None not in (known, given) and known != given:
+            raise ValueError(
+                f"{fact} must be that of the file, {known!r}. Received: {fact}={given!r} for "
+                f"{checkpoint.path}"
+            )
+        facts[fact] = given if known is None else known
     try:
         config, notes = config_of_shapes(
             shapes,
-            num_heads=facts.get("num_heads") or num_heads,
-            gelu=facts.get("gelu"),
+            num_heads=facts["num_heads"],
+            gelu=facts["gelu"],
             norm_epsilon=facts.get("norm_epsilon"),
+            fields={
+                "epsilon_in": checkpoint.layout.epsilon_in,
+                **{name: facts[name] for name in ("classifier", "block_norm") if name in facts},
+            },
+            has_paper_sizes=not checkpoint.layout.models_vary,
         )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
@@ -378,6 +422,10 @@ def _image_size(checkpoint, config, image_size):
     if checkpoint.has_fixed_positions and image_size is not None:
         return image_size
     table = checkpoint.shapes.get("position_embedding")
+    stride = config.resnet.stride if config.resnet else 1
+    if config.position_embedding == "relative_bias":
+        down, across = checkpoint.facts["position_grid"]
+        return (down * config.patch_sizes[0], across * config.patch_sizes[1])
     if not table or len(table) != 3:
         hint = (
             "; give the image size (image_size, --image-size), for which big_vision's sines and "
@@ -401,5 +449,4 @@ def _image_size(checkpoint, config, image_size):
     if image_size is not None:
         return image_size
     down, across = config.patch_sizes
-    stride = config.resnet.stride if config.resnet else 1
     return (grid[0] * down * stride, grid[1] * across * stride)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, REGISTERS, Checkpoint
-from keras_vit.checkpoints.formats import StoredArray, read_values
+from keras_vit.checkpoints.formats import computed_array, read_values
 from keras_vit.checkpoints.resize import Grid, find_grid
-
-
-def computed_array(
-    name: str, shape: Sequence[int], compute: Callable[[], np.ndarray]
-) -> StoredArray:
-    """Returns an array that is in no file; its value is computed when it is read."""
-    return StoredArray(
-        name,
-        tuple(shape),
-        np.dtype("float32"),
-        lambda: contextlib.nullcontext(lambda key: compute()),
-        name,
-    )
 
 
 def complete(checkpoint: Checkpoint, model_grid: Grid, known: Sequence[int] | None) -> Checkpoint:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.checkpoints.hdf5 import HUB_BACKBONE, HUB_CLASSIFIER
 from keras_vit.checkpoints.keras_names import KERAS_HUB
 from keras_vit.checkpoints.layouts import Layout
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
+from keras_vit.checkpoints.timm_models import ACTIVATIONS, facts_of_timm
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT
 from keras_vit.json_files import Fields, read_json as read_any_json
-
-# Names in `transformers` and timm.
-_GELUS = {
-    "gelu": "exact",
-    "gelu_python": "exact",
-    "gelu_pytorch_tanh": "tanh",
-    "gelu_new": "tanh",
-    "gelu_fast": "tanh",
-    "gelu_tanh": "tanh",
-}
-
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
 _VIT_DEFAULTS = {
@@ -55,8 +46,16 @@ _FIELDS: Fields = {
     "architecture": str,
     "id2label": dict,
     "label_names": list,
-    "model_args": {"act_layer": str, "num_heads": int},
+    "global_pool": str,
+    "model_args": {
+        "act_layer": str,
+        "embed_dim": int,
+        "global_pool": str,
+        "img_size": (int, list),
+        "num_heads": int,
+    },
     "pretrained_cfg": {
+        "input_size": list,
         "mean": list,
         "std": list,
         "crop_pct": float,
@@ -86,25 +85,31 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     return read_any_json(path, _FIELDS) if path.is_file() else {}
 
 
-def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
+def facts_of_config(
+    layout: Layout,
+    config: dict[str, Any],
+    path: pathlib.Path,
+    shapes: Mapping[str, tuple[int, ...] | None],
+) -> dict[str, Any]:
     """Returns facts about the weights of a layout from the `config.json` beside them.
 
     Args:
         layout: The layout of the weights.
         config: The content of `config.json`.
         path: The file or folder of the weights.
+        shapes: Shapes of the weights by layer.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads` and `position_grid`, where the config has them;
-        {} if the config is not of the layout's code base.
+        `gelu`, `norm_epsilon`, `num_heads`, `position_grid` and `classifier`, where the config
+        has them; {} if the config is not of the layout's code base.
 
     Raises:
         ValueError: If the config is of a model that no model here equals.
     """
     if layout is HUGGING_FACE and config.get("model_type") in _HUGGING_FACE_DEFAULTS:
         return _hugging_face(config, path)
-    if layout is TIMM and "pretrained_cfg" in config:
-        return _timm(config, path)
+    if layout in (TIMM, TIMM_BIT) and "architecture" in config:
+        return _timm(config, path, shapes)
     if layout is KERAS_HUB and config.get("class_name") in (HUB_CLASSIFIER, HUB_BACKBONE):
         return _keras_hub(config, path)
     return {}
@@ -113,9 +118,9 @@ def facts_of_config(layout: Layout, config: dict[str, Any], path: pathlib.Path) 
 def _hugging_face(config, path):
     config = {**_HUGGING_FACE_DEFAULTS[config["model_type"]], **config}
     activation = config["hidden_act"]
-    if activation not in _GELUS:
+    if activation not in ACTIVATIONS:
         raise ValueError(
-            f"hidden_act must be one of {tuple(_GELUS)}. "
+            f"hidden_act must be one of {tuple(ACTIVATIONS)}. "
             f"Received: hidden_act={activation!r} beside {path}"
         )
     try:
@@ -124,7 +129,7 @@ def _hugging_face(config, path):
             for size in (config["image_size"], config["patch_size"])
         ]
         return {
-            "gelu": _GELUS[activation],
+            "gelu": ACTIVATIONS[activation],
             "norm_epsilon": float(config["layer_norm_eps"]),
             "num_heads": int(config["num_attention_heads"]),
             "position_grid": [image // patch for image, patch in zip(*sides, strict=True)],
@@ -135,17 +140,12 @@ def _hugging_face(config, path):
         ) from error
 
 
-def _timm(config, path):
-    arguments = config.get("model_args") or {}
-    activation = arguments.get("act_layer", "gelu")
-    if activation not in _GELUS:
-        raise ValueError(
-            f"act_layer must be one of {tuple(_GELUS)}. "
-            f"Received: act_layer={activation!r} beside {path}"
-        )
-    facts: dict[str, Any] = {"gelu": _GELUS[activation]}
-    if isinstance(arguments.get("num_heads"), int):
-        facts["num_heads"] = arguments["num_heads"]
+def _timm(config, path, shapes):
+    facts = facts_of_timm(config, shapes, path)
+    size, kernel = facts.pop("image_size", None), shapes.get("patch_embedding")
+    if size and kernel and "root_conv" not in shapes:
+        sides = zip(size, kernel[:2], strict=True)
+        facts["position_grid"] = [side // patch for side, patch in sides]
     return facts
 
 

@@ -11,12 +11,13 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, get_args
 
 import ml_dtypes
 import numpy as np
 
+from keras_vit.configs import Gelu
 from keras_vit.files import atomic_write
 from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
@@ -46,6 +47,19 @@ class StoredArray:
     open: Callable[[], contextlib.AbstractContextManager[ReadValue]]
     key: Any
     block: int | None = None
+
+
+def computed_array(
+    name: str, shape: Sequence[int], compute: Callable[[], np.ndarray]
+) -> StoredArray:
+    """Returns an array that is in no file; its value is computed when it is read."""
+    return StoredArray(
+        name,
+        tuple(shape),
+        np.dtype("float32"),
+        lambda: contextlib.nullcontext(lambda key: compute()),
+        name,
+    )
 
 
 def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
@@ -124,8 +138,10 @@ def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
         facts = parse_json(text, "the note")
         facts = facts if key is None else facts[key]
         noted = {}
-        if facts.get("gelu") in ("tanh", "exact"):
+        if facts.get("gelu") in get_args(Gelu):
             noted["gelu"] = facts["gelu"]
+        if isinstance(facts.get("num_heads"), int):
+            noted["num_heads"] = facts["num_heads"]
         if isinstance(facts.get("norm_epsilon"), (int, float)):
             noted["norm_epsilon"] = facts["norm_epsilon"]
         if facts.get("position_grid"):

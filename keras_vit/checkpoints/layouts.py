@@ -148,6 +148,23 @@ class Convolution(Transform):
         return tuple(stored[axis] for axis in (2, 3, 1, 0)) if len(stored) == 4 else None
 
 
+class ConvolutionOfPooled(Transform):
+    """A matrix `(inputs, outputs)` as the kernel of a 1x1 convolution, as in PyTorch."""
+
+    def stored_shape(self, shapes):
+        inputs, outputs = shapes[0]
+        return (outputs, inputs, 1, 1)
+
+    def ours(self, array, shapes):
+        return [np.ascontiguousarray(array[:, :, 0, 0].T)]
+
+    def stored(self, values):
+        return np.ascontiguousarray(values[0].T)[:, :, None, None]
+
+    def our_shape(self, stored):
+        return (stored[1], stored[0]) if stored[2:] == (1, 1) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Stacked(Transform):
     """Several variables of equal shape, concatenated along the first axis.
@@ -177,6 +194,7 @@ class Stacked(Transform):
 
 SAME = Transform()
 CONVOLUTION = Convolution()
+CONVOLUTION_OF_POOLED = ConvolutionOfPooled()
 MATRIX = Matrix()
 MATRIX_FROM_HEADS = Matrix(num_inputs=2)
 VECTOR = Vector()
@@ -237,8 +255,14 @@ class Layout:
             a name for them.
         gelu: The form of GELU that the weights were trained with, or None.
         norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
+        epsilon_in: How the code base standardises the kernels of a hybrid's ResNet.
+        models_vary: Whether models of the code base differ in heads and GELU, so that a file
+            without a description shows neither; `gelu` is then the usual form.
+        refusals: Regular expressions of names in files of models that no model here equals,
+            and the feature that those have.
         cubic_antialias: Whether the code base antialiases bicubic position embeddings.
-        class_row_optional: Whether position tables may lack a row for the class token.
+        class_row_optional: Whether position tables may lack a row for the class token, or have
+            rows for registers.
         first_block: Number of the first block.
     """
 
@@ -253,6 +277,9 @@ class Layout:
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
+    epsilon_in: str = "deviation"
+    models_vary: bool = False
+    refusals: tuple[tuple[str, str], ...] = ()
     cubic_antialias: bool = True
     class_row_optional: bool = False
     first_block: int = 0
@@ -317,6 +344,17 @@ class Layout:
             for ours in rule.paths
         ]
         return {path for path in paths if any(_fields(ours, path) is not None for ours in absent)}
+
+    def refused_feature(self, names: Iterable[str]) -> str | None:
+        """Returns the feature of `refusals` that a file has by the names in it, or None."""
+        return next(
+            (
+                feature
+                for pattern, feature in self.refusals
+                if any(re.search(pattern, name) for name in names)
+            ),
+            None,
+        )
 
     def canonical_name(self, name: str) -> str:
         """Returns the spelling of a name without prefix in the rules."""

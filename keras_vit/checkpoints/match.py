@@ -17,8 +17,8 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint
-from keras_vit.checkpoints.completion import complete, computed_array
-from keras_vit.checkpoints.formats import StoredArray, read_values
+from keras_vit.checkpoints.completion import complete
+from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.checkpoints.layouts import Rule, Shape
 from keras_vit.checkpoints.resize import (
     METHODS,
@@ -269,9 +269,10 @@ def position_grid(model: keras.Model) -> Grid | None:
 
 
 def numerics(model: keras.Model) -> dict[str, Any]:
-    """Returns the `gelu` and `norm_epsilon` of a model's blocks; {} without any."""
+    """Returns `gelu`, `norm_epsilon` and `num_heads` of a model's blocks; {} without any."""
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
-    return {fact: getattr(layer, fact) for fact in ("gelu", "norm_epsilon") if hasattr(layer, fact)}
+    facts = ("gelu", "norm_epsilon", "num_heads")
+    return {fact: getattr(layer, fact) for fact in facts if hasattr(layer, fact)}
 
 
 def _layer_named(model, name):

@@ -20,7 +20,7 @@ from keras_vit.checkpoints.hdf5 import HUB_CLASSIFIER
 from keras_vit.checkpoints.keras_names import KERAS_HUB, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT, TORCHVISION
 from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
@@ -346,6 +346,7 @@ _READERS: dict[str, Callable[[Checkpoint, tuple[int, int], int | None], Metadata
     KERAS.name: _keras,
     HUGGING_FACE.name: _hugging_face,
     TIMM.name: _timm,
+    TIMM_BIT.name: _timm,
     TORCHVISION.name: _torchvision,
     KERAS_HUB.name: _keras_hub,
 }

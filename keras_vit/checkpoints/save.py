@@ -14,6 +14,7 @@ from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
+from keras_vit.recognition import config_of
 
 
 def save_checkpoint(
@@ -33,18 +34,50 @@ def save_checkpoint(
         facts: More facts for the comment, such as the range of the pixels.
 
     Raises:
-        ValueError: If the layout has no name for a variable, or `path` another suffix.
+        ValueError: If the layout has no name for a variable or no model with the same forward
+            pass, or `path` another suffix.
         OSError: If the file cannot be written.
     """
     path = pathlib.Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
     is_bit = "final_norm/gamma" in weights_by_path(model)
+    if not is_bit:
+        _check_official(model)
     write_npz(
         path,
         stored_arrays(model, BIT if is_bit else OFFICIAL),
         {**facts_of(model), **(facts or {})},
     )
+
+
+# Fields of a config without a trace in names and shapes, and their values in the official code
+# and ours for its variants.
+_OFFICIAL_VALUES = {
+    "classifier": ("token", "gap", "map", "token+distillation"),
+    "gelu": ("tanh", "exact"),
+    "final_norm": ("tokens",),
+    "block_norm": ("before",),
+    "unread_class_token": (False,),
+}
+
+
+def _check_official(model):
+    """Raises ValueError if weights under official names would be those of another model."""
+    try:
+        config = config_of(model)
+    except ValueError:  # A part of a model, or one with additional layers.
+        return
+    others = [
+        f"{field}={getattr(config, field)!r}"
+        for field, values in _OFFICIAL_VALUES.items()
+        if getattr(config, field) not in values
+    ]
+    if others:
+        raise ValueError(
+            "The official layout must be that of the model; save_weights of Keras keeps any. "
+            f"Received: a model with {', '.join(others)}"
+        )
 
 
 def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
@@ -71,6 +104,6 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def facts_of(model: keras.Model) -> dict[str, Any]:
-    """Returns `gelu`, `norm_epsilon` and `position_grid`, which arrays do not show."""
+    """Returns `gelu`, `norm_epsilon`, `num_heads` and `position_grid`, as far as there are."""
     grid = position_grid(model)
     return {**numerics(model), **({"position_grid": list(grid)} if grid else {})}

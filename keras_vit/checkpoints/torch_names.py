@@ -3,10 +3,12 @@
 from keras_vit.checkpoints.layouts import (
     BLOCK,
     CONVOLUTION,
+    CONVOLUTION_OF_POOLED,
     MATRIX,
     MATRIX_FROM_HEADS,
     STACKED_MATRICES,
     STACKED_VECTORS,
+    UNIT,
     VECTOR,
     Layout,
     Rule,
@@ -95,35 +97,124 @@ HUGGING_FACE = Layout(
     ),
     gelu="exact",
     norm_epsilon=1e-12,
+    models_vary=True,
     cubic_antialias=False,
 )
 
-# huggingface/pytorch-image-models: VisionTransformer; DeiT too.
+_TIMM_BLOCK = "blocks.{block}"
+_TIMM_STEM = "patch_embed.backbone"
+_TIMM_UNIT = "stages.{block}.units.{unit}"
+_TIMM_KV = ("map_head/key", "map_head/value")
+
+# Blocks and units of timm's ResNets count from 0; a unit is called a block too.
+_TIMM_UNITS = (
+    r"\bstages\.(\d+)\.blocks\.(\d+)\.",
+    lambda match: f"stages.{int(match[1]) + 1}.units.{int(match[2]) + 1}.",
+)
+
+# By the names of their arrays.
+_TIMM_REFUSALS = (
+    (r"(^|\.)rope\.|\.attn\.[qkv]_proj\.|\.gamma_1$", "rotary positions (timm's Eva)"),
+    (r"\.lambda_\w+$", "differential attention"),
+    (r"^blocks\.\d+\.in_proj\.", "attention and MLP in parallel"),
+    (r"^blocks\.\d+\.attns\.", "parallel attentions in a block"),
+    (r"^patch_embed\..*running_mean$", "a stem with BatchNorm"),
+    (r"^blocks\.\d+\.(attn|mlp)\.norm\.", "normalisation within attention or MLP"),
+)
+
+
+def _timm_units(prefix, rest):
+    """The residual units of a ResNet: convolutions and norms."""
+    unit = f"{prefix}{_TIMM_UNIT}"
+    parts = (1, 2, 3)
+    return (
+        *(
+            Rule(f"{unit}.conv{part}.weight", f"{UNIT}/conv_{part}/kernel", CONVOLUTION)
+            for part in parts
+        ),
+        *(
+            row
+            for part in parts
+            for row in _torch_norm(f"{unit}.norm{part}", f"{UNIT}/norm_{part}")
+        ),
+        Rule(f"{unit}.downsample.conv.weight", f"{UNIT}/conv_projection/kernel", CONVOLUTION),
+        *rest,
+    )
+
+
+# huggingface/pytorch-image-models: VisionTransformer, its hybrids and DeiT too.
 TIMM = Layout(
     name="timm",
     rules=(
-        *_torch_dense("patch_embed.proj", "patch_embedding", CONVOLUTION),
+        *_torch_dense("patch_embed.proj", "patch_embedding", CONVOLUTION, optional_bias=True),
         Rule("cls_token", "class_token/token"),
         Rule("dist_token", "distillation_token/token"),
         Rule("reg_token", "registers/tokens"),
         Rule("pos_embed", "position_embedding/embedding"),
-        *_torch_norm("blocks.{block}.norm1", f"{BLOCK}/norm_1"),
-        *_torch_qkv("blocks.{block}.attn.qkv.weight", "blocks.{block}.attn.qkv.bias"),
-        *_torch_dense("blocks.{block}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
-        *_torch_norm("blocks.{block}.norm2", f"{BLOCK}/norm_2"),
-        *_torch_dense("blocks.{block}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
-        *_torch_dense("blocks.{block}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+        *_torch_norm("norm_pre", "embedding_norm"),
+        *_torch_norm(f"{_TIMM_BLOCK}.norm1", f"{BLOCK}/norm_1"),
+        *_torch_qkv(f"{_TIMM_BLOCK}.attn.qkv.weight", f"{_TIMM_BLOCK}.attn.qkv.bias"),
+        *_torch_norm(f"{_TIMM_BLOCK}.attn.q_norm", f"{BLOCK}/attention/query_norm"),
+        *_torch_norm(f"{_TIMM_BLOCK}.attn.k_norm", f"{BLOCK}/attention/key_norm"),
+        *_torch_dense(f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
+        Rule(f"{_TIMM_BLOCK}.attn.rel_pos.table", f"{BLOCK}/attention/bias_table"),
+        Rule(f"{_TIMM_BLOCK}.ls1.gamma", f"{BLOCK}/layer_scale_1/gamma"),
+        *_torch_norm(f"{_TIMM_BLOCK}.norm2", f"{BLOCK}/norm_2"),
+        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
+        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+        Rule(f"{_TIMM_BLOCK}.ls2.gamma", f"{BLOCK}/layer_scale_2/gamma"),
         *_torch_norm("norm", "encoder_norm"),
+        *_torch_norm("fc_norm", "pooled_norm"),
         *_torch_dense("pre_logits.fc", "pre_logits"),
         *_torch_dense("head", "predictions"),
         *_torch_dense("head", "class_token_head"),
         *_torch_dense("head_dist", "distillation_token_head"),
+        # Attention pooling, as SigLIP's.
+        Rule("attn_pool.latent", "map_head/probe"),
+        Rule("attn_pool.q.weight", "map_head/query/kernel", MATRIX),
+        Rule("attn_pool.q.bias", "map_head/query/bias", VECTOR),
+        Rule("attn_pool.kv.weight", tuple(f"{p}/kernel" for p in _TIMM_KV), STACKED_MATRICES),
+        Rule("attn_pool.kv.bias", tuple(f"{p}/bias" for p in _TIMM_KV), STACKED_VECTORS),
+        *_torch_dense("attn_pool.proj", "map_head/out", MATRIX_FROM_HEADS),
+        *_torch_norm("attn_pool.norm", "map_head/norm"),
+        *_torch_dense("attn_pool.mlp.fc1", "map_head/mlp/dense_1"),
+        *_torch_dense("attn_pool.mlp.fc2", "map_head/mlp/dense_2"),
+        # The ResNet of a hybrid.
+        Rule(f"{_TIMM_STEM}.stem.conv.weight", "root_conv/kernel", CONVOLUTION),
+        *_torch_norm(f"{_TIMM_STEM}.stem.norm", "root_norm"),
+        *_timm_units(
+            f"{_TIMM_STEM}.",
+            _torch_norm(f"{_TIMM_STEM}.{_TIMM_UNIT}.downsample.norm", f"{UNIT}/norm_projection"),
+        ),
     ),
     marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
     prefixes=("", "module.", "model."),
+    aliases=(
+        _TIMM_UNITS,
+        # A stem without blocks is not in a module of its own.
+        (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
+    ),
     gelu="exact",
     norm_epsilon=1e-6,
+    epsilon_in="variance",
+    models_vary=True,
+    refusals=_TIMM_REFUSALS,
     class_row_optional=True,
+)
+
+# The same code base: ResNetV2 of the BiT paper.
+TIMM_BIT = Layout(
+    name="timm (BiT)",
+    rules=(
+        Rule("stem.conv.weight", "root_conv/kernel", CONVOLUTION),
+        *_timm_units("", ()),
+        *_torch_norm("norm", "final_norm"),
+        Rule("head.fc.weight", "predictions/kernel", CONVOLUTION_OF_POOLED),
+        Rule("head.fc.bias", "predictions/bias"),
+    ),
+    marks=(r"^stem\.conv\.weight$", r"^stages\.1\.units\.1\.norm1\.weight$"),
+    prefixes=("", "module.", "model."),
+    aliases=(_TIMM_UNITS,),
 )
 
 _TV_BLOCK = "encoder.layers.encoder_layer_{block}"

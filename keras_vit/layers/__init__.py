@@ -1,10 +1,16 @@
 """The layers; importing this package registers all of them with Keras."""
 
-from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
+from keras_vit.layers.attention import BiasedSelfAttention, RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.classification_head import AttentionPooling, class_scores
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.encoder_block import MLP, EncoderBlock, LayerScale, RelativeEncoderBlock
+from keras_vit.layers.encoder_block import (
+    MLP,
+    BiasedEncoderBlock,
+    EncoderBlock,
+    LayerScale,
+    RelativeEncoderBlock,
+)
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
 from keras_vit.layers.residual_units import (
@@ -25,6 +31,8 @@ __all__ = [
     "AttentionPooling",
     "AxialAttention",
     "AxialUnit",
+    "BiasedEncoderBlock",
+    "BiasedSelfAttention",
     "ClassToken",
     "Dropout",
     "EncoderBlock",

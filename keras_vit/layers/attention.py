@@ -3,6 +3,7 @@
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.layers.dropout import Dropout
@@ -269,6 +270,86 @@ class RelativeSelfAttention(GridTable, SelfAttention):
             "grid": self.grid,
             "num_prefix_tokens": self.num_prefix_tokens,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BiasedSelfAttention(GridTable, SelfAttention):
+    """Self-attention with relative position biases, as in Swin (arXiv 2103.14030).
+
+    Each head adds a learned number to the logit of a query and a key, by the rows and columns
+    between them. There are (2 h - 1) (2 w - 1) such steps on a grid (h, w). Tokens in front of
+    the patches have no position, so a pair with one of them has the content's logit only.
+
+    Args:
+        num_heads: Attention heads, k. Divides the token size D.
+        grid: Patches (down, across); the table is not resized to another one.
+        num_prefix_tokens: Tokens in front of the patches.
+        dropout_rate: Share of attention probabilities dropped, in [0, 1).
+        **kwargs: Passed to `keras_vit.layers.SelfAttention`.
+
+    Call arguments:
+        As of `keras_vit.layers.SelfAttention`.
+
+    Output shape:
+        As of `keras_vit.layers.SelfAttention`.
+
+    Raises:
+        ValueError: If the input has another grid, or on build, if `num_heads` does not divide D.
+
+    Example:
+    >>> attention = BiasedSelfAttention(num_heads=3, grid=(14, 14), num_prefix_tokens=1)
+    >>> tuple(attention(keras.ops.zeros((2, 197, 192))).shape)
+    (2, 197, 192)
+    """
+
+    def __init__(self, num_heads, grid, num_prefix_tokens=0, dropout_rate=0.0, **kwargs):
+        super().__init__(num_heads, dropout_rate, **kwargs)
+        self.grid = tuple(grid)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def build(self, tokens_shape, patches_shape=None):
+        super().build(tokens_shape)
+        down, across = self.grid
+        self.bias_table = self.add_weight(
+            shape=((2 * down - 1) * (2 * across - 1), self.num_heads),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name="bias_table",
+        )
+
+    def add_position_logits(self, logits, query, patches):
+        if patches is not None:
+            raise ValueError(
+                "Relative position biases need a known image size. "
+                f"Received: a free one, with a table of {self.grid} patches"
+            )
+        biases = ops.take(ops.convert_to_tensor(self.bias_table), step_numbers(self.grid), axis=0)
+        biases = ops.cast(ops.transpose(biases, (2, 0, 1)), logits.dtype)  # (k, N, N)
+        prefix = self.num_prefix_tokens
+        return logits + ops.pad(biases, ((0, 0), (prefix, 0), (prefix, 0)))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "grid": self.grid,
+            "num_prefix_tokens": self.num_prefix_tokens,
+        }
+
+
+def step_numbers(grid):
+    """Returns the number of the step (rows, columns) from each key to each query, `(N, N)`.
+
+    Args:
+        grid: Patches (down, across), (h, w).
+
+    Returns:
+        An integer array; the step (rows, columns) has number
+        `(rows + h - 1) (2 w - 1) + columns + w - 1`.
+    """
+    down, across = grid
+    rows, columns = np.divmod(np.arange(down * across), across)
+    rows = rows[:, None] - rows + down - 1
+    columns = columns[:, None] - columns + across - 1
+    return rows * (2 * across - 1) + columns
 
 
 def output_spec(layer, tokens, return_attention, as_rows=False):

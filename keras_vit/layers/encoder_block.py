@@ -1,9 +1,16 @@
 """The encoder block of the Vision Transformer, and its MLP."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention, output_spec
+from keras_vit.layers.attention import (
+    BiasedSelfAttention,
+    RelativeSelfAttention,
+    SelfAttention,
+    output_spec,
+)
 from keras_vit.layers.compiled_gradient import with_compiled_gradient
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
@@ -185,6 +192,7 @@ class EncoderBlock(QuantizedSublayers):
         norm_epsilon: Added to LayerNorm's variance.
         remat: Whether to keep only the input in training and recompute the rest in the
             backward pass, with the same dropout masks: less memory, more time.
+        block_norm: "before" attention and MLP, or "after" them.
         layer_scale: Whether a `LayerScale` multiplies both branches.
         qk_norm: Whether the attention normalises queries and keys.
         **kwargs: Passed to `keras.layers.Layer`.
@@ -219,6 +227,7 @@ class EncoderBlock(QuantizedSublayers):
         stochastic_depth_rate=0.0,
         layer_scale=False,
         qk_norm=False,
+        block_norm="before",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -232,6 +241,7 @@ class EncoderBlock(QuantizedSublayers):
         self.stochastic_depth_rate = stochastic_depth_rate
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
+        self.block_norm = block_norm
 
     def build(self, tokens_shape, patches_shape=None):
         policy = self.dtype_policy
@@ -285,8 +295,9 @@ class EncoderBlock(QuantizedSublayers):
         # TensorFlow fuses a sum with the product before it if both are matrices, so the
         # residual stream is kept as the rows of all examples, (B N, D).
         rows = ops.reshape(z, (-1, z.shape[-1]))
+        is_before = self.block_norm == "before"
         y, attention = self.attention(
-            self.norm_1(z),
+            self.norm_1(z) if is_before else z,
             training=training,
             seed=seeds[0],
             return_attention=True,
@@ -294,9 +305,12 @@ class EncoderBlock(QuantizedSublayers):
             patches=patches,
         )
         y = self.dropout(y, training=training, seed=seeds[1])
+        y = y if is_before else self.norm_1(y)
         y = self.layer_scale_1(y) if self.layer_scale else y
         rows = rows + self._drop_examples(y, shape, training, seeds[3])  # Equation 2.
-        y = self.mlp(self.norm_2(rows), training=training, seed=seeds[2])
+        y = self.norm_2(rows) if is_before else rows
+        y = self.mlp(y, training=training, seed=seeds[2])
+        y = y if is_before else self.norm_2(y)
         y = self.layer_scale_2(y) if self.layer_scale else y
         rows = rows + self._drop_examples(y, shape, training, seeds[4])  # Equation 3.
         return ops.reshape(rows, shape), attention
@@ -324,6 +338,7 @@ class EncoderBlock(QuantizedSublayers):
             "stochastic_depth_rate": self.stochastic_depth_rate,
             "layer_scale": self.layer_scale,
             "qk_norm": self.qk_norm,
+            "block_norm": self.block_norm,
         }
 
 
@@ -358,8 +373,10 @@ class RelativeEncoderBlock(EncoderBlock):
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
 
+    attention_type: Any = RelativeSelfAttention
+
     def make_attention(self):
-        return RelativeSelfAttention(
+        return self.attention_type(
             self.num_heads,
             self.grid,
             self.num_prefix_tokens,
@@ -376,3 +393,29 @@ class RelativeEncoderBlock(EncoderBlock):
             "grid": self.grid,
             "num_prefix_tokens": self.num_prefix_tokens,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BiasedEncoderBlock(RelativeEncoderBlock):
+    """An encoder block whose attention has relative position biases, as in Swin.
+
+    Args:
+        num_heads: Attention heads, k. Divides the token size D.
+        mlp_dim: Hidden units of the MLP.
+        grid: Patches (down, across) that the table of biases is for.
+        num_prefix_tokens: Tokens in front of the patches.
+        **kwargs: Passed to `keras_vit.layers.EncoderBlock`.
+
+    Call arguments:
+        As of `RelativeEncoderBlock`.
+
+    Output shape:
+        As of `RelativeEncoderBlock`.
+
+    Example:
+    >>> block = BiasedEncoderBlock(num_heads=3, mlp_dim=768, grid=(14, 14))
+    >>> tuple(block(keras.ops.zeros((2, 196, 192))).shape)
+    (2, 196, 192)
+    """
+
+    attention_type = BiasedSelfAttention

@@ -139,6 +139,7 @@ class PostActivationUnit(BottleneckUnit):
     Args:
         filters: Channels of the bottleneck; the output has 4 times as many.
         strides: Pixels between two outputs.
+        epsilon_in: "deviation" or "variance"; see `StandardizedConv2D`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Input shape:
@@ -152,6 +153,10 @@ class PostActivationUnit(BottleneckUnit):
     >>> tuple(unit(keras.ops.zeros((2, 57, 56, 64))).shape)
     (2, 29, 28, 256)
     """
+
+    def __init__(self, filters, strides=1, epsilon_in="deviation", **kwargs):
+        super().__init__(filters, strides, **kwargs)
+        self.epsilon_in = epsilon_in
 
     def build(self, input_shape):
         wide, narrow_shape = 4 * self.filters, (*input_shape[:-1], self.filters)
@@ -179,7 +184,12 @@ class PostActivationUnit(BottleneckUnit):
         self, suffix, input_shape, filters, kernel_size=1, strides=1, gamma_initializer="ones"
     ):
         conv = StandardizedConv2D(
-            filters, kernel_size, strides, dtype=self.dtype_policy, name=f"conv_{suffix}"
+            filters,
+            kernel_size,
+            strides,
+            epsilon_in=self.epsilon_in,
+            dtype=self.dtype_policy,
+            name=f"conv_{suffix}",
         )
         norm = GroupNorm(
             epsilon=1e-6,
@@ -190,6 +200,9 @@ class PostActivationUnit(BottleneckUnit):
         conv.build(input_shape)
         norm.build((*input_shape[:-1], filters))
         return conv, norm
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon_in": self.epsilon_in}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -194,11 +194,11 @@ def _vit(config, size, channels, classes) -> tuple[Cost, int]:
     cost += _position_embeddings(config, grid)
     if isinstance(config, configs.AxialConfig):
         for lines, length in (grid, grid[::-1]):  # Rows, then columns.
-            block = _shared(lines, _encoder_block(config, prefix + length, length))
+            block = _shared(lines, _encoder_block(config, prefix + length, (1, length)))
             mean_of_copies = Cost(flops=lines * prefix * width)
             cost += config.depth * (block + mean_of_copies)
     else:
-        cost += config.depth * _encoder_block(config, tokens, patches)
+        cost += config.depth * _encoder_block(config, tokens, grid)
     if config.embedding_norm:
         cost += _norm(tokens, width)
     if config.final_norm == "tokens":
@@ -254,8 +254,9 @@ def _position_embeddings(config, grid) -> Cost:
     )
 
 
-def _encoder_block(config, tokens, patches) -> Cost:
-    """A block on a sequence of tokens with a number of patches among them."""
+def _encoder_block(config, tokens, grid) -> Cost:
+    """A block on a sequence of tokens with the patches of a grid or line among them."""
+    patches = _area(grid)
     width, heads = config.width, config.num_heads
     cost = 2 * _norm(tokens, width) + _self_attention(tokens, width, heads) + _mlp(config, tokens)
     cost += Cost(flops=2 * tokens * width)  # Residuals.
@@ -263,6 +264,10 @@ def _encoder_block(config, tokens, patches) -> Cost:
         cost += 2 * Cost(parameters=width, flops=tokens * width)
     if config.qk_norm:
         cost += 2 * Cost(parameters=2 * (width // heads), flops=NORM * tokens * width)
+    if config.position_embedding == "relative_bias":
+        down, across = grid
+        steps = (2 * down - 1) * (2 * across - 1)
+        cost += Cost(parameters=steps * heads, flops=heads * tokens**2)
     if config.position_embedding == "relative":
         cost += _relative_positions(patches, width, heads)
     return cost

@@ -28,7 +28,9 @@ def resnet_stem(stem: ResNetStem, images):
     Returns:
         A Keras tensor `(B, ceil(H / stem.stride), ceil(W / stem.stride), stem.channels)`.
     """
-    x = StandardizedConv2D(stem.width, kernel_size=7, strides=2, name="root_conv")(images)
+    x = StandardizedConv2D(
+        stem.width, kernel_size=7, strides=2, epsilon_in=stem.epsilon_in, name="root_conv"
+    )(images)
     x = GroupNorm(epsilon=1e-6, name="root_norm")(x)
     x = keras.layers.ReLU(name="root_relu")(x)
     x = keras.layers.MaxPooling2D(3, 2, padding="same", name="root_pool")(x)  # (B, H/4, W/4, C)
@@ -37,6 +39,7 @@ def resnet_stem(stem: ResNetStem, images):
             x = PostActivationUnit(
                 filters=stem.width * 2**block,
                 strides=2 if block > 0 and unit == 0 else 1,
+                epsilon_in=stem.epsilon_in,
                 name=f"block_{block + 1}_unit_{unit + 1}",
             )(x)
     return x

@@ -7,6 +7,7 @@ import keras
 from keras_vit.configs import AxialConfig, ViTConfig
 from keras_vit.layers import (
     AttentionPooling,
+    BiasedEncoderBlock,
     ClassToken,
     Dropout,
     EncoderBlock,
@@ -183,9 +184,10 @@ def add_positions(layer: PositionEmbedding | None, x, patches):
 def encode(config: ViTConfig, x, patches, block: int, grid):
     """Returns the tokens `(B, P + N, D)` after an encoder block."""
     name = f"encoder_block_{block}"
-    if config.position_embedding != "relative":
+    block_types = {"relative": RelativeEncoderBlock, "relative_bias": BiasedEncoderBlock}
+    if config.position_embedding not in block_types:
         return EncoderBlock(**config.block_arguments(block), name=name)(x)
-    layer = RelativeEncoderBlock(
+    layer = block_types[config.position_embedding](
         **config.block_arguments(block),
         grid=grid,
         num_prefix_tokens=config.num_prefix_tokens,

@@ -121,7 +121,7 @@ def test_position_rows_of_registers_are_added_to_them(rows, golden, model_of, wr
     expected = table.copy()
     expected[:, :1] += golden("timm_vit").checkpoint()["cls_token"]
     np.testing.assert_allclose(loaded, expected, atol=1e-6)
-    inferred = build_arguments(open_checkpoint(write(arrays)), 3)
+    inferred = build_arguments(open_checkpoint(write(arrays)), 3, gelu="exact")
     assert (inferred.image_size, inferred.config.num_registers) == ((32, 32), 3)
 
 
@@ -196,10 +196,10 @@ def test_the_image_size_of_a_table_that_is_not_square_must_be_given(golden, writ
     table = np.random.default_rng(0).normal(size=(1, 1 + 2 * 6, 48)).astype("float32")
     checkpoint = open_checkpoint(write({**arrays, "pos_embed": table}))
     with pytest.raises(ValueError, match=r"\(image_size, --image-size\) must be given .* no squ"):
-        build_arguments(checkpoint, 3)
+        build_arguments(checkpoint, 3, gelu="exact")
     with pytest.raises(ValueError, match="13 rows are not those of 2x3 patches"):
-        build_arguments(checkpoint, 3, image_size=(16, 24))
-    inferred = build_arguments(checkpoint, 3, image_size=(16, 48))
+        build_arguments(checkpoint, 3, gelu="exact", image_size=(16, 24))
+    inferred = build_arguments(checkpoint, 3, gelu="exact", image_size=(16, 48))
     assert inferred.position_grid == (2, 6)
     model = keras_vit.build(
         inferred.config, input_shape=(*inferred.image_size, 3), classes=inferred.classes

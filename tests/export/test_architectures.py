@@ -6,11 +6,12 @@ The conversion itself, without the command's separate process: that is tested wi
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
-from keras_vit.export import onnx_file, tflite_file
+from keras_vit.export import onnx_file, saved_model, tflite_file
 from keras_vit.preprocessing import Preprocessing
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -41,6 +42,37 @@ def test_residual_networks_run_in_litert(name, precision, tolerance):
     images = rng.uniform(-1, 1, (4, 64, 64, 3)).astype("float32")
     answers = [run(images=image[None])["probabilities"][0] for image in images]
     np.testing.assert_allclose(answers, model(images), atol=tolerance)
+
+
+def test_a_model_with_later_features_becomes_a_saved_model(tmp_path):
+    config = ViTConfig(
+        (8, 8),
+        32,
+        2,
+        48,
+        4,
+        classifier="gap",
+        gelu="swiglu",
+        num_registers=2,
+        embedding_norm=True,
+        final_norm="pooled",
+        layer_scale=True,
+        qk_norm=True,
+        unread_class_token=True,
+    )
+    model = keras_vit.build(config, input_shape=(24, 32, 3), classes=3)
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) / 4)
+    classifier = Classifier(model, ("a", "b", "c"), Preprocessing((24, 32)))
+    paths = [tmp_path / f"{index}.png" for index in range(4)]
+    for path in paths:
+        keras.utils.save_img(path, rng.uniform(0, 255, (24, 32, 3)), scale=False)
+    saved_model(classifier, tmp_path / "model", top=2, check_images=paths)
+    serve = tf.saved_model.load(tmp_path / "model").signatures["serve"]
+    images = rng.uniform(-1, 1, (2, 24, 32, 3)).astype("float32")
+    probabilities = serve(images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(probabilities, model(images), atol=1e-5)
 
 
 def test_a_padding_with_zeros_stays_before_the_max_pool_in_onnx(tmp_path):

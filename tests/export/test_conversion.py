@@ -20,6 +20,7 @@ from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
 from keras_vit.images import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.recognition import config_of
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -84,13 +85,15 @@ PAIRS = (
 def test_there_and_back_is_equal_to_the_bit(name, to, source, golden, tmp_path):
     path = source(name)
     expected = golden(name).load()
-    before = read(path, 3)
+    gelu = "tanh" if name == "vit_token" else "exact"
+    before = read(path, 3, gelu=gelu)
     # float32, depth 3.
     np.testing.assert_allclose(
         _logits(before.model, expected["images"]), expected["logits"], atol=1e-4
     )
-    convert(path, tmp_path / DESTINATIONS[to], to=to, num_heads=3, normalization="half")
-    again = read(tmp_path / DESTINATIONS[to], 3)
+    facts = {"num_heads": 3, "gelu": gelu, "normalization": "half"}
+    convert(path, tmp_path / DESTINATIONS[to], to=to, **facts)
+    again = read(tmp_path / DESTINATIONS[to], 3, gelu=gelu)
     weights = {weight.path: weight for weight in again.model.weights}
     assert set(weights) == {weight.path for weight in before.model.weights}
     for weight in before.model.weights:
@@ -491,7 +494,7 @@ def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
 
 
 def test_the_normalization_can_be_given(source, tmp_path):
-    values = read(source("timm_vit"), 3, "imagenet").preprocessing.value_range
+    values = read(source("timm_vit"), 3, "imagenet", gelu="exact").preprocessing.value_range
     np.testing.assert_allclose(values, IMAGENET_RANGE)
     with pytest.raises(ValueError, match="normalization must be one of .*'clip'"):
         read(tmp_path, 3, "clip")
@@ -511,23 +514,25 @@ def test_what_has_no_counterpart_is_refused(source, tmp_path):
 
 def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown(source, tmp_path):
     path = source("timm_vit")
-    convert(path, tmp_path / "out.npz", num_heads=3)
+    convert(path, tmp_path / "out.npz", num_heads=3, gelu="exact")
     with pytest.raises(ValueError, match="--normalization .*the source did not hold it"):
         convert(tmp_path / "out.npz", tmp_path / "out", num_heads=3)
-    convert(path, tmp_path / "known.npz", num_heads=3, normalization="imagenet")
+    convert(path, tmp_path / "known.npz", num_heads=3, gelu="exact", normalization="imagenet")
     convert(tmp_path / "known.npz", tmp_path / "out", num_heads=3)
     values = keras_vit.load_classifier(tmp_path / "out").preprocessing.value_range
     np.testing.assert_allclose(values, IMAGENET_RANGE)
 
 
 def test_heads_that_cannot_be_known_must_be_given(source, tmp_path):
-    with pytest.raises(ValueError, match=r"must be given \(num_heads, --num-heads\).* size of 48"):
+    with pytest.raises(ValueError, match=r"heads \(num_heads, --num-heads\) and .* size of 48"):
         convert(source("timm_vit"), tmp_path / "out")
 
 
 def test_a_weights_file_does_not_know_its_gelu(source, tmp_path):
     convert(source("vit_token"), tmp_path / "out.weights.h5")
-    assert any("the form of GELU" in note for note in read(tmp_path / "out.weights.h5").notes)
+    with pytest.raises(ValueError, match=r"must be given: the form of GELU \(gelu, --gelu\)"):
+        read(tmp_path / "out.weights.h5")
+    assert config_of(read(tmp_path / "out.weights.h5", gelu="tanh").model).gelu == "tanh"
 
 
 def test_a_note_names_tanh_gelu_for_timm(source, tmp_path):

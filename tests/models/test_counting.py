@@ -29,7 +29,9 @@ SMALL = {
     ),
     "shared by every block": ViTConfig(**VIT, position_embedding_at="every_block_shared"),
     "hybrid": ViTConfig(**{**VIT, "patch_size": 1}, resnet=ResNetStem((1, 2, 1), 0.5)),
-    "root only": ViTConfig(**{**VIT, "patch_size": (2, 3)}, resnet=ResNetStem(())),
+    "root only": ViTConfig(
+        **{**VIT, "patch_size": (2, 3)}, resnet=ResNetStem((), epsilon_in="variance")
+    ),
     "bit": BiTConfig((1, 1, 2), 0.5, head_bias=-10.0),
     "clip": ViTConfig(**VIT, gelu="quick", embedding_norm=True),
     "swiglu, layer scale": ViTConfig(
@@ -43,6 +45,9 @@ SMALL = {
     ),
     "two tokens normalised after pooling": ViTConfig(
         **VIT, classifier="token+distillation", final_norm="pooled"
+    ),
+    "relative biases, norms after": ViTConfig(
+        **VIT, position_embedding="relative_bias", block_norm="after", num_registers=1
     ),
     "no last norm": ViTConfig(**VIT, classifier="token", final_norm="none"),
     "map, class token": ViTConfig(**VIT, classifier="map", unread_class_token=True),

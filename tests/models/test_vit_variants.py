@@ -1,6 +1,7 @@
 """Features of Vision Transformers outside of the paper, against a forward pass in NumPy."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -30,6 +31,7 @@ VARIANTS = {
     "token normalised after pooling": {"final_norm": "pooled"},
     "map beside a class token": {"classifier": "map", "unread_class_token": True},
     "ViT-22B": {"qk_norm": True},
+    "Swin V2": {"position_embedding": "relative_bias", "block_norm": "after", "num_registers": 1},
     "distilled": {"classifier": "token+distillation", "final_norm": "pooled"},
 }
 
@@ -83,6 +85,13 @@ def forward(config, weights, x):
 
     def attend(q, k, v, name):
         logits = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
+        if f"{name}/bias_table" in w:
+            prefix, table = config.num_prefix_tokens, w[f"{name}/bias_table"]
+            for one, other in itertools.product(range(rows * columns), repeat=2):
+                down, across = (np.divmod(p, columns) for p in (one, other))
+                down, across = np.subtract(down, across)
+                step = (down + rows - 1) * (2 * columns - 1) + across + columns - 1
+                logits[:, :, prefix + one, prefix + other] += table[step]
         probabilities = np.exp(logits - logits.max(-1, keepdims=True))
         probabilities /= probabilities.sum(-1, keepdims=True)
         return (
@@ -98,7 +107,8 @@ def forward(config, weights, x):
     x = x[:, : rows * size, : columns * size].reshape(batch, rows, size, columns, size, -1)
     patches = np.einsum("bricjd,ijdw->brcw", x, w["patch_embedding/kernel"])
     patches = (patches + w["patch_embedding/bias"]).reshape(batch, rows * columns, -1)
-    table = w["position_embedding/embedding"]
+    no_positions = np.zeros((1, len(config.class_tokens) + rows * columns, config.width))
+    table = w.get("position_embedding/embedding", no_positions)
     prefix = [
         w[f"{name}/token"] + table[:, index : index + 1]
         for index, name in enumerate(config.class_tokens)
@@ -110,12 +120,15 @@ def forward(config, weights, x):
     z = norm(z, "embedding_norm")
     for block in range(config.depth):
         name = f"encoder_block_{block}"
-        y = norm(z, f"{name}/norm_1")
+        is_before = config.block_norm == "before"
+        y = norm(z, f"{name}/norm_1") if is_before else z
         q, k, v = (heads(y, f"{name}/attention/{part}") for part in ("query", "key", "value"))
         q, k = norm(q, f"{name}/attention/query_norm"), norm(k, f"{name}/attention/key_norm")
         y = attend(q, k, v, f"{name}/attention")
+        y = y if is_before else norm(y, f"{name}/norm_1")
         z = z + y * w.get(f"{name}/layer_scale_1/gamma", 1)
-        y = mlp(norm(z, f"{name}/norm_2"), f"{name}/mlp")
+        y = mlp(norm(z, f"{name}/norm_2") if is_before else z, f"{name}/mlp")
+        y = y if is_before else norm(y, f"{name}/norm_2")
         z = z + y * w.get(f"{name}/layer_scale_2/gamma", 1)
     z = norm(z, "encoder_norm")
     patches = z[:, config.num_prefix_tokens :]
@@ -186,6 +199,14 @@ def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooli
         weight.assign(weights[weight.path])
     features = keras.Model(whole.input, whole.get_layer("representation").output)
     np.testing.assert_allclose(array(body(images())), array(features(images())), atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path):
+    refused = "layout must (be that of the model|have a name for every variable)"
+    with pytest.raises(ValueError, match=f"The official {refused}"):
+        keras_vit.save_checkpoint(built(variant), tmp_path / "model.npz")
+    assert not (tmp_path / "model.npz").exists()
 
 
 def test_attention_pooling_without_the_head_needs_its_weights():

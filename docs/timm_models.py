@@ -1,0 +1,197 @@
+"""The table of timm's models in docs/checkpoints.md, from a comparison of each with timm.
+
+    python docs/timm_models.py            # Needs pip install -e ".[peers]"; about 5 minutes.
+
+makes every Vision Transformer and BiT that timm lists with few blocks, small images and random
+weights, writes the folder that timm puts on the Hub, and compares timm's answers with those of
+the model that is built from the folder alone.
+"""
+
+import dataclasses
+import pathlib
+import re
+import sys
+import tempfile
+from unittest import mock
+
+import keras
+import numpy as np
+import timm
+import torch
+from timm.models import resnetv2
+
+import keras_vit
+from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.load import load_opened
+
+PAGE = pathlib.Path(__file__).parent / "checkpoints.md"
+START, END = "<!-- timm: docs/timm_models.py writes this table -->\n", "<!-- end of timm -->\n"
+
+PATTERNS = ("vit_*", "deit*", "flexivit*", "resnetv2_*bit*")
+DEPTH, CLASSES = 2, 11
+
+# Rows of the table: what the names have in common, and a pattern of the names.
+FAMILIES = (
+    (
+        "rotary positions: DINOv3, Perception Encoder and others",
+        r"rope|dinov3|_pe_|lingbot|sapiens",
+    ),
+    ("relative position biases", r"s?relpos"),
+    ("BiT", r"^resnetv2"),
+    ("hybrids: R+Ti/16, R26, R50", r"_r(26|50)?_s\d+"),
+    ("hybrids with a ResNet-D or MobileCLIP's stem", r"resnet\d+d|_mci_"),
+    ("attention and MLP, or two attentions, in parallel", r"_xp_|_[d]?pwee|18x2"),
+    ("differential attention", r"_d(wee|little)_"),
+    ("normalisation behind attention and MLP", r"_rpn_"),
+    ("SigLIP", r"siglip"),
+    ("CLIP", r"clip"),
+    ("DINOv2, TIPSv2", r"dinov2|tipsv2"),
+    ("RADIO, InternViT: no last normalisation", r"radio|intern"),
+    ("DeiT III", r"^deit3"),
+    ("DeiT", r"^deit"),
+    ("FlexiViT", r"^flexivit"),
+    ("mean over the patches, with and without registers", r"gap|map"),
+    ("the paper's and their sizes", r"."),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What became of a model: its largest difference relative to the largest answer, or the
+    message that refuses it.
+    """
+
+    name: str
+    difference: float = 0.0
+    refusal: str = ""
+
+
+def list_names() -> list[str]:
+    """Returns the names that timm lists for `PATTERNS`."""
+    return sorted({name for pattern in PATTERNS for name in timm.list_models(pattern)})
+
+
+def family_of(name: str) -> str:
+    """Returns the first of `FAMILIES` that a name belongs to."""
+    return next(title for title, pattern in FAMILIES if re.search(pattern, name))
+
+
+def make(name: str) -> torch.nn.Module:
+    """Returns a model of timm by its name, with fewer blocks and random weights."""
+    options = {} if timm.get_pretrained_cfg(name).num_classes == 0 else {"num_classes": CLASSES}
+    torch.manual_seed(0)
+    if name.startswith("resnetv2"):
+        create = resnetv2._create_resnetv2_bit
+
+        def fewer_blocks(variant, **kwargs):
+            return create(variant, **{**kwargs, "layers": (1, 1, 1, 2)})
+
+        with mock.patch.object(resnetv2, "_create_resnetv2_bit", fewer_blocks):
+            return _randomized(timm.create_model(name, **options))
+    if "sapiens" in name:  # A number for each of 24 blocks and more.
+        options["num_kv_heads"] = 1
+    is_hybrid = re.search(r"_r(26|50)?_s\d+|resnet\d+d|_mci_", name)
+    patch = int((re.search(r"patch(\d+)", name) or (0, 16))[1])
+    # Not square, so that the grid is a fact.
+    size = 64 if is_hybrid else (2 * patch, 3 * patch)
+    model = timm.create_model(name, depth=DEPTH, img_size=size, **options)
+    return _randomized(model)
+
+
+def _randomized(model):
+    """Values by which every array matters: norms, biases, scales and tokens too."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape)
+            if parameter.ndim > 1 and "token" not in name and "pos_embed" not in name:
+                parameter.copy_(noise * parameter[0].numel() ** -0.5)
+            elif re.search(r"(norm|ls)\w*(\.\w+)?\.(weight|gamma)$", name):
+                parameter.copy_(1 + 0.3 * noise)
+            else:
+                parameter.copy_(0.3 * noise)
+    return model.eval()
+
+
+def check(name: str) -> Result:
+    """Returns whether a model's answers are timm's.
+
+    Raises:
+        AssertionError: If heads, nonlinearity or epsilon are not those of timm's model.
+    """
+    theirs = make(name)
+    size = theirs.patch_embed.img_size if hasattr(theirs, "patch_embed") else (64, 96)
+    images = np.random.default_rng(0).normal(size=(2, 3, *size)).astype("float32")
+    with torch.no_grad():
+        expected = theirs(torch.tensor(images)).numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        timm.models.save_for_hf(theirs, folder, safe_serialization=True)
+        facts = _facts(theirs)
+        del theirs
+        try:
+            checkpoint = open_checkpoint(folder)
+            arguments = build_arguments(checkpoint)
+        except ValueError as error:
+            return Result(name, refusal=str(error).replace(f" {folder}", " the folder"))
+        found = {fact: getattr(arguments.config, fact) for fact in facts}
+        assert found == facts, f"{name}: {found}, timm has {facts}"
+        top = {"include_top": False, "pooling": arguments.config.pooling}
+        if arguments.classes:
+            top = {"classes": arguments.classes, "classifier_activation": None}
+        ours = keras_vit.build(arguments.config, input_shape=(*size, 3), **top)
+        load_opened(checkpoint, ours)
+    answers = keras.ops.convert_to_numpy(ours(images.transpose(0, 2, 3, 1)))
+    keras.backend.clear_session()
+    assert answers.shape == expected.shape, (name, answers.shape, expected.shape)
+    return Result(name, float(np.abs(answers - expected).max() / np.abs(expected).max()))
+
+
+def _facts(model):
+    """Heads, nonlinearity and epsilon of timm's model."""
+    block = next(iter(getattr(model, "blocks", ())), None)
+    if not hasattr(block, "mlp") or not hasattr(block, "attn") or not hasattr(block, "norm1"):
+        return {}
+    activation = type(block.mlp.act).__name__
+    names = {"GELU": "exact", "GELUTanh": "tanh", "QuickGELU": "quick", "SiLU": "swiglu"}
+    return {
+        "num_heads": block.attn.num_heads,
+        "gelu": names[activation],
+        "norm_epsilon": block.norm1.eps,
+    }
+
+
+def table(results: list[Result]) -> str:
+    """Returns the table of the page."""
+    lines = ["| models | names | converted | largest difference, or why not |", "|---|---|---|---|"]
+    for title, _ in FAMILIES:
+        members = [result for result in results if family_of(result.name) == title]
+        converted = [result.difference for result in members if not result.refusal]
+        outcome = [f"{max(converted):.0e}"] if converted else []
+        outcome += sorted({_reason(result.refusal) for result in members if result.refusal})
+        lines.append(f"| {title} | {len(members)} | {len(converted)} | {'; '.join(outcome)} |")
+    done = sum(not result.refusal for result in results)
+    lines.append(f"| all | {len(results)} | {done} ({done / len(results):.0%}) | |")
+    return "\n".join(lines) + "\n"
+
+
+def _reason(refusal):
+    match = re.search(r"(has|have) (.*?), which no model here has", refusal)
+    return f'refused: "{match[2]}"' if match else f'refused: "{refusal}"'
+
+
+def main():
+    """Compares all names, or those that match the patterns given, and writes the table."""
+    names = [name for name in list_names() if all(re.search(p, name) for p in sys.argv[1:])]
+    results = []
+    for name in names:
+        results.append(check(name))
+        print(name, results[-1].refusal or f"{results[-1].difference:.1e}", flush=True)
+    if sys.argv[1:]:
+        print(table(results))
+        return
+    before, rest = PAGE.read_text(encoding="utf-8").split(START)
+    _, after = rest.split(END)
+    PAGE.write_text(f"{before}{START}\n{table(results)}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Facts about timm's models that neither their arrays nor their `config.json` hold, by name."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
+from keras_vit.configs import ViTConfig
+
+# Names of activations in `transformers` and timm.
+ACTIVATIONS = {
+    "gelu": "exact",
+    "gelu_python": "exact",
+    "gelu_pytorch_tanh": "tanh",
+    "gelu_new": "tanh",
+    "gelu_fast": "tanh",
+    "gelu_tanh": "tanh",
+    "quick_gelu": "quick",
+    "quickgelu": "quick",
+    "relu": "relu",
+}
+
+# Names of the models, and what their functions in timm set. Every other name has heads of 64
+# units, exact GELU and an epsilon of 1e-6; tests/checkpoints/test_timm.py asks timm.
+_FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (r"^(vit|deit3)_(huge|gigantic|giantopt|so400m)_patch", {"num_heads": 16}),
+    (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
+    (r"^vit_base_patch16_gap_224$", {"num_heads": 16}),
+    (r"^vit_small_resnet", {"num_heads": 8}),
+    (r"_clip_", {"norm_epsilon": 1e-5}),
+    (r"_rpn_", {"block_norm": "after"}),
+    (r"_quickgelu_", {"gelu": "quick"}),
+    (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
+    (r"^vit_base_patch32_siglip_|^vit_large_patch16_siglip_(gap_)?512$", {"gelu": "tanh"}),
+)
+_HEAD_DIM = 64
+
+# The same, of models that no model here equals although all arrays have names.
+REFUSALS = ((r"rope|dinov3|_pe_|lingbot|sapiens|^eva", "rotary positions (timm's Eva)"),)
+
+# Our input of the head by timm's `global_pool`.
+_CLASSIFIERS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
+
+# Arguments of a model that change what it computes without a trace in the arrays' names.
+_ARGUMENTS = {
+    "pool_include_prefix": False,
+    "norm_layer": "layernorm",
+    "attn_layer": "attn",
+    "block_fn": None,
+}
+
+
+def facts_of_timm(
+    config: Mapping[str, Any], shapes: Mapping[str, Any], path: pathlib.Path
+) -> dict[str, Any]:
+    """Returns facts about the weights of a timm model from its `config.json` and its name.
+
+    Args:
+        config: The content of `config.json`.
+        shapes: Shapes by layer; see `keras_vit.recognition.layer_shapes`.
+        path: The file or folder, for messages.
+
+    Returns:
+        `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `block_norm` and `image_size`, as far
+        as known.
+
+    Raises:
+        ValueError: If no model here equals it.
+    """
+    name = str(config.get("architecture") or "")
+    for pattern, feature in REFUSALS:
+        if re.search(pattern, name):
+            raise ValueError(
+                f"timm's {name} has {feature}, which no model here has. Received: {path}"
+            )
+    arguments = config.get("model_args") or {}
+    for argument, default in _ARGUMENTS.items():
+        if arguments.get(argument) not in (None, default):
+            raise ValueError(
+                f"A timm model must have {argument}={default!r}. "
+                f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
+            )
+    facts = _of_name(name, arguments, shapes)
+    if activation := arguments.get("act_layer"):
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"act_layer must be one of {tuple(ACTIVATIONS)}. "
+                f"Received: act_layer={activation!r} beside {path}"
+            )
+        facts["gelu"] = ACTIVATIONS[activation]
+    if isinstance(arguments.get("num_heads"), int):
+        facts["num_heads"] = arguments["num_heads"]
+    # The argument that the model was made with, and the state in which it was saved.
+    pools = {str(place.get("global_pool") or "") for place in (arguments, config)} - {""}
+    if len(pools) > 1 or not pools <= _CLASSIFIERS.keys():
+        raise ValueError(
+            f"global_pool must be one of {tuple(_CLASSIFIERS)}. "
+            f"Received: global_pool={' and '.join(map(repr, sorted(pools)))} beside {path}"
+        )
+    for pool in pools:
+        is_distilled = pool == "token" and "distillation_token" in shapes
+        facts["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
+    if size := _image_size(config, arguments):
+        facts["image_size"] = size
+    return facts
+
+
+_POSITION_MLP = re.compile(r"^(?:blocks\.(\d+)\.attn\.rel_pos|shared_rel_pos)\.mlp\.fc1\.weight$")
+
+
+_MAX_SIDE = 256  # Patches; the table has the square of twice as many rows.
+
+
+def with_bias_tables(
+    arrays: Mapping[str, StoredArray], grid: Sequence[int] | None, path: pathlib.Path
+) -> dict[str, StoredArray]:
+    """Returns a file's arrays with tables of relative position biases for the MLPs that make them.
+
+    timm computes the bias of a step (rows, columns) with a small MLP of
+    `sign(step) log(1 + |step|)`; the steps of a grid give a table. One MLP may be shared by all
+    blocks.
+
+    Args:
+        arrays: Arrays by name.
+        grid: Patches (down, across), or None if the file does not show them.
+        path: The file, for messages.
+
+    Raises:
+        ValueError: If there are such MLPs, and the grid is unknown or the MLPs are Swin's.
+    """
+    first = [match for name in arrays if (match := _POSITION_MLP.match(name))]
+    if not first:
+        return dict(arrays)
+    if grid is None or max(grid) > _MAX_SIDE:
+        raise ValueError(
+            "Relative position biases need the image size, of no more than "
+            f"{_MAX_SIDE} patches a side, in timm's config.json. "
+            f"Received: {path} with {'none' if grid is None else tuple(grid)}"
+        )
+    found = {name: array for name, array in arrays.items() if "rel_pos.mlp." not in name}
+    depth = len({name.split(".")[1] for name in arrays if name.startswith("blocks.")})
+    for match in first:
+        stem = match[0].removesuffix("fc1.weight")
+        names = [f"{stem}{layer}.{kind}" for layer in ("fc1", "fc2") for kind in ("weight", "bias")]
+        if not set(names) <= arrays.keys():
+            raise ValueError(
+                f"The MLP of relative positions must have {', '.join(names)}. Received: {path}"
+            )
+        parts = [arrays[name] for name in names]
+        shape = ((2 * grid[0] - 1) * (2 * grid[1] - 1), parts[2].shape[0])
+        blocks = range(depth) if match[1] is None else [int(match[1])]
+        for block in blocks:
+            name = f"blocks.{block}.attn.rel_pos.table"
+            compute = functools.partial(_bias_table, parts, tuple(grid))
+            found[name] = computed_array(name, shape, compute)
+    return found
+
+
+def _bias_table(parts, grid):
+    """The table `(steps, heads)` of the MLP with these arrays."""
+    first, first_bias, second, second_bias = (np.asarray(v, "float64") for v in read_values(parts))
+    steps = np.stack(
+        np.meshgrid(*(np.arange(1 - side, side) for side in grid), indexing="ij"), axis=-1
+    ).reshape(-1, 2)
+    x = np.sign(steps) * np.log1p(np.abs(steps))
+    hidden = np.maximum(x @ first.T + first_bias, 0)
+    return (hidden @ second.T + second_bias).astype("float32")
+
+
+def _of_name(name, arguments, shapes):
+    """Facts by the name of timm's function; none if timm has no such function here."""
+    if not re.match(r"(vit|deit3?|flexivit)_", name):
+        return {}
+    facts: dict[str, Any] = {"gelu": "exact", "norm_epsilon": ViTConfig.norm_epsilon}
+    width = (shapes.get("patch_embedding") or (0,))[-1]
+    if "embed_dim" not in arguments and width % _HEAD_DIM == 0:
+        facts["num_heads"] = width // _HEAD_DIM
+    for pattern, more in _FACTS:
+        if re.search(pattern, name):
+            facts.update({k: v for k, v in more.items() if k != "num_heads" or k in facts})
+    return facts
+
+
+def _image_size(config, arguments):
+    """Pixels (height, width) of the images, or None."""
+    size = arguments.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
+    if isinstance(size, int):
+        return (size, size)
+    if isinstance(size, list) and len(size) > 1 and all(isinstance(side, int) for side in size):
+        return tuple(size[-2:])  # Of (channels, height, width), too.
+    return None

@@ -1,0 +1,199 @@
+"""timm's models by the folders that it puts on the Hub."""
+
+import importlib.util
+import json
+import pathlib
+import warnings
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.checkpoints import timm_models
+from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.load import load_opened
+from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.checkpoints.torch_names import TIMM
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "timm_features"
+MODELS = json.loads((GOLDEN / "models.json").read_text(encoding="utf-8"))
+EXPECTED = np.load(GOLDEN / "expected.npz")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Returns a function that writes a golden model as timm does, with changes of its config."""
+
+    def write(feature, config=True, arrays=None, **changes):
+        model = MODELS[feature]
+        rng = np.random.RandomState(model["seed"])
+        values = {
+            row["name"]: (row["mean"] + row["std"] * rng.standard_normal(row["shape"])).astype(
+                "float32"
+            )
+            for row in model["arrays"]
+        }
+        safetensors_numpy.save_file({**values, **(arrays or {})}, tmp_path / "model.safetensors")
+        if config:
+            (tmp_path / "config.json").write_text(json.dumps({**model["config"], **changes}))
+        return tmp_path
+
+    return write
+
+
+def built(folder, **facts):
+    """The model of a folder, with its weights."""
+    checkpoint = open_checkpoint(folder)
+    arguments = build_arguments(checkpoint, **facts)
+    top = {"include_top": False, "pooling": arguments.config.pooling}
+    if arguments.classes:
+        top = {"classes": arguments.classes, "classifier_activation": None}
+    shape = (*arguments.image_size, arguments.channels)
+    model = keras_vit.build(arguments.config, input_shape=shape, **top)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        load_opened(checkpoint, model, LoadOptions(position_grid=arguments.position_grid))
+    return model
+
+
+@pytest.mark.parametrize("feature", MODELS)
+def test_a_folder_alone_gives_timms_answers(feature, write):
+    expected = EXPECTED[feature]
+    answers = np.asarray(built(write(feature))(EXPECTED["images"]))
+    np.testing.assert_allclose(answers, expected, atol=1e-5 * np.abs(expected).max())
+
+
+PLAIN = "no biases of queries, keys and values"
+
+
+def test_what_a_bare_file_does_not_show_is_asked_for(write):
+    folder = write(PLAIN, config=False)
+    unknown = r"\(num_heads, --num-heads\) and the form of GELU \(gelu, --gelu\)"
+    with pytest.raises(ValueError, match=f"does not show must be given: attention heads {unknown}"):
+        build_arguments(open_checkpoint(folder), image_size=(16, 24))
+    with pytest.raises(ValueError, match="must be given: the form of GELU"):
+        build_arguments(open_checkpoint(folder), num_heads=4, image_size=(16, 24))
+    model = built(folder, num_heads=4, gelu="exact", image_size=(16, 24))
+    answers, expected = np.asarray(model(EXPECTED["images"])), EXPECTED[PLAIN]
+    np.testing.assert_allclose(answers, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_facts_that_a_folder_states_are_not_replaced(write):
+    checkpoint = open_checkpoint(write(PLAIN))
+    with pytest.raises(ValueError, match="num_heads must be that of the file, 4.*num_heads=3"):
+        build_arguments(checkpoint, num_heads=3)
+    with pytest.raises(ValueError, match="gelu must be that of the file, 'exact'.*gelu='tanh'"):
+        build_arguments(checkpoint, gelu="tanh")
+    assert build_arguments(checkpoint, num_heads=4, gelu="exact").config.num_heads == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "facts"),
+    [
+        ("vit_base_patch16_gap_224", 768, {"num_heads": 16, "gelu": "exact"}),
+        ("vit_base_patch16_224", 768, {"num_heads": 12, "norm_epsilon": 1e-6}),
+        ("vit_giant_patch14_dinov2", 1536, {"num_heads": 24}),
+        ("vit_giantopt_patch16_siglip_gap_256", 1536, {"num_heads": 16, "gelu": "tanh"}),
+        ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "exact"}),
+        ("vit_huge_patch14_clip_quickgelu_224", 1280, {"gelu": "quick", "norm_epsilon": 1e-5}),
+    ],
+)
+def test_the_name_of_the_architecture_gives_heads_gelu_and_epsilon(name, width, facts):
+    shapes = {"patch_embedding": (16, 16, 3, width)}
+    found = timm_models.facts_of_timm({"architecture": name}, shapes, "file")
+    assert {fact: found[fact] for fact in facts} == facts
+
+
+def test_a_changed_width_without_heads_asks_for_them(write):
+    arguments = {**MODELS[PLAIN]["config"]["model_args"]}
+    del arguments["num_heads"]
+    with pytest.raises(ValueError, match=r"must be given: attention heads \(num_heads"):
+        build_arguments(open_checkpoint(write(PLAIN, model_args=arguments)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"global_pool": "avgmax", "model_args": {}},
+            "global_pool must be one of .*global_pool='avgmax'",
+        ),
+        (
+            {"global_pool": "avg", "model_args": {"global_pool": "token"}},
+            "global_pool must be one of .*='avg' and 'token'",
+        ),
+        ({"model_args": {"act_layer": "silu"}}, "act_layer must be one of .*act_layer='silu'"),
+        ({"model_args": {"pool_include_prefix": True}}, "must have pool_include_prefix=False"),
+        ({"model_args": {"norm_layer": "rmsnorm"}}, "must have norm_layer='layernorm'"),
+        ({"architecture": "vit_small_patch16_rope_224"}, "has rotary positions .timm's Eva., whi"),
+    ],
+)
+def test_what_no_model_here_computes_is_refused_by_its_name(changes, message, write):
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(write(PLAIN, **changes))
+
+
+@pytest.mark.parametrize(
+    ("array", "feature"),
+    [
+        ("blocks.0.attn.lambda_q1", "differential attention"),
+        ("blocks.0.attns.0.norm.weight", "parallel attentions in a block"),
+        ("blocks.0.gamma_1", "rotary positions"),
+    ],
+)
+def test_an_array_of_another_architecture_is_refused_by_its_feature(array, feature, write):
+    folder = write(PLAIN, arrays={array: np.zeros(24, "float32")})
+    with pytest.raises(ValueError, match=f"The timm model has {feature}.*no model here has"):
+        open_checkpoint(folder)
+
+
+def test_a_counter_of_batchnorm_is_not_the_reason(write):
+    norm = "patch_embed.backbone.bn1"
+    arrays = {
+        f"{norm}.num_batches_tracked": np.zeros((), "int64"),
+        f"{norm}.running_mean": np.zeros(3, "float32"),
+    }
+    with pytest.raises(ValueError, match="The timm model has a stem with BatchNorm, which no"):
+        open_checkpoint(write(PLAIN, arrays=arrays))
+
+
+def test_relative_biases_need_an_image_size(write):
+    feature = "relative biases"
+    with pytest.raises(ValueError, match="biases need the image size.*with none"):
+        open_checkpoint(write(feature, model_args={}, pretrained_cfg={}))
+    with pytest.raises(ValueError, match="no more than 256 patches a side.*with .125000, 1"):
+        open_checkpoint(write(feature, model_args={"img_size": [10**6, 8]}))
+
+
+def _program():
+    spec = importlib.util.spec_from_file_location("timm_table", ROOT / "docs" / "timm_models.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_lists_what_is_refused():
+    page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    section = page.split("\n## timm\n")[1].split("\n## ")[0]
+    features = {feature for _, feature in (*TIMM.refusals, *timm_models.REFUSALS)}
+    missing = [feature for feature in features if feature not in section]
+    assert not missing, f"Run python docs/timm_models.py: {missing}"
+
+
+@pytest.mark.slow
+def test_every_model_that_timm_lists_gives_its_answers_or_is_refused_by_name():
+    pytest.importorskip("torch")
+    pytest.importorskip("timm")
+    program = _program()
+    results = [program.check(name) for name in program.list_names()]
+    wrong = {r.name: r.difference for r in results if not r.refusal and r.difference > 1e-4}
+    assert not wrong
+    refused = {r.name: r.refusal for r in results if r.refusal}
+    nameless = {n: text for n, text in refused.items() if "no model here has" not in text}
+    assert not nameless
+    assert len(refused) <= 0.1 * len(results)
+    page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    assert f"| all | {len(results)} | {len(results) - len(refused)} (" in page
