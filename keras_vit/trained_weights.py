@@ -341,6 +341,8 @@ def _of_checkpoint(weights, checkpoint, model, image_size, num_heads, gelu):
         channels, classes = inferred.channels, inferred.classes
         if model is not None:
             _check_agrees(model, weights, config)
+        if checkpoint.layout is KERAS and isinstance(given, ViTConfig):
+            config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
     else:
         facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
         config = dataclasses.replace(given, **{k: v for k, v in facts.items() if v is not None})

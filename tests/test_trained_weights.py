@@ -169,3 +169,18 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     assert warned(tmp_path / "pets") == ""
     save_classifier(tmp_path / "vision", model, "abc", Preprocessing((8, 8), "resize", IMAGENET))
     assert "preprocessing.json" in warned(tmp_path / "vision")
+
+
+def test_the_given_model_settles_the_numerics_of_a_weights_file_of_keras(model, tmp_path):
+    model.save_weights(tmp_path / "a.weights.h5")
+    given = keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact", norm_epsilon=1e-5)
+    opened = open_weights(tmp_path / "a.weights.h5", model=given)
+    assert (opened.config.gelu, opened.config.norm_epsilon) == ("exact", 1e-5)
+    assert opened.preprocessing is None
+
+
+def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):
+    save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
+    with pytest.raises(ValueError, match="gelu='tanh' .*which has 'exact'"):
+        open_weights(tmp_path / "pets", gelu="tanh")
+    assert open_weights(tmp_path / "pets", gelu="exact", num_heads=2).config == CONFIG
