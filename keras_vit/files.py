@@ -7,6 +7,7 @@ import csv
 import errno
 import os
 import pathlib
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -252,6 +253,20 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
             "The output file must be new; --overwrite (overwrite=True) replaces an older one. "
             f"Received: {path}"
         )
+
+
+_LEFTOVER = re.compile(r"\.[0-9a-f]{32}-.")
+
+
+def remove_leftovers(folder: str | os.PathLike) -> None:
+    """Removes the temporary files of `atomic_write` that killed processes left in a folder.
+
+    Args:
+        folder: A folder to which no other process writes; its subfolders are cleared too.
+    """
+    for path in pathlib.Path(folder).rglob(".*"):
+        if _LEFTOVER.match(path.name) and path.is_file():
+            path.unlink()
 
 
 def _sibling(path):

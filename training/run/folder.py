@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,17 +11,25 @@ import shutil
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_vit.classifier import MODEL, RECIPE
-from keras_vit.files import atomic_write, check_folder, publish_folder, write_text
+from keras_vit.files import (
+    atomic_write,
+    check_folder,
+    publish_folder,
+    remove_leftovers,
+    write_text,
+)
 from keras_vit.json_files import read_json
 from keras_vit.training.trainer.devices import is_chief, worker_of
 from keras_vit.training.trainer.trainer import Trainer
+
+from . import lock
 
 PARTIAL = ".partial"
 STATES = "states"
@@ -58,8 +67,8 @@ class RunFolder:
 
     Raises:
         ValueError: If the output is not empty and may not be replaced; if there is an
-            unfinished run, with neither `resume` nor `overwrite`; or if there is none to
-            resume.
+            unfinished run, with neither `resume` nor `overwrite`; if there is none to
+            resume; or if another process writes to it.
         OSError: If the folder cannot be made.
     """
 
@@ -81,6 +90,7 @@ class RunFolder:
             if resume and (self.shared / BEST).exists():
                 shutil.copy(self.shared / BEST, self.path)
             return  # The first worker checks its output.
+        lock.check_free(self.path)
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
@@ -88,17 +98,40 @@ class RunFolder:
                 f"again with --overwrite. Received: {self.path}"
             )
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from the folder, from the start of a new run or now, for a block.
+
+        Raises:
+            ValueError: If another process writes to it.
+        """
+        try:
+            if self.writes and self.resume:
+                lock.acquire(self.path)
+                remove_leftovers(self.path)
+            yield
+        finally:
+            if self.writes:
+                lock.release(self.path)
+
     def start(self, recipe: Mapping[str, Any]) -> None:
         """Makes the folder of a new run.
 
         Args:
             recipe: Everything needed to repeat the run.
+
+        Raises:
+            ValueError: If another process has made it.
         """
         if not self.writes:
             return
-        if self.path.exists():
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock.acquire(self.path)
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != lock.LOCK:
+                path.unlink()
         write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
 
     def recipe(self, job: str) -> dict[str, Any]:
@@ -150,6 +183,7 @@ class RunFolder:
             return
         shutil.rmtree(self.path / STATES, ignore_errors=True)
         (self.path / BEST).unlink(missing_ok=True)
+        lock.release(self.path)
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
 
 

@@ -228,6 +228,10 @@ class Job:
             OSError: If there is no space, or no right to write.
             Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
         """
+        with self.folder.locked():
+            return self._run()
+
+    def _run(self):
         place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = self.plan(place.replicas)
         settings, num_classes = plan.settings, len(plan.source.class_names)
