@@ -33,14 +33,19 @@ class ProgressBar(tqdm):
 
 
 def progress_bar(
-    total: int, description: str, *, unit: str = "images", initial: int = 0, disable: bool = False
+    total: int | None,
+    description: str,
+    *,
+    unit: str = "images",
+    initial: int = 0,
+    disable: bool = False,
 ) -> ProgressBar:
     """Returns a progress bar on standard error, so that results can be piped.
 
     A terminal shows one live line; a log gets a line every half minute and the last.
 
     Args:
-        total: Number of units of the whole.
+        total: Number of units of the whole; None if it is unknown.
         description: First word of the line.
         unit: What is counted.
         initial: Units that were done before.

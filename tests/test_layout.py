@@ -36,6 +36,7 @@ MAY_IMPORT = {
         "json_files",
         "optional_packages",
         "preprocessing",
+        "progress",
         "recognition",
     },
     "models": {"configs", "layers", "models", "checkpoints", "recognition"},

@@ -223,6 +223,17 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, St
     return arrays, _noted_facts(path, archive.comment, "keras_vit")
 
 
+def check_npz(path) -> None:
+    """Reads an archive of arrays to its end, with the checksums of the values.
+
+    Raises:
+        ValueError: As `read_npz`, or if a checksum differs.
+    """
+    with open_zip(path) as archive:
+        read_npz(path, archive)
+        _check_sums(path, archive, _NPZ)
+
+
 def write_npz(path, arrays: dict[str, np.ndarray], notes: dict) -> None:
     """Writes an archive atomically, as `numpy.savez` does except for its comment.
 
@@ -404,24 +415,23 @@ def _kind_of(tensor):
     return " ".join(filter(None, (str(type(tensor)), str(layout), str(device))))
 
 
-def _check_sums(path):
-    """Compares the checksums of a PyTorch archive, which PyTorch itself does not."""
-    if not zipfile.is_zipfile(path):
-        return  # The form before PyTorch 1.6.
+def _check_sums(path, archive, kind):
+    """Compares the checksums of all entries of an archive."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+        damaged = archive.testzip()
     except Exception as error:  # zipfile raises nearly anything on a damaged archive.
-        raise damaged_file("A PyTorch file", path, error) from error
+        raise damaged_file(kind, path, error) from error
     if damaged is not None:
-        raise damaged_file("A PyTorch file", path, f"{damaged} has another checksum")
+        raise damaged_file(kind, path, f"{damaged} has another checksum")
 
 
 def _load_state_dict(path):
     """The module torch, and the tensors of a file by name."""
     purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
     torch = import_optional("torch", purpose, extra="")
-    _check_sums(path)
+    if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
+        with open_zip(path) as archive:
+            _check_sums(path, archive, "A PyTorch file")  # PyTorch does not.
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # Any, from unpickling a damaged or hostile file.

@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import pathlib
-import socket
 import tempfile
 import time
 import uuid
@@ -20,19 +19,22 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED, OfficialWeights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.formats import read_npz
+from keras_vit.checkpoints.fetching import fetch
+from keras_vit.checkpoints.formats import check_npz
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.metadata import read_metadata
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.files import MODEL
+from keras_vit.files import MODEL, write_text
 from keras_vit.preprocessing import describe_range
 from keras_vit.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.
 _PARTIAL = ".partial"
+_NOTED = ".sha256"  # The hash of a file that was read as a whole.
+_ASIDE = ".damaged"
 
 _SUFFIXES = (".npz", ".h5", ".safetensors", ".bin", ".pth", ".pt")
 _FIRST_LAYERS = ("root_conv", "patch_embedding")
@@ -165,8 +167,10 @@ def _skipped_heads(in_file, in_model, include_top, keep_head):
 def download(weights: OfficialWeights) -> pathlib.Path:
     """Returns the path of an official file, downloaded if the cache has no whole copy.
 
-    `keras.utils.get_file` downloads to a temporary name. The file gets its own name when every
-    array's header has been read and the hash, where one is known, has been compared. An
+    The file is downloaded to a temporary name, into the folder of `keras.utils.get_file`. It gets
+    its own name when all of it has been read and compared with the hashes that are known: the
+    catalogue's and the server's. Its SHA-256 is then kept beside it and compared at every use; a
+    copy that has changed, or cannot be read, is moved aside and downloaded once more. An
     interrupted download starts again from the beginning.
 
     Args:
@@ -177,23 +181,23 @@ def download(weights: OfficialWeights) -> pathlib.Path:
             a file that was fetched by other means.
     """
     final = _place(f"{weights.key}.npz")
+    noted = final.with_name(f"{final.name}{_NOTED}")
     if final.exists():
         try:
-            _check(final, weights)
+            known = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
+            _note(noted, known, _check(final, weights, known))
             return final
-        except ValueError:
-            print(f"{final} is damaged and will be downloaded again.")
+        except ValueError as error:
+            aside = final.with_name(f"{final.name}{_ASIDE}")
+            os.replace(final, aside)
+            print(f"{final} is damaged and will be downloaded again: {error} It is now {aside}.")
     partial = final.with_name(f"{weights.key}.{uuid.uuid4().hex}{_PARTIAL}")
     try:
         _remove_leftovers(final.parent, weights.key)
-        with _timeout(TIMEOUT):
-            # An absolute folder: get_file's own default is fixed when Keras is imported.
-            keras.utils.get_file(
-                partial.name, weights.url, cache_subdir=str(final.parent.absolute())
-            )
-        _check(partial, weights)
+        fetch(weights.url, partial, TIMEOUT)
+        _note(noted, "", _check(partial, weights))
         os.replace(partial, final)
-    except Exception as error:  # get_file raises plain Exceptions.
+    except Exception as error:
         raise OSError(
             f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other "
             f"means and put it at {final}. Received: {' '.join(str(error).split())}"
@@ -203,15 +207,34 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     return final
 
 
-def _check(path, weights):
-    read_npz(path)
-    if weights.sha256:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != weights.sha256:
+def _check(path, weights, known=""):
+    """The SHA-256 of a file that is whole.
+
+    Args:
+        path: The file.
+        weights: Its row of the catalogue.
+        known: The hash of the same file when it was read as a whole, or "".
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    for expected in (weights.sha256, known):
+        if expected and digest != expected:
             raise ValueError(
-                f"The SHA-256 of {weights.key} must be {weights.sha256}. Received: {digest}"
+                f"The SHA-256 of {weights.key} must be {expected}. Received: {digest}."
             )
+    if not known:
+        check_npz(path)
+    return digest
+
+
+def _note(path, known, digest):
+    """Keeps the hash of a file, where the cache may be written."""
+    if digest != known:
+        with contextlib.suppress(OSError):
+            write_text(path, f"{digest}\n")
 
 
 def _place(name):
@@ -237,14 +260,3 @@ def _remove_leftovers(folder, key):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > 24 * 60 * 60:
                 path.unlink()
-
-
-@contextlib.contextmanager
-def _timeout(seconds):
-    """Sets the timeout of new sockets for a block; get_file has no argument for it."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)

@@ -1,5 +1,6 @@
 """Downloads from a server on this machine that serves, stalls, breaks off and lies."""
 
+import base64
 import contextlib
 import dataclasses
 import hashlib
@@ -7,11 +8,12 @@ import http.server
 import os
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints import catalogue, official_weights
+from keras_vit.checkpoints import catalogue, fetching, official_weights
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -19,6 +21,7 @@ class _Server(http.server.ThreadingHTTPServer):
     content = b""
     behaviour = "serve"
     requests = 0
+    headers: ClassVar[dict[str, str]] = {}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -32,6 +35,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         length = {"shorter": half, "longer": 2 * len(server.content), "unknown": None}
         length = length.get(server.behaviour, len(server.content))
         self.send_response(200)
+        for name, value in server.headers.items():
+            self.send_header(name, value)
         if length is not None:
             self.send_header("Content-Length", str(length))
         self.end_headers()
@@ -44,6 +49,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(server.content[:half])
             elif server.behaviour == "error page":
                 self.wfile.write(b"<html>Sign in</html>".ljust(length))
+            elif server.behaviour == "drip":  # Never a second without a byte.
+                for byte in server.content:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.05)
             else:
                 self.wfile.write(server.content)
 
@@ -59,6 +68,7 @@ def server(monkeypatch, tmp_path, write_npz):
     server.content = write_npz({"head/kernel": weights}).read_bytes()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
+    catalogue.rows()  # Their paths are below the real address.
     monkeypatch.setattr(catalogue, "BASE_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setattr(official_weights, "TIMEOUT", 0.5)
@@ -84,14 +94,14 @@ def test_a_file_comes_whole_and_once(behaviour, server, row, tmp_path, capsys):
     path = official_weights.download(row)
     assert path == tmp_path / "keras" / "models" / "vit_b16_augreg_imagenet21k.npz"
     assert path.read_bytes() == server.content
-    assert row.url in capsys.readouterr().out  # Keras's progress.
+    assert row.url in capsys.readouterr().out
     assert official_weights.download(row) == path
     assert server.requests == 1
-    assert _cache(tmp_path) == [path.name]
+    assert _cache(tmp_path) == [path.name, f"{path.name}.sha256"]
 
 
 @pytest.mark.parametrize(
-    "behaviour", ["stall", "break off", "shorter", "longer", "missing", "error page"]
+    "behaviour", ["stall", "drip", "break off", "shorter", "longer", "missing", "error page"]
 )
 def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     server.behaviour = behaviour
@@ -127,6 +137,90 @@ def test_a_damaged_file_in_the_cache_is_replaced(server, row, tmp_path, capsys):
     (folder / f"{row.key}.npz").write_bytes(server.content[:-100])
     assert official_weights.download(row).read_bytes() == server.content
     assert "is damaged and will be downloaded again" in capsys.readouterr().out
+    assert (folder / f"{row.key}.npz.damaged").read_bytes() == server.content[:-100]
+
+
+def test_a_bit_that_flips_in_the_cache_is_noticed_and_the_file_is_fetched_once_more(
+    server, row, tmp_path
+):
+    path = official_weights.download(row)
+    changed = bytearray(server.content)
+    changed[len(changed) // 2] ^= 1  # Among the values: only a checksum shows it.
+    for has_note in (True, False):
+        path.write_bytes(changed)
+        if not has_note:
+            path.with_name(f"{path.name}.sha256").unlink()
+        assert official_weights.download(row).read_bytes() == server.content
+    assert official_weights.download(row) == path
+    assert server.requests == 3
+
+
+def test_a_flipped_bit_on_the_way_is_not_kept(server, row, tmp_path):
+    good, changed = server.content, bytearray(server.content)
+    changed[len(changed) // 2] ^= 1
+    server.content = bytes(changed)
+    with pytest.raises(OSError, match=r"could not be downloaded.*Bad CRC-32|another checksum"):
+        official_weights.download(row)
+    assert _cache(tmp_path) == []
+    server.content = good
+    assert official_weights.download(row).read_bytes() == good
+
+
+def _md5(content):
+    return base64.b64encode(hashlib.md5(content).digest()).decode()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-goog-hash": "crc32c=AAAAAA==,md5={md5}"},
+        {"x-goog-hash": "crc32c={crc32c}"},
+        {"Content-MD5": "{md5}"},
+        {"ETag": '"{hex}"'},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+def test_the_checksum_of_the_server_is_compared(headers, server, row, tmp_path):
+    (tmp_path / "content").write_bytes(server.content)
+    crc = fetching.crc32c(tmp_path / "content").to_bytes(4, "big")
+    right = {
+        "md5": _md5(server.content),
+        "hex": hashlib.md5(server.content).hexdigest(),
+        "crc32c": base64.b64encode(crc).decode(),
+    }
+    wrong = {"md5": _md5(b""), "hex": hashlib.md5(b"").hexdigest(), "crc32c": "AAAAAA=="}
+    server.headers = {name: value.format(**wrong) for name, value in headers.items()}
+    with pytest.raises(OSError, match=r"the (md5|crc32c) of the file is .* and the server says"):
+        official_weights.download(row)
+    assert _cache(tmp_path) == []
+    server.headers = {name: value.format(**right) for name, value in headers.items()}
+    assert official_weights.download(row).read_bytes() == server.content
+
+
+def test_an_etag_that_is_no_hash_of_the_content_is_not_compared(server, row):
+    encrypted = {"ETag": f'"{"0" * 32}"', "x-amz-server-side-encryption": "aws:kms"}
+    for number, server.headers in enumerate(({"ETag": '"0-12"'}, encrypted)):
+        assert official_weights.download(dataclasses.replace(row, key=f"{number}")).exists()
+
+
+def test_crc32c_is_that_of_rfc_3720_and_of_tensorflow(tmp_path):
+    path = tmp_path / "content"
+    for content, expected in (
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (b"", 0),
+    ):
+        path.write_bytes(content)
+        assert fetching.crc32c(path) == expected
+    content = np.random.default_rng(0).bytes(3 * 2**20 + 77)  # More than a chunk.
+    path.write_bytes(content)
+    tf = pytest.importorskip("tensorflow")
+    with tf.io.TFRecordWriter(str(tmp_path / "record")) as writer:
+        writer.write(content)
+    masked = int.from_bytes((tmp_path / "record").read_bytes()[-4:], "little")
+    turned = (masked - 0xA282EAD8) % 2**32  # As the format of TFRecord files says.
+    assert fetching.crc32c(path) == (turned >> 17 | turned << 15) % 2**32
 
 
 def test_a_known_hash_is_compared(server, row, tmp_path):
@@ -134,16 +228,15 @@ def test_a_known_hash_is_compared(server, row, tmp_path):
     assert official_weights.download(dataclasses.replace(row, sha256=digest)).exists()
     with pytest.raises(OSError, match=f"SHA-256 .* must be {'0' * 64}. Received: {digest}"):
         official_weights.download(dataclasses.replace(row, key="other", sha256="0" * 64))
-    assert _cache(tmp_path) == [f"{row.key}.npz"]
+    assert _cache(tmp_path) == [f"{row.key}.npz", f"{row.key}.npz.sha256"]
 
 
 def test_an_interrupt_leaves_nothing_behind(server, row, tmp_path, monkeypatch):
-    def interrupted(name, url, cache_subdir):
-        with open(os.path.join(cache_subdir, name), "wb") as file:
-            file.write(server.content[:100])
+    def interrupted(url, path, timeout):
+        path.write_bytes(server.content[:100])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("keras.utils.get_file", interrupted)
+    monkeypatch.setattr(official_weights, "fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         official_weights.download(row)
     assert _cache(tmp_path) == []
@@ -157,11 +250,8 @@ def test_leftovers_of_a_killed_process_are_removed_a_day_later(server, row, tmp_
         leftover.write_bytes(b"x")
         os.utime(leftover, (time.time() - age,) * 2)
     official_weights.download(row)
-    assert _cache(tmp_path) == [f"{row.key}.new.partial", f"{row.key}.npz"]
-
-
-def test_other_sockets_get_their_timeout_back(server, row):
-    import socket
-
-    official_weights.download(row)
-    assert socket.getdefaulttimeout() is None
+    assert _cache(tmp_path) == [
+        f"{row.key}.new.partial",
+        f"{row.key}.npz",
+        f"{row.key}.npz.sha256",
+    ]
