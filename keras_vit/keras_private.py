@@ -140,7 +140,7 @@ def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
 
 
 def num_values_of_config(config: dict[str, Any]) -> int:
-    """Returns how many numbers the variables of a serialised model hold; makes none of them.
+    """Returns how many numbers the weights of a serialised model hold; makes none of them.
 
     Keras initialises the variables of a `StatelessScope` later, and keeps them in a list until
     then; these never are. No public function tells the size of a config.
@@ -156,7 +156,7 @@ def num_values_of_config(config: dict[str, Any]) -> int:
                 copy.deepcopy(config),  # Keras changes it.
                 safe_mode=True,
             )
-        return sum(math.prod(variable.shape) for variable in model.variables)
+        return sum(math.prod(weight.shape) for weight in model.weights)  # Without seeds.
     finally:
         global_state.set_global_attribute(waiting, before)
         random.setstate(seeds)  # Layers draw their seeds from it.

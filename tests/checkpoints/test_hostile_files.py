@@ -179,12 +179,21 @@ def test_counting_the_numbers_of_a_config_makes_none(classifier):
     model = read_model(classifier / "model.keras")
     keras.utils.set_random_seed(0)
     before = random.getstate()
-    assert num_values_of_config(config) == sum(v.numpy().size for v in model.variables)
+    assert num_values_of_config(config) == sum(v.numpy().size for v in model.weights)
     assert random.getstate() == before  # From which layers take their seeds.
     with keras.StatelessScope():
         pass
     _head(config)["units"] = 30_000_000_000
     assert num_values_of_config(config) > 270_000_000_000
+
+
+def test_a_model_with_dropout_is_read(tmp_path):
+    """Its seeds are variables, and in no file."""
+    config = keras_vit.ViTConfig(8, 16, 1, 32, 2, dropout_rate=0.1, attention_dropout_rate=0.1)
+    model = keras_vit.build(config, input_shape=(16, 16, 3), classes=2)
+    assert len(model.variables) > len(model.weights)
+    model.save(tmp_path / "model.keras")
+    assert len(read_model(tmp_path / "model.keras").weights) == len(model.weights)
 
 
 # Files beside a model
