@@ -32,8 +32,6 @@ _MARKERS = {
     "timm": other_code_bases.WEIGHTS,
 }
 
-_HUGGING_FACE_PREFIXES = {"token": "vit.", "token+distillation": "deit."}
-
 _WITHOUT_NAMES = "class names and preprocessing have no place in the output"
 
 
@@ -124,7 +122,7 @@ def read(
     """Returns the model of a source; arguments and errors are those of `convert`."""
     opened = open_weights(
         source,
-        image_size=image_size,
+        source_size=image_size,
         num_heads=num_heads,
         gelu=gelu,
         normalization=normalization,
@@ -186,21 +184,25 @@ def _noted(converted):
 
 def _write_timm(converted, destination, overwrite):
     config = _plain_config(converted.model)
-    if config.representation_size:
-        raise ValueError(
-            "timm has no representation layer; remove it by fine-tuning. "
-            f"Received: a model with {config.representation_size} units of it"
-        )
+    arguments = other_code_bases.timm_arguments(config)
     model = converted.model
     arrays = _with_positions(stored_arrays(model, TIMM), config, model, TIMM)
     if config.num_registers:
         _fold_class_rows(arrays, config)
+    if config.embedding_norm and arrays.pop("patch_embed.proj.bias").any():
+        raise ValueError(
+            "timm's patch embedding must have no bias in front of a normalisation (pre_norm). "
+            "Received: a model with both"
+        )
     notes = []
+    if config.gelu == "swiglu":
+        notes.append(
+            "create the timm model with mlp_layer=timm.layers.SwiGLUPacked, act_layer=torch.nn.SiLU"
+        )
     if config.norm_epsilon != 1e-6:
         notes.append(f"create the timm model with LayerNorm's epsilon {config.norm_epsilon}")
     if destination.name.endswith(CONVERSION_FORMATS["timm"]):
         write_safetensors(destination, arrays, {**facts_of(model), **_noted(converted)})
-        arguments = other_code_bases.timm_arguments(config)
         if arguments:
             given = ", ".join(
                 f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
@@ -219,12 +221,7 @@ def _write_timm(converted, destination, overwrite):
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
     config = _plain_config(model)
-    if config.classifier not in _HUGGING_FACE_PREFIXES or config.representation_size:
-        raise ValueError(
-            "Hugging Face's ViTForImageClassification reads the class token with one linear "
-            f"layer. Received: classifier={config.classifier!r}, "
-            f"representation_size={config.representation_size}"
-        )
+    model_type = other_code_bases.hugging_face_type(config)
     _, height, width, channels = model.input_shape
     processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
     files = {
@@ -234,12 +231,13 @@ def _write_hugging_face(converted, destination, overwrite):
         PREPROCESSOR: processor,
     }
     # A body without a head has no prefix there.
-    prefix = _HUGGING_FACE_PREFIXES[config.classifier] if converted.class_names else ""
+    prefix = f"{model_type}." if converted.class_names else ""
+    arrays = _with_positions(stored_arrays(model, HUGGING_FACE), config, model, HUGGING_FACE)
+    if model_type.startswith("dinov2"):
+        arrays = other_code_bases.dinov2_arrays(arrays, config)
     arrays = {
         name if "classifier." in name else f"{prefix}{name}": array
-        for name, array in _with_positions(
-            stored_arrays(model, HUGGING_FACE), config, model, HUGGING_FACE
-        ).items()
+        for name, array in arrays.items()
     }
     _write_folder(destination, "huggingface", files, arrays, model, overwrite)
     return notes
@@ -259,7 +257,7 @@ def _with_positions(arrays, config, model, layout):
     """
     if config.position_embedding != "none":
         return arrays
-    table = next(rule.stored for rule in layout.rules if POSITIONS in rule.paths)
+    table = layout.stored_name(POSITIONS)
     height, width = config.grid(model.input_shape[1:3])
     rows = len(config.class_tokens) + height * width
     return {**arrays, table: np.zeros((1, rows, config.width), "float32")}
@@ -279,7 +277,7 @@ def _plain_config(model) -> ViTConfig:
         ValueError: If it is another model.
     """
     config = config_of(model)
-    if type(config) is not ViTConfig or config.resnet or config.classifier == "map":
+    if type(config) is not ViTConfig or config.resnet:
         raise ValueError(
             "Only a plain Vision Transformer has a counterpart there. "
             f"Received: a model of {config}"

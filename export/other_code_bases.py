@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 
-_ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh"}
+# Names of the nonlinearities; DINOv2's SwiGLU is a layer of its own and ignores the name.
+_HUGGING_FACE_ACTIVATIONS = {
+    "exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu", "relu": "relu",
+    "swiglu": "gelu",
+}  # fmt: skip
+_TIMM_ACTIVATIONS = {"tanh": "gelu_tanh", "quick": "quick_gelu", "relu": "relu"}
+
+# Heads of our models as `global_pool` of timm.
+_TIMM_POOLINGS = {"token": "token", "gap": "avg", "max": "max", "map": "map"}
 
 
 def config_json(config: ViTConfig, image_size, channels: int, class_names) -> dict:
@@ -31,21 +40,21 @@ def config_json(config: ViTConfig, image_size, channels: int, class_names) -> di
     def sides(size):
         return size[0] if size[0] == size[1] else list(size)
 
-    is_distilled = config.classifier == "token+distillation"
-    body = "DeiT" if is_distilled else "ViT"
-    suffix = "ForImageClassificationWithTeacher" if is_distilled else "ForImageClassification"
+    model_type = hugging_face_type(config)
+    body = {"vit": "ViT", "deit": "DeiT", "dinov2": "Dinov2"}.get(model_type, "Dinov2WithRegisters")
+    suffix = f"ForImageClassification{'WithTeacher' if model_type == 'deit' else ''}"
     labels = {} if class_names is None else {
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
     }  # fmt: skip
     return {
         "architectures": [f"{body}{'Model' if class_names is None else suffix}"],
-        "model_type": body.lower(),
+        "model_type": model_type,
         "hidden_size": config.width,
         "num_hidden_layers": config.depth,
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_dim,
-        "hidden_act": _ACTIVATIONS[config.gelu],
+        "hidden_act": _HUGGING_FACE_ACTIVATIONS[config.gelu],
         "hidden_dropout_prob": config.dropout_rate,
         "attention_probs_dropout_prob": config.attention_dropout_rate,
         "layer_norm_eps": config.norm_epsilon,
@@ -53,8 +62,99 @@ def config_json(config: ViTConfig, image_size, channels: int, class_names) -> di
         "patch_size": sides(config.patch_sizes),
         "num_channels": channels,
         "qkv_bias": True,
+        **(_dinov2_fields(config) if body.startswith("Dinov2") else {}),
         **labels,
     }
+
+
+def hugging_face_type(config: ViTConfig) -> str:
+    """Returns the `model_type` of the model in `transformers` that computes the same.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    absent = {
+        "classifier": config.classifier in ("gap", "max", "map"),
+        "representation_size": config.representation_size is not None,
+        "position_embedding": config.position_embedding not in ("learned_1d", "none"),
+        "position_embedding_at": config.position_embedding_at != "input",
+        "embedding_norm": config.embedding_norm,
+        "final_norm": config.final_norm != "tokens",
+        "block_norm": config.block_norm != "before",
+        "qk_norm": config.qk_norm,
+    }
+    is_dinov2 = (
+        config.layer_scale
+        or config.num_registers > 0
+        or config.gelu == "swiglu"
+        or config.classifier == "token+gap"
+    )
+    if is_dinov2 and config.classifier == "token+distillation":
+        absent["classifier"] = True
+    if any(absent.values()):
+        raise ValueError(
+            "A model for Hugging Face (ViT, DeiT, DINOv2) must have positions at the input and "
+            "read the normalised class token with one linear layer. "
+            f"Received: {_fields(config, absent)}"
+        )
+    if is_dinov2:
+        return "dinov2_with_registers" if config.num_registers else "dinov2"
+    return "deit" if config.classifier == "token+distillation" else "vit"
+
+
+def _fields(config, absent):
+    """The fields of a config that have no counterpart, for a message."""
+    return ", ".join(
+        f"{name}={getattr(config, name)!r}" for name, is_absent in absent.items() if is_absent
+    )
+
+
+def _dinov2_fields(config):
+    """The fields of a Dinov2Config that a ViTConfig has not."""
+    ratio = config.mlp_dim / config.width
+    if config.gelu == "swiglu":  # The layer has two thirds of the units, rounded up to eights.
+        units = {(int(config.width * n * 2 / 3) + 7) // 8 * 8: n for n in range(32, 0, -1)}
+        ratio = units.get(config.mlp_dim, 0)
+    if not ratio or ratio != int(ratio):
+        raise ValueError(
+            "DINOv2's MLP must have a whole multiple of the token size (of SwiGLU two thirds of "
+            f"it, rounded up to eights). Received: mlp_dim={config.mlp_dim}, width={config.width}"
+        )
+    return {
+        "mlp_ratio": int(ratio),
+        "use_swiglu_ffn": config.gelu == "swiglu",
+        "layerscale_value": 1.0,
+        **({"num_register_tokens": config.num_registers} if config.num_registers else {}),
+    }
+
+
+def dinov2_arrays(arrays: dict, config: ViTConfig) -> dict:
+    """Returns the arrays of a ViT under DINOv2's names, with those that only DINOv2 has.
+
+    LayerScale is ones where a model has none, and a head that reads the class token alone has
+    zeros for the mean over patches, which DINOv2's head reads, too.
+
+    Args:
+        arrays: Those of Hugging Face's ViT, without prefix.
+        config: The model.
+    """
+    ones = np.ones(config.width, "float32")
+    layer = "encoder.layer.{}.layer_scale{}.lambda1"
+    scales = {layer.format(i, part): ones for i in range(config.depth) for part in (1, 2)}
+    mask = np.zeros((1, config.width), "float32")
+    arrays = {"embeddings.mask_token": mask, **scales, **arrays}
+    head = arrays.get("classifier.weight")
+    if head is not None and head.shape[1] == config.width:
+        arrays["classifier.weight"] = np.concatenate([head, np.zeros_like(head)], axis=1)
+    dense = ("weights_in", "weights_out") if config.gelu == "swiglu" else ("fc1", "fc2")
+    names = {
+        "layernorm_before": "norm1",
+        "layernorm_after": "norm2",
+        "intermediate.dense": f"mlp.{dense[0]}",
+        "output.dense": f"mlp.{dense[1]}",
+    }
+    part = re.compile(rf"(?<=\d\.)({'|'.join(map(re.escape, names))})(?=\.)")
+    return {part.sub(lambda m: names[m[0]], name): array for name, array in arrays.items()}
 
 
 def preprocessor_json(preprocessing: Preprocessing, channels: int) -> tuple[dict, list[str]]:
@@ -85,15 +185,38 @@ def preprocessor_json(preprocessing: Preprocessing, channels: int) -> tuple[dict
 
 
 def timm_arguments(config: ViTConfig) -> dict[str, Any]:
-    """Returns the arguments of timm's `create_model` that depend on more than the size."""
-    arguments: dict[str, Any] = {}
-    if config.classifier == "gap":
-        arguments |= {"global_pool": "avg", "class_token": False, "fc_norm": False}
-    if config.num_registers:
-        arguments |= {"reg_tokens": config.num_registers, "no_embed_class": True}
-    if config.gelu == "tanh":
-        arguments["act_layer"] = "gelu_tanh"
-    return arguments
+    """Returns the arguments by which timm's `create_model` gives the model, besides its sizes.
+
+    Raises:
+        ValueError: If none give it.
+    """
+    absent = {
+        "classifier": config.classifier == "token+gap",
+        "representation_size": config.representation_size is not None,
+        "position_embedding": config.position_embedding not in ("learned_1d", "none"),
+        "position_embedding_at": config.position_embedding_at != "input",
+        "block_norm": config.block_norm != "before",
+    }
+    if any(absent.values()):
+        raise ValueError(
+            "A model for timm must have positions at the input, norms before attention and MLP, "
+            "and one linear layer behind one token or pooling. "
+            f"Received: {_fields(config, absent)}"
+        )
+    pooling = _TIMM_POOLINGS.get(config.classifier, "token")
+    wanted = {
+        "global_pool": (pooling, "token"),
+        "class_token": (config.has_class_token, True),
+        "fc_norm": (config.final_norm == "pooled", pooling in ("avg", "max")),
+        "final_norm": (config.final_norm != "none", True),
+        "pre_norm": (config.embedding_norm, False),
+        "init_values": (1.0 if config.layer_scale else None, None),
+        "qk_norm": (config.qk_norm, False),
+        "reg_tokens": (config.num_registers, 0),
+        "no_embed_class": (config.num_registers > 0, False),
+        "act_layer": (_TIMM_ACTIVATIONS.get(config.gelu), None),
+    }
+    return {name: value for name, (value, default) in wanted.items() if value != default}
 
 
 def timm_json(

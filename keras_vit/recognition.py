@@ -102,15 +102,11 @@ def config_of_shapes(
             f"Received: weights without those of {', '.join(missing)}"
         )
     has_head = num_classes(shapes) is not None
-    usual = _classifier(shapes)
+    usual, head = _classifier(shapes), configs.classifier_layer(shapes)
     if usual == "token" and "pooled_norm" in shapes:
         usual = "gap"  # As timm's models that normalise after pooling.
-    if usual == "token+distillation" and has_head and "distillation_token_head" not in shapes:
-        raise ValueError(
-            "A distillation token must have its own head, as in "
-            "DeiTForImageClassificationWithTeacher. "
-            "Received: DeiTForImageClassification, whose token has no head"
-        )
+    if usual == "token" and head and "pre_logits" not in shapes and head[0] == 2 * shown["width"]:
+        usual = "token+gap"
     notes = []
     heads = shown.get("num_heads") or num_heads
     if heads is None and has_paper_sizes and shown["width"] in _HEADS:

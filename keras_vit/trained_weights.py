@@ -191,6 +191,7 @@ def open_weights(
     *,
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
+    source_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
@@ -205,6 +206,7 @@ def open_weights(
             default it is recognised from the file.
         image_size: Pixels (height, width), by which an official file is chosen; and those of
             the file where it does not show them.
+        source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not say.
         normalization: A key of `NORMALIZATIONS`; replaces what the source says.
@@ -215,7 +217,7 @@ def open_weights(
         OSError: If a file cannot be read.
     """
     check_normalization(normalization)
-    opened = _open(weights, model, image_size, num_heads, gelu)
+    opened = _open(weights, model, image_size, source_size, num_heads, gelu)
     for name, value in (("num_heads", num_heads), ("gelu", gelu)):
         found = getattr(opened.config, name, None)
         if value not in (None, found):
@@ -223,6 +225,11 @@ def open_weights(
                 f"{name} is for weights that do not hold it. Received: {name}={value!r} for "
                 f"{os.fspath(weights)}, which has {found!r}"
             )
+    if source_size is not None and opened.image_size != source_size:
+        raise ValueError(
+            "The image size (image_size, --image-size) must be that of the source. "
+            f"Received: {source_size} for {opened.name} of {opened.image_size}"
+        )
     if normalization is None:
         return opened
     known, notes = opened.preprocessing, opened.notes
@@ -244,7 +251,7 @@ def open_weights(
     return dataclasses.replace(opened, preprocessing=given, origins=origins, notes=notes)
 
 
-def _open(weights, model, image_size, num_heads, gelu):
+def _open(weights, model, image_size, source_size, num_heads, gelu):
     if weights in catalogue.NAMES or any(row.key == weights for row in catalogue.rows()):
         return _open_official(weights, model, image_size)
     path = classifier_folder(weights)
@@ -263,7 +270,9 @@ def _open(weights, model, image_size, num_heads, gelu):
     else:
         checkpoint = open_checkpoint(path)
         if checkpoint.layout is not KERAS or not checkpoint.config:
-            return _of_checkpoint(weights, checkpoint, model, image_size, num_heads, gelu)
+            return _of_checkpoint(
+                weights, checkpoint, model, image_size, source_size, num_heads, gelu
+            )
         found = read_model(path)  # A `.keras` file holds more than its weights show.
         classes = found.output_shape[-1] if has_head(found) else None
         opened = _of_model(weights, found, read_folder(path.parent, classes), {})
@@ -317,7 +326,7 @@ def _of_model(weights, model, metadata, recipe):
     )
 
 
-def _of_checkpoint(weights, checkpoint, model, image_size, num_heads, gelu):
+def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_heads, gelu):
     given = None if model is None else configs.resolve(model)
     size, grid, channels, classes = None, None, 3, None
     notes: tuple[str, ...] = ()
@@ -329,9 +338,9 @@ def _of_checkpoint(weights, checkpoint, model, image_size, num_heads, gelu):
         if checkpoint.layout is KERAS:  # These files are of this package's models.
             gelu = gelu or getattr(given, "gelu", None)
         try:
-            inferred = build_arguments(checkpoint, num_heads, gelu=gelu)
+            inferred = build_arguments(checkpoint, num_heads, source_size, gelu)
         except ValueError:
-            if image_size is None or None in image_size:
+            if image_size is None or None in image_size or source_size is not None:
                 raise
             inferred = build_arguments(checkpoint, num_heads, image_size, gelu)
         config, size, notes = inferred.config, inferred.image_size, inferred.notes

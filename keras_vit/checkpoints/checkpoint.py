@@ -9,7 +9,7 @@ import pathlib
 import re
 from typing import Any
 
-from keras_vit.checkpoints.config_json import facts_of_config, read_json
+from keras_vit.checkpoints.config_json import check_family, facts_of_config, read_json
 from keras_vit.checkpoints.formats import (
     StoredArray,
     open_zip,
@@ -18,21 +18,31 @@ from keras_vit.checkpoints.formats import (
     read_torch,
 )
 from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h5
-from keras_vit.checkpoints.keras_names import KERAS_HUB, VIT_KERAS
+from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.checkpoints.timm_models import with_bias_tables
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT, TORCHVISION
+from keras_vit.checkpoints.torch_names import (
+    HUGGING_FACE,
+    HUGGING_FACE_CLIP,
+    HUGGING_FACE_DINOV2,
+    TIMM,
+    TIMM_BIT,
+    TORCHVISION,
+)
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.files import MODEL
 from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
 
 # In the order in which a file is compared with them.
-LAYOUTS = (OFFICIAL, BIT, HUGGING_FACE, TIMM, TIMM_BIT, TORCHVISION, KERAS_HUB, VIT_KERAS)
+LAYOUTS = (
+    OFFICIAL, BIT, HUGGING_FACE_DINOV2, HUGGING_FACE, HUGGING_FACE_CLIP, TIMM, TIMM_BIT,
+    TORCHVISION, KERAS_HUB_DEIT, KERAS_HUB, VIT_KERAS,
+)  # fmt: skip
 
 # The same for HDF5 files, by the version of Keras.
-_LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB, VIT_KERAS, KERAS)}
+_LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB_DEIT, KERAS_HUB, VIT_KERAS, KERAS)}
 
 # A folder holds one of these: Hugging Face's and timm's, whole or in parts, KerasHub's, which
 # has the head in another file, or a classifier's.
@@ -44,6 +54,11 @@ POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
 
 # The MLP of a block as big_vision names it.
 _BIG_VISION_BLOCK = re.compile(r"Transformer/encoderblock\w*/MlpBlock_0/")
+
+_GAP_NOTE = (
+    "the head reads the mean over patches; a file does not show big_vision's "
+    'pool_type="0" and "none", which no model here has'
+)
 
 # More than any model has.
 _MAX_PARTS = 1000
@@ -97,10 +112,6 @@ class Checkpoint:
                 shapes.update(dict.fromkeys(rule.paths, rule.transform.our_shape(array.shape)))
         return layer_shapes(shapes)
 
-    def stored_name(self, path: str) -> str:
-        """Returns the canonical name of the array with one of our variables; "" without one."""
-        return next((rule.stored for rule in self.layout.rules if path in rule.paths), "")
-
     @property
     def width(self) -> int:
         """The token size, D; 0 if the file does not show it."""
@@ -128,12 +139,10 @@ class Checkpoint:
     @property
     def prefix_row_counts(self) -> tuple[int, ...]:
         """Possible numbers of rows in front of the patches' in the position table."""
-        class_rows = self.num_class_tokens if self.class_token_has_row else 0
-        if not self.layout.class_row_optional:
-            return (class_rows,)
+        tokens = self.num_class_tokens if self.class_token_has_row else 0
         registers = (self.shapes.get("registers") or (0, 0))[1]
-        # By default timm adds positions to all tokens; with `no_embed_class` to patches only.
-        return tuple(sorted({class_rows + registers, class_rows, 0}, reverse=True))
+        counts = {"class": tokens, "all": tokens + registers, "none": 0}
+        return tuple(dict.fromkeys(counts[rows] for rows in self.layout.prefix_rows))
 
 
 def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
@@ -151,8 +160,10 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         ImportError: If reading it needs a package that is not installed.
     """
     path = pathlib.Path(path)
+    beside = read_json((path if path.is_dir() else path.parent) / "config.json")
+    check_family(beside, path)
     arrays, facts, config = _read(path)
-    config = config or read_json((path if path.is_dir() else path.parent) / "config.json")
+    config = config or beside
     for layout in _LAYOUTS_OF_KERAS.get(facts.get("keras_version", 0), LAYOUTS):
         names = layout.canonical_names(arrays)
         if names is None:
@@ -170,7 +181,9 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
-            arrays=_unstacked(path, layout, _renamed(path, arrays, names)),
+            arrays=_with_unread_tokens(
+                layout, _unstacked(path, layout, _renamed(path, arrays, names))
+            ),
             facts=facts,
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
@@ -323,6 +336,22 @@ def _renamed(path, arrays, names):
     return renamed
 
 
+def _with_unread_tokens(layout, arrays):
+    """A distillation token is a register if there is a head, but none that reads the token."""
+    token, register, head, its_head = (
+        layout.stored_name(path)
+        for path in (
+            "distillation_token/token",
+            REGISTERS,
+            "predictions/kernel",
+            "distillation_token_head/kernel",
+        )
+    )
+    if {token, head} <= arrays.keys() and not {register, its_head} & arrays.keys():
+        arrays[register] = arrays.pop(token)
+    return arrays
+
+
 def _unstacked(path, layout, arrays):
     """Splits arrays that hold all blocks along their first axis into one for each block."""
     if layout.stacked is None:
@@ -410,6 +439,9 @@ def build_arguments(
         )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
+    is_official_gap = checkpoint.layout is OFFICIAL and getattr(config, "classifier", None) == "gap"
+    if is_official_gap and num_classes(shapes) and "classifier" not in facts:
+        notes = (*notes, _GAP_NOTE)
     kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
     size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     if isinstance(config, ViTConfig):

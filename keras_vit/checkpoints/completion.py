@@ -27,7 +27,7 @@ def complete(checkpoint: Checkpoint, model_grid: Grid, known: Sequence[int] | No
     Raises:
         ValueError: If the token size has no such sines and cosines.
     """
-    table = checkpoint.stored_name(POSITIONS)
+    table = checkpoint.layout.stored_name(POSITIONS)
     if checkpoint.has_fixed_positions:
         dim = checkpoint.width
         note = (
@@ -45,7 +45,7 @@ def complete(checkpoint: Checkpoint, model_grid: Grid, known: Sequence[int] | No
             class_token_has_row=False,
             notes=(*checkpoint.notes, note),
         )
-    tokens = checkpoint.stored_name(REGISTERS)
+    tokens = checkpoint.layout.stored_name(REGISTERS)
     if not {table, tokens} <= checkpoint.arrays.keys():
         return checkpoint
     positions, registers = checkpoint.arrays[table], checkpoint.arrays[tokens]

@@ -6,11 +6,17 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.checkpoints.hdf5 import HUB_BACKBONE, HUB_CLASSIFIER
-from keras_vit.checkpoints.keras_names import KERAS_HUB
+from keras_vit.checkpoints.hdf5 import HUB_BACKBONES, HUB_CLASSIFIERS
+from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.timm_models import ACTIVATIONS, facts_of_timm
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT
+from keras_vit.checkpoints.torch_names import (
+    HUGGING_FACE,
+    HUGGING_FACE_CLIP,
+    HUGGING_FACE_DINOV2,
+    TIMM,
+    TIMM_BIT,
+)
 from keras_vit.json_files import Fields, read_json as read_any_json
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
@@ -27,6 +33,35 @@ _HUGGING_FACE_DEFAULTS: dict[str, dict[str, Any]] = {
     "vit_mae": _VIT_DEFAULTS,
     "vit_msn": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6},
     "ijepa": _VIT_DEFAULTS,
+    "dinov2": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6, "patch_size": 14},
+    "dinov2_with_registers": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6},
+    "clip_vision_model": {
+        **_VIT_DEFAULTS,
+        "hidden_act": "quick_gelu",
+        "layer_norm_eps": 1e-5,
+        "patch_size": 32,
+    },
+    "siglip_vision_model": {
+        **_VIT_DEFAULTS,
+        "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6,
+    },
+}
+
+# Models with an image tower, whose config is within theirs.
+_HUGGING_FACE_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
+
+# `model_type` of models that no model here equals, and the feature that none here has.
+_HUGGING_FACE_REFUSED = {
+    "beit": "relative position biases",
+    "data2vec-vision": "relative position biases",
+    "dinov3_vit": "rotary positions",
+    "siglip2": "patches of a variable number (NaFlex)",
+    "siglip2_vision_model": "patches of a variable number (NaFlex)",
+    "vit-hybrid": "the stem of BiT",
+    "vivit": "patches of several frames",
+    "videomae": "patches of several frames",
+    "yolos": "detection tokens",
 }
 
 
@@ -106,17 +141,45 @@ def facts_of_config(
     Raises:
         ValueError: If the config is of a model that no model here equals.
     """
-    if layout is HUGGING_FACE and config.get("model_type") in _HUGGING_FACE_DEFAULTS:
+    if layout in (HUGGING_FACE, HUGGING_FACE_DINOV2, HUGGING_FACE_CLIP) and "model_type" in config:
         return _hugging_face(config, path)
     if layout in (TIMM, TIMM_BIT) and "architecture" in config:
         return _timm(config, path, shapes)
-    if layout is KERAS_HUB and config.get("class_name") in (HUB_CLASSIFIER, HUB_BACKBONE):
+    if layout in (KERAS_HUB, KERAS_HUB_DEIT) and "class_name" in config:
         return _keras_hub(config, path)
     return {}
 
 
+def check_family(config: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError if `config.json` is of a model that no model here equals.
+
+    Its weights may have names that no layout has, so this comes before their names are read.
+    """
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind in _HUGGING_FACE_REFUSED:
+        raise ValueError(
+            f"The model_type {kind} has {_HUGGING_FACE_REFUSED[kind]}, which no model here has. "
+            f"Received: {path}"
+        )
+    kind, known = config.get("class_name"), (*HUB_CLASSIFIERS, *HUB_BACKBONES)
+    if str(config.get("registered_name")).startswith("keras_hub>") and kind not in known:
+        raise ValueError(
+            f"A model of KerasHub must be one of {', '.join(known)}; others have the weights of "
+            f"Hugging Face, which can be converted if the model fits. Received: {path} with {kind}"
+        )
+
+
 def _hugging_face(config, path):
-    config = {**_HUGGING_FACE_DEFAULTS[config["model_type"]], **config}
+    kind = config["model_type"]
+    if kind in _HUGGING_FACE_TOWERS and isinstance(config.get("vision_config"), dict):
+        kind = _HUGGING_FACE_TOWERS[kind]
+        config = config["vision_config"]
+    if kind not in _HUGGING_FACE_DEFAULTS:
+        known = (*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_TOWERS)
+        raise ValueError(
+            f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
+        )
+    config = {**_HUGGING_FACE_DEFAULTS[kind], **config}
     activation = config["hidden_act"]
     if activation not in ACTIVATIONS:
         raise ValueError(
@@ -152,7 +215,7 @@ def _timm(config, path, shapes):
 def _keras_hub(serialized, path):
     """Facts in a serialised classifier, or in a backbone with the classifier beside it."""
     try:
-        if serialized["class_name"] == HUB_CLASSIFIER:
+        if serialized["class_name"] in HUB_CLASSIFIERS:
             head, config = serialized["config"], serialized["config"]["backbone"]["config"]
         else:
             task = read_json((path if path.is_dir() else path.parent) / "task.json")
@@ -167,7 +230,8 @@ def _keras_hub(serialized, path):
         pooling, has_token = head.get("pooling"), config.get("use_class_token", True)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ValueError(
-            f"KerasHub's config must describe a ViTBackbone. Received: {path} ({error!r})"
+            "KerasHub's config must describe a ViTBackbone or DeiTBackbone. "
+            f"Received: {path} ({error!r})"
         ) from error
     if pooling not in (None, "token" if has_token else "gap"):
         raise ValueError(

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import ml_dtypes
 import numpy as np
 
-from keras_vit.configs import Gelu
+from keras_vit.configs import Gelu, HeadInput
 from keras_vit.files import atomic_write
 from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
@@ -140,6 +140,8 @@ def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
         noted = {}
         if facts.get("gelu") in get_args(Gelu):
             noted["gelu"] = facts["gelu"]
+        if facts.get("classifier") in get_args(HeadInput):
+            noted["classifier"] = facts["classifier"]
         if isinstance(facts.get("num_heads"), int):
             noted["num_heads"] = facts["num_heads"]
         if isinstance(facts.get("norm_epsilon"), (int, float)):

@@ -47,9 +47,10 @@ _LAYERS_PER_ARRAY = 4
 # Key of a layer's variables that is a fact, not a weight: the grid of its positions.
 _GRID = "grid"
 
-# The models that are read: those of `keras_vit.build`, and KerasHub's classifier and backbone.
+# The models that are read: those of `keras_vit.build`, and KerasHub's classifiers and backbones.
 _FUNCTIONAL = "Functional"
-HUB_CLASSIFIER, HUB_BACKBONE = "ViTImageClassifier", "ViTBackbone"
+HUB_CLASSIFIERS = ("ViTImageClassifier", "DeiTImageClassifier")
+HUB_BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
 def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredArray], dict]:
@@ -120,7 +121,7 @@ def read_keras_archive(
 
     Raises:
         ValueError: If the file is damaged, or of another model than one of `keras_vit.build`
-            or KerasHub's `ViTImageClassifier` and `ViTBackbone`.
+            or of `HUB_CLASSIFIERS` and `HUB_BACKBONES`.
     """
     try:
         config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
@@ -128,10 +129,11 @@ def read_keras_archive(
     except Exception as error:
         raise damaged_file("A .keras file", path, error) from error
     kind = config.get("class_name") if isinstance(config, dict) else None
-    if kind not in (HUB_CLASSIFIER, HUB_BACKBONE, _FUNCTIONAL):
+    known = (*HUB_CLASSIFIERS, *HUB_BACKBONES)
+    if kind not in (*known, _FUNCTIONAL):
         raise ValueError(
             "A checkpoint must hold weights alone, or be a functional model or KerasHub's "
-            f"{HUB_CLASSIFIER} or {HUB_BACKBONE}; another model is read by "
+            f"{', '.join(known)}; another model is read by "
             f"keras.saving.load_model. Received: {path}, a {kind}"
         )
     try:

@@ -1,5 +1,7 @@
 """Names of weights in other code bases on Keras: KerasHub, vit-keras."""
 
+import dataclasses
+
 from keras_vit.checkpoints.layouts import (
     BLOCK,
     DENSE,
@@ -70,6 +72,25 @@ KERAS_HUB = Layout(
     gelu="exact",
     norm_epsilon=1e-6,
     first_block=1,
+)
+
+# keras-team/keras-hub: DeiTBackbone and DeiTImageClassifier. No head reads the distillation
+# token, so it is a register.
+KERAS_HUB_DEIT = dataclasses.replace(
+    KERAS_HUB,
+    name="KerasHub DeiT",
+    rules=(
+        Rule(f"{_HUB_EMBEDDING}/1", "registers/tokens"),
+        Rule(f"{_HUB_EMBEDDING}/2", "position_embedding/embedding"),
+        *KERAS_HUB.rules,
+    ),
+    aliases=(
+        (r"^(?:\w+/layers/)?deit_(patching_and_embedding|encoder)/", r"vit_\1/"),
+        (r"/mlp/dense/", "/mlp/dense_1/"),
+        (r"/output_layer/output/", "/mlp/dense_2/"),
+    ),
+    marks=(*KERAS_HUB.marks, f"^{_HUB_EMBEDDING}/2$"),
+    prefix_rows=("all", "class"),
 )
 
 _KERAS_NORM = (("gamma", "gamma"), ("beta", "beta"))

@@ -261,8 +261,8 @@ class Layout:
         refusals: Regular expressions of names in files of models that no model here equals,
             and the feature that those have.
         cubic_antialias: Whether the code base antialiases bicubic position embeddings.
-        class_row_optional: Whether position tables may lack a row for the class token, or have
-            rows for registers.
+        prefix_rows: Tokens in front of the patches with rows in position tables, the most
+            likely case first: "class" tokens, "all" (registers, too) or "none".
         first_block: Number of the first block.
     """
 
@@ -281,7 +281,7 @@ class Layout:
     models_vary: bool = False
     refusals: tuple[tuple[str, str], ...] = ()
     cubic_antialias: bool = True
-    class_row_optional: bool = False
+    prefix_rows: tuple[str, ...] = ("class",)
     first_block: int = 0
 
     def canonical_names(self, names: Iterable[str]) -> dict[str, str] | None:
@@ -326,6 +326,10 @@ class Layout:
             if fields is not None:
                 return _filled(rule, _shifted(fields, -self.first_block), fields)
         return None
+
+    def stored_name(self, path: str) -> str:
+        """Returns the canonical name of the array with a variable; "" without one."""
+        return next((rule.stored for rule in self.rules if path in rule.paths), "")
 
     def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
         """Returns the variable paths of optional rules that no array of a file belongs to.
@@ -429,5 +433,9 @@ PROJECTIONS = ("query", "key", "value", "out")
 BLOCK = "encoder_block_{block}"
 UNIT = "block_{block}_unit_{unit}"
 
-# `save_weights` of our models.
-KERAS = Layout("Keras", numbered=True)
+# `save_weights` of our models; weights of KerasHub's other backbones look like it.
+KERAS = Layout(
+    "Keras",
+    numbered=True,
+    refusals=((r"(^|/)embeddings/patch_embeddings/projection/\d$", "KerasHub's layers of DINO"),),
+)

@@ -16,11 +16,18 @@ from typing import Any, NamedTuple
 
 from keras_vit.checkpoints.checkpoint import Checkpoint
 from keras_vit.checkpoints.config_json import read_json
-from keras_vit.checkpoints.hdf5 import HUB_CLASSIFIER
-from keras_vit.checkpoints.keras_names import KERAS_HUB, VIT_KERAS
+from keras_vit.checkpoints.hdf5 import HUB_CLASSIFIERS
+from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT, TORCHVISION
+from keras_vit.checkpoints.torch_names import (
+    HUGGING_FACE,
+    HUGGING_FACE_CLIP,
+    HUGGING_FACE_DINOV2,
+    TIMM,
+    TIMM_BIT,
+    TORCHVISION,
+)
 from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
@@ -92,9 +99,9 @@ def read_metadata(
 
 def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
     """Returns the resize of most weights of a layout, for files that do not say it."""
-    if layout == HUGGING_FACE.name:
+    if layout.startswith(HUGGING_FACE.name):
         return _resize_of_processor({}, image_size)[0]
-    if layout == TIMM.name:
+    if layout.startswith(TIMM.name):
         share = 0.9 if max(image_size) < 384 else 1.0
         return _resize_of_timm({"crop_pct": share}, image_size)[0]
     return Preprocessing(image_size)
@@ -277,7 +284,7 @@ def _torchvision(checkpoint, image_size, classes):
 
 
 def _keras_hub(checkpoint, image_size, classes):
-    if checkpoint.config.get("class_name") == HUB_CLASSIFIER:  # A `.keras` holds all of it.
+    if checkpoint.config.get("class_name") in HUB_CLASSIFIERS:  # A `.keras` holds all of it.
         file, preprocessor = "config.json", checkpoint.config["config"].get("preprocessor")
     else:
         file = "preprocessor.json"
@@ -345,8 +352,11 @@ _READERS: dict[str, Callable[[Checkpoint, tuple[int, int], int | None], Metadata
     VIT_KERAS.name: _vit_keras,
     KERAS.name: _keras,
     HUGGING_FACE.name: _hugging_face,
+    HUGGING_FACE_DINOV2.name: _hugging_face,
+    HUGGING_FACE_CLIP.name: _hugging_face,
     TIMM.name: _timm,
     TIMM_BIT.name: _timm,
     TORCHVISION.name: _torchvision,
     KERAS_HUB.name: _keras_hub,
+    KERAS_HUB_DEIT.name: _keras_hub,
 }

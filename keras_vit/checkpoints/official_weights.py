@@ -158,7 +158,8 @@ def _skipped_heads(in_file, in_model, include_top, keep_head):
     """
     heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
     if not include_top:
-        return (*heads, "pre_logits/*", "map_head/*")
+        has_pooling = any(layer.startswith("map_head") for layer in in_model)
+        return (*heads, "pre_logits/*", *(() if has_pooling else ("map_head/*",)))
     if "pre_logits" in in_file and "pre_logits" not in in_model:
         return (*heads, "pre_logits/*")
     return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
+from keras_vit.configs import classifier_layer
 from keras_vit.recognition import config_of
 
 
@@ -104,6 +106,11 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def facts_of(model: keras.Model) -> dict[str, Any]:
-    """Returns `gelu`, `norm_epsilon`, `num_heads` and `position_grid`, as far as there are."""
-    grid = position_grid(model)
-    return {**numerics(model), **({"position_grid": list(grid)} if grid else {})}
+    """Returns what arrays do not show: numerics, `position_grid` and the head's `classifier`."""
+    facts, grid = numerics(model), position_grid(model)
+    if grid:
+        facts["position_grid"] = list(grid)
+    with contextlib.suppress(ValueError):  # A model of other layers.
+        if classifier_layer({layer.name: layer for layer in model.layers}) is not None:
+            facts["classifier"] = getattr(config_of(model), "classifier", None)
+    return facts

@@ -1,11 +1,14 @@
 """Names of weights in code bases on PyTorch: Hugging Face, timm, torchvision."""
 
+import dataclasses
+
 from keras_vit.checkpoints.layouts import (
     BLOCK,
     CONVOLUTION,
     CONVOLUTION_OF_POOLED,
     MATRIX,
     MATRIX_FROM_HEADS,
+    POSITION_ROWS,
     STACKED_MATRICES,
     STACKED_VECTORS,
     UNIT,
@@ -29,12 +32,12 @@ def _torch_norm(stored, ours):
 _QKV = ("query", "key", "value")
 
 
-def _torch_qkv(weight, bias):
-    """The projections of a block, stacked in one array."""
+def _torch_qkv(weight, bias, ours=f"{BLOCK}/attention"):
+    """The projections of an attention, stacked in one array."""
     return tuple(
         Rule(
             stored,
-            tuple(f"{BLOCK}/attention/{part}/{variable}" for part in _QKV),
+            tuple(f"{ours}/{part}/{variable}" for part in _QKV),
             transform,
             optional=variable == "bias",
         )
@@ -54,6 +57,7 @@ HUGGING_FACE = Layout(
         *_torch_dense("embeddings.patch_embeddings.projection", "patch_embedding", CONVOLUTION),
         Rule("embeddings.cls_token", "class_token/token"),
         Rule("embeddings.distillation_token", "distillation_token/token"),
+        Rule("embeddings.register_tokens", "registers/tokens"),
         Rule("embeddings.position_embeddings", "position_embedding/embedding"),
         *_torch_norm(f"{_HF_BLOCK}.layernorm_before", f"{BLOCK}/norm_1"),
         *(
@@ -70,9 +74,11 @@ HUGGING_FACE = Layout(
             f"{BLOCK}/attention/out",
             MATRIX_FROM_HEADS,
         ),
+        Rule(f"{_HF_BLOCK}.layer_scale1.lambda1", f"{BLOCK}/layer_scale_1/gamma"),
         *_torch_norm(f"{_HF_BLOCK}.layernorm_after", f"{BLOCK}/norm_2"),
         *_torch_dense(f"{_HF_BLOCK}.intermediate.dense", f"{BLOCK}/mlp/dense_1"),
         *_torch_dense(f"{_HF_BLOCK}.output.dense", f"{BLOCK}/mlp/dense_2"),
+        Rule(f"{_HF_BLOCK}.layer_scale2.lambda1", f"{BLOCK}/layer_scale_2/gamma"),
         *_torch_norm("layernorm", "encoder_norm"),
         *_torch_dense("pooler.dense", "pre_logits"),
         *_torch_dense("classifier", "predictions"),
@@ -80,7 +86,7 @@ HUGGING_FACE = Layout(
         *_torch_dense("distillation_classifier", "distillation_token_head"),
     ),
     marks=(r"^embeddings\.patch_embeddings\.projection\.weight$", r"^layernorm\.weight$"),
-    prefixes=("", "vit.", "deit.", "ijepa."),
+    prefixes=("", "vit.", "deit.", "ijepa.", "dinov2.", "dinov2_with_registers."),
     left_out=(
         (r"^decoder\.", "the decoder"),
         (r"^embeddings\.mask_token$", "the mask token"),
@@ -94,9 +100,78 @@ HUGGING_FACE = Layout(
         (r"\.attention\.o_proj\.", ".attention.output.dense."),
         (r"\.mlp\.fc1\.", ".intermediate.dense."),
         (r"\.mlp\.fc2\.", ".output.dense."),
+        # DINOv2's.
+        (r"\.norm1\.", ".layernorm_before."),
+        (r"\.norm2\.", ".layernorm_after."),
+        (r"\.mlp\.weights_in\.", ".intermediate.dense."),
+        (r"\.mlp\.weights_out\.", ".output.dense."),
     ),
+    prefix_rows=("class", "all"),
     gelu="exact",
     norm_epsilon=1e-12,
+    models_vary=True,
+    cubic_antialias=False,
+)
+
+# huggingface/transformers: Dinov2Model, Dinov2WithRegistersModel and their classifiers.
+HUGGING_FACE_DINOV2 = dataclasses.replace(
+    HUGGING_FACE,
+    name="Hugging Face DINOv2",
+    marks=(*HUGGING_FACE.marks, r"\.layer_scale1\.lambda1$"),
+    norm_epsilon=1e-6,
+)
+
+_TOWER_BLOCK = "encoder.layers.{block}"
+
+# huggingface/transformers: CLIPVisionModel and SiglipVisionModel, alone or with the text tower.
+HUGGING_FACE_CLIP = Layout(
+    name="Hugging Face CLIP and SigLIP",
+    rules=(
+        *_torch_dense(
+            "embeddings.patch_embedding", "patch_embedding", CONVOLUTION, optional_bias=True
+        ),
+        Rule("embeddings.class_embedding", "class_token/token", VECTOR),
+        Rule("embeddings.position_embedding.weight", "position_embedding/embedding", POSITION_ROWS),
+        *_torch_norm("pre_layrnorm", "embedding_norm"),
+        *_torch_norm(f"{_TOWER_BLOCK}.layer_norm1", f"{BLOCK}/norm_1"),
+        *(
+            row
+            for part, projection in zip("qkv", _QKV, strict=True)
+            for row in _torch_dense(
+                f"{_TOWER_BLOCK}.self_attn.{part}_proj", f"{BLOCK}/attention/{projection}"
+            )
+        ),
+        *_torch_dense(
+            f"{_TOWER_BLOCK}.self_attn.out_proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS
+        ),
+        *_torch_norm(f"{_TOWER_BLOCK}.layer_norm2", f"{BLOCK}/norm_2"),
+        *_torch_dense(f"{_TOWER_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
+        *_torch_dense(f"{_TOWER_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+        *_torch_norm("post_layernorm", "encoder_norm"),
+        # SigLIP's attention pooling.
+        Rule("head.probe", "map_head/probe"),
+        *_torch_qkv("head.attention.in_proj_weight", "head.attention.in_proj_bias", "map_head"),
+        *_torch_dense("head.attention.out_proj", "map_head/out", MATRIX_FROM_HEADS),
+        *_torch_norm("head.layernorm", "map_head/norm"),
+        *_torch_dense("head.mlp.fc1", "map_head/mlp/dense_1"),
+        *_torch_dense("head.mlp.fc2", "map_head/mlp/dense_2"),
+    ),
+    marks=(
+        r"^embeddings\.position_embedding\.weight$",
+        r"^encoder\.layers\.0\.self_attn\.q_proj\.weight$",
+        r"^post_layernorm\.weight$",
+    ),
+    prefixes=("", "vision_model."),
+    left_out=(
+        (r"^text_model\.|^text_projection\.|^logit_\w+$", "the text tower"),
+        (r"^visual_projection\.", "the projection into the space of texts (visual_projection)"),
+    ),
+    refusals=(
+        (
+            r"^classifier\.weight$",
+            "a classifier on the mean of the tokens instead of the image tower's features",
+        ),
+    ),
     models_vary=True,
     cubic_antialias=False,
 )
@@ -197,9 +272,10 @@ TIMM = Layout(
     gelu="exact",
     norm_epsilon=1e-6,
     epsilon_in="variance",
+    # By default positions are added to all tokens; with `no_embed_class` to patches only.
+    prefix_rows=("all", "class", "none"),
     models_vary=True,
     refusals=_TIMM_REFUSALS,
-    class_row_optional=True,
 )
 
 # The same code base: ResNetV2 of the BiT paper.

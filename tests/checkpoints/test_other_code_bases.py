@@ -71,15 +71,16 @@ def test_published_torchvision_names_mean_the_same(golden, state_dict, loaded):
     np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
 
 
-def test_a_distillation_token_without_head_is_refused(golden, tmp_path, loaded):
+def test_a_distillation_token_without_head_is_a_register(golden, tmp_path):
     arrays = {
         name.replace("cls_classifier", "classifier"): array
         for name, array in golden("hf_deit").checkpoint().items()
         if not name.startswith("distillation_classifier")
     }
     safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="must have its own head.*WithTeacher"):
-        loaded(tmp_path / "model.safetensors", 3)
+    (tmp_path / "config.json").write_text(json.dumps(golden("hf_deit").config))
+    config = build_arguments(open_checkpoint(tmp_path)).config
+    assert (config.classifier, config.num_registers) == ("token", 1)
 
 
 @pytest.mark.parametrize("file", ["keras_2.h5", "keras_3.weights.h5"])
@@ -105,6 +106,24 @@ def test_a_keras_file_of_keras_hub_gives_its_logits(golden, loaded):
     model = loaded(golden("keras_hub").folder / "classifier.keras")
     np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
     assert model.get_layer("encoder_block_0").norm_epsilon == 1e-5
+
+
+def test_one_headed_deit_of_keras_hub_gives_its_logits(golden, loaded):
+    expected = golden("keras_hub").load("deit.npz")
+    model = loaded(golden("keras_hub").folder / "deit.keras")
+    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
+    assert model.get_layer("registers").num_registers == 1
+    assert model.get_layer("encoder_block_0").norm_epsilon == 1e-5
+
+
+def test_other_backbones_of_keras_hub_are_refused_by_name(preset):
+    config = json.loads((preset / "config.json").read_text())
+    config |= {"class_name": "DINOV2Backbone", "registered_name": "keras_hub>DINOV2Backbone"}
+    (preset / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        ValueError, match="must be one of ViTIm.*Hugging Face.* with DINOV2Backbone"
+    ):
+        open_checkpoint(preset)
 
 
 @pytest.fixture

@@ -334,7 +334,7 @@ def test_borders_of_timm_are_refused():
 def test_image_converters_of_keras_hub_are_read(converter, evaluation, interpolation):
     checkpoint = types.SimpleNamespace(
         config={
-            "class_name": metadata.HUB_CLASSIFIER,
+            "class_name": metadata.HUB_CLASSIFIERS[0],
             "config": {"preprocessor": {"config": {"image_converter": {"config": converter}}}},
         }
     )
@@ -502,9 +502,9 @@ def test_the_normalization_can_be_given(source, tmp_path):
 
 def test_what_has_no_counterpart_is_refused(source, tmp_path):
     for name, to, says in (
-        ("vit_gap", "huggingface", "reads the class token"),
-        ("vit_token_representation", "huggingface", "one linear layer"),
-        ("vit_token_representation", "timm", "no representation layer"),
+        ("vit_gap", "huggingface", "read the normalised class token.*classifier='gap'"),
+        ("vit_token_representation", "huggingface", "one linear layer.*representation_size=40"),
+        ("vit_token_representation", "timm", "one linear layer.*representation_size=40"),
         ("hybrid_root_only", "timm", "Only a plain Vision Transformer"),
     ):
         with pytest.raises(ValueError, match=says):

@@ -117,6 +117,41 @@ def _transformers_classifier(name, **more):
     return build
 
 
+def _transformers_body(name, family=None, **more):
+    """A builder of a model without a head; the answer is its pooled output."""
+
+    def build(folder, images):
+        config = getattr(transformers, f"{family or name.removesuffix('Model')}Config")
+        model = _randomize(getattr(transformers, name)(config(**_transformers_fields(**more))))
+        model.save_pretrained(folder)
+        model.eval()
+        with torch.no_grad():
+            answer = model(torch.tensor(images.transpose(0, 3, 1, 2)))
+        return answer.pooler_output.numpy()
+
+    return build
+
+
+def _transformers_tower(name):
+    """A builder of a model with an image and a text tower; the answer is the image tower's."""
+
+    def build(folder, images):
+        text = dict(
+            vocab_size=10, hidden_size=WIDTH, intermediate_size=MLP, num_hidden_layers=1,
+            num_attention_heads=HEADS,
+        )  # fmt: skip
+        config = getattr(transformers, f"{name}Config")(
+            vision_config=_transformers_fields(), text_config=text
+        )
+        model = _randomize(getattr(transformers, f"{name}Model")(config)).eval()
+        model.save_pretrained(folder)
+        with torch.no_grad():
+            answer = model.vision_model(torch.tensor(images.transpose(0, 3, 1, 2)))
+        return answer.pooler_output.numpy()
+
+    return build
+
+
 def _transformers_mae(folder, images):
     config = transformers.ViTMAEConfig(
         **_transformers_fields(
@@ -175,32 +210,71 @@ def _torchvision(folder, images):
     return _state_dict(model, folder, images)
 
 
-def _keras_hub(folder, images):
-    backbone = keras_hub.models.ViTBackbone((SIZE, SIZE, 3), PATCH, DEPTH, HEADS, WIDTH, MLP)
-    model = keras_hub.models.ViTImageClassifier(backbone, CLASSES)
-    rng = np.random.default_rng(0)
-    model.set_weights([rng.normal(size=weight.shape) / 6 for weight in model.weights])
-    model.save_to_preset(folder)
-    model.save(folder / "classifier.keras")
-    model.save_weights(folder / "classifier.weights.h5")
-    return model.predict(images, verbose=0)
+def _keras_hub(name, **more):
+    """A builder of a classifier by the name of its family."""
+
+    def build(folder, images):
+        backbone = getattr(keras_hub.models, f"{name}Backbone")(
+            image_shape=(SIZE, SIZE, 3), patch_size=PATCH, num_layers=DEPTH, num_heads=HEADS,
+            hidden_dim=WIDTH, **{"mlp_dim" if name == "ViT" else "intermediate_dim": MLP}, **more,
+        )  # fmt: skip
+        model = getattr(keras_hub.models, f"{name}ImageClassifier")(backbone, CLASSES)
+        rng = np.random.default_rng(0)
+        model.set_weights([rng.normal(size=weight.shape) / 6 for weight in model.weights])
+        model.save_to_preset(folder)
+        model.save(folder / "classifier.keras")
+        model.save_weights(folder / "classifier.weights.h5")
+        return model.predict(images, verbose=0)
+
+    return build
 
 
 MODELS = {
     "transformers": _transformers,
     "transformers_bfloat16": _transformers_bfloat16,
     "transformers_deit": _transformers_deit,
+    "transformers_quick_gelu": _transformers_classifier("ViT", hidden_act="quick_gelu"),
+    "transformers_relu": _transformers_classifier("ViT", hidden_act="relu"),
     "transformers_msn": _transformers_classifier("ViTMSN"),
     "transformers_ijepa": _transformers_classifier("IJepa"),
     "transformers_no_qkv_bias": _transformers_classifier("ViT", qkv_bias=False),
     "transformers_mae": _transformers_mae,
+    "transformers_deit_token": _transformers_classifier("DeiT"),
+    "transformers_dinov2": _transformers_classifier("Dinov2", mlp_ratio=2),
+    "transformers_dinov2_registers": _transformers_classifier(
+        "Dinov2WithRegisters", mlp_ratio=2, num_register_tokens=3
+    ),
+    "transformers_dinov2_swiglu": _transformers_body(
+        "Dinov2Model", mlp_ratio=2, use_swiglu_ffn=True
+    ),
+    "transformers_clip_tower": _transformers_body("CLIPVisionModel", "CLIPVision"),
+    "transformers_siglip_tower": _transformers_body("SiglipVisionModel", "SiglipVision"),
+    "transformers_clip": _transformers_tower("CLIP"),
+    "transformers_siglip": _transformers_tower("Siglip"),
     "timm": _timm(),
     "timm_deit": _timm_deit,
     "timm_registers": _timm(reg_tokens=3),
     "timm_registers_without_rows": _timm(reg_tokens=3, no_embed_class=True),
     "timm_no_qkv_bias": _timm(qkv_bias=False),
     "torchvision": _torchvision,
-    "keras_hub": _keras_hub,
+    "keras_hub": _keras_hub("ViT"),
+    "keras_hub_no_biases": _keras_hub(
+        "ViT", use_mha_bias=False, use_mlp_bias=False, use_patch_bias=False
+    ),
+    "keras_hub_deit": _keras_hub("DeiT"),
+}
+
+
+# What `convert` prints for each file.
+TIMM_ARGUMENTS = {
+    "to_timm": {},
+    "to_timm_registers": {"reg_tokens": 3, "no_embed_class": True},
+    "to_timm_none": {},
+    "to_timm_layer_scale": {"init_values": 1.0, "reg_tokens": 2, "no_embed_class": True},
+    "to_timm_swiglu": {"mlp_layer": timm.layers.SwiGLUPacked, "act_layer": torch.nn.SiLU},
+    "to_timm_clip": {"pre_norm": True, "act_layer": "quick_gelu", "qk_norm": True},
+    "to_timm_map": {"global_pool": "map", "class_token": False, "act_layer": "gelu_tanh"},
+    "to_timm_pooled": {"global_pool": "avg"},
 }
 
 
@@ -208,17 +282,17 @@ def load(folder):
     """Writes the logits of what was converted."""
     images = np.load(folder / "images.npy")
     hub = transformers.AutoModelForImageClassification.from_pretrained(folder / "to_transformers")
-    for name, more in (
-        ("to_timm", {}),
-        ("to_timm_registers", {"reg_tokens": 3, "no_embed_class": True}),
-        ("to_timm_none", {}),
-    ):
-        model = timm.models.VisionTransformer(**_timm_arguments(), **more)
+    for name, more in TIMM_ARGUMENTS.items():
+        fields = {**_timm_arguments(), **more}
+        if "mlp_layer" in more:  # The first layer has twice the units.
+            fields["mlp_ratio"] *= 2
+        model = timm.models.VisionTransformer(**fields)
         model.load_state_dict(load_file(folder / f"{name}.safetensors"))
         np.savez(folder / f"{name}.npz", logits=_logits(model, images))
-    none = transformers.AutoModelForImageClassification.from_pretrained(
-        folder / "to_transformers_none"
-    )
+    for name in ("none", "layer_scale", "swiglu"):
+        path = folder / f"to_transformers_{name}"
+        model = transformers.AutoModelForImageClassification.from_pretrained(path)
+        np.savez(f"{path}.npz", logits=_logits(model, images))
     # KerasHub reads folders of Hugging Face.
     task = keras_hub.models.ViTImageClassifier.from_preset(
         str(folder / "to_transformers"), num_classes=CLASSES, load_weights=True, preprocessor=None
@@ -227,7 +301,6 @@ def load(folder):
     task.output_dense.set_weights([head.weight.detach().numpy().T, head.bias.detach().numpy()])
     for name, logits in (
         ("to_transformers", _logits(hub, images)),
-        ("to_transformers_none", _logits(none, images)),
         ("to_keras_hub", task.predict(images, verbose=0)),
     ):
         np.savez(folder / f"{name}.npz", logits=logits)
