@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +56,8 @@ class TrainedWeights:
         classes: Classes of the head, or None without a head.
         class_names: Names of the classes, or None.
         preprocessing: How an image becomes the model's input, or None if that is unknown.
-        origins: Where "pixels" (their range), "evaluation" and "gelu" are from, for people.
+        origins: Where "pixels" (their range), "evaluation", "gelu" and "norm_epsilon" are from,
+            for people.
         notes: A sentence for each assumption and each difference from the source.
         recipe: The `recipe.json` of a folder; {} without one.
         official: A row of the catalogue, or None.
@@ -177,13 +177,13 @@ class TrainedWeights:
         return built, (*notes, *self.load_into(built, skip=skip).notes)
 
     def describe(self) -> str:
-        """Returns the facts that change the numbers, in one line for people."""
+        """Returns the facts that change the numbers, and the notes, in one line for people."""
         known = self.preprocessing
         pixels = "unknown" if known is None else describe_range(known.value_range)
         parts = [f"pixels {pixels} ({self.origins['pixels']})"]
         if isinstance(self.config, ViTConfig):
             parts.append(f"GELU {self.config.gelu} ({self.origins['gelu']})")
-        return ", ".join(parts)
+        return "; ".join([", ".join(parts), *self.notes])
 
 
 def open_weights(
@@ -243,7 +243,7 @@ def open_weights(
     given = dataclasses.replace(known, value_range=value_range(*NORMALIZATIONS[normalization]))
     origins = {**opened.origins, "pixels": f"--normalization {normalization}"}
     if opened.preprocessing is None:
-        origins["evaluation"] = "the usual"
+        origins["evaluation"] = f"the usual of {layout or 'the official code'}"
     elif given != known:
         origins["pixels"] += (
             f" instead of {describe_range(known.value_range)}, {opened.origins['pixels']}"
@@ -300,7 +300,9 @@ def _open_official(weights, model, image_size):
         classes=row.classes,
         class_names=None,
         preprocessing=Preprocessing((row.resolution, row.resolution)),
-        origins=dict.fromkeys(("pixels", "evaluation", "gelu"), "the official code"),
+        origins=dict.fromkeys(
+            ("pixels", "evaluation", "gelu", "norm_epsilon"), "the official code"
+        ),
         official=row,
     )
 
@@ -320,14 +322,19 @@ def _of_model(weights, model, metadata, recipe):
         classes=model.output_shape[-1] if config is None or has_head(model) else None,
         class_names=metadata.class_names,
         preprocessing=metadata.preprocessing,
-        origins={"pixels": metadata.origin, "evaluation": metadata.origin, "gelu": MODEL},
+        origins={
+            "pixels": metadata.origin,
+            "evaluation": metadata.origin,
+            "gelu": MODEL,
+            "norm_epsilon": MODEL,
+        },
         recipe=recipe,
         model=model,
     )
 
 
 def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_heads, gelu):
-    given = None if model is None else configs.resolve(model)
+    given, given_gelu = None if model is None else configs.resolve(model), gelu
     size, grid, channels, classes = None, None, 3, None
     notes: tuple[str, ...] = ()
     width = checkpoint.shapes.get("patch_embedding")
@@ -350,12 +357,16 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         channels, classes = inferred.channels, inferred.classes
         if model is not None:
             _check_agrees(model, weights, config)
-        if checkpoint.layout is KERAS and isinstance(given, ViTConfig):
+        if checkpoint.layout is KERAS and given is not None and isinstance(config, ViTConfig):
             config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
     else:
         facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
         config = dataclasses.replace(given, **{k: v for k, v in facts.items() if v is not None})
     metadata = read_metadata(checkpoint, size or DEFAULT_SIZE, classes)
+    if checkpoint.layout is KERAS:
+        numerics = "the given model" if given else "assumed"
+    else:
+        numerics = "config.json" if checkpoint.config else f"usual for {checkpoint.layout.name}"
     return TrainedWeights(
         name=os.fspath(weights),
         model_name=paper_name(config) or "ViT",
@@ -369,9 +380,8 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         origins={
             "pixels": metadata.origin,
             "evaluation": metadata.origin,
-            "gelu": "--gelu" if gelu and not checkpoint.states("gelu")
-            else "config.json" if checkpoint.config
-            else f"the layout of {checkpoint.layout.name}",
+            "gelu": numerics if checkpoint.states("gelu") or given_gelu is None else "--gelu",
+            "norm_epsilon": numerics,
         },
         notes=(*notes, *metadata.notes),
         checkpoint=checkpoint,
@@ -400,9 +410,10 @@ def _check_agrees(model, weights, config):
 def _plain(config):
     """A config without what the weights of one model may differ in: numerics and head."""
     config = configs.for_inference(without_hidden_layer(config))
-    fields = {field.name for field in dataclasses.fields(config)}
-    numerics = {"gelu": ViTConfig.gelu, "norm_epsilon": ViTConfig.norm_epsilon}
-    return dataclasses.replace(config, **{k: v for k, v in numerics.items() if k in fields})
+    if not isinstance(config, ViTConfig):
+        return config
+    gelu = config.gelu if config.gelu == "swiglu" else ViTConfig.gelu  # SwiGLU has more weights.
+    return dataclasses.replace(config, gelu=gelu, norm_epsilon=ViTConfig.norm_epsilon)
 
 
 def paper_name(config: ViTConfig | BiTConfig | None) -> str:
@@ -432,8 +443,3 @@ def is_numbered(classifier: Any) -> bool:
     """Returns whether class names are the numbers that `convert` writes for unknown names."""
     numbers = tuple(map(str, range(len(classifier.class_names))))
     return bool(classifier.recipe.get("converted")) and classifier.class_names == numbers
-
-
-def weights_exist(weights: str | os.PathLike) -> bool:
-    """Returns whether a file or folder of weights has this path or name."""
-    return pathlib.Path(classifier_folder(weights)).exists()

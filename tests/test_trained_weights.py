@@ -163,6 +163,10 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     assert "give keras_vit.build gelu='exact'" in warned(folder, tanh)
     (folder / "config.json").unlink()
     assert "does not say the range of its pixels" in warned(folder)
+    free = keras_vit.build(
+        CONFIG, weights=folder, include_top=False, input_shape=(None, None, 3), pooling="token"
+    )
+    assert free.output_shape == (None, 16)
     keras_vit.save_checkpoint(model, tmp_path / "model.npz")
     assert warned(tmp_path / "model.npz") == ""
     save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))

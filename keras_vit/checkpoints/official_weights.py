@@ -24,7 +24,7 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
-from keras_vit.checkpoints.metadata import read_metadata
+from keras_vit.checkpoints.metadata import Metadata, read_metadata
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.files import MODEL, write_text
 from keras_vit.preprocessing import describe_range
@@ -86,12 +86,17 @@ def load_pretrained(
     skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
     report = load_opened(checkpoint, model, LoadOptions(skip))
     logging.getLogger("keras_vit").info("%s", report)
-    _warn_of_range(read_metadata(checkpoint, model.input_shape[1:3], None), checkpoint)
+    _warn_of_range(checkpoint)
     return report
 
 
-def _warn_of_range(metadata, checkpoint):
+def _warn_of_range(checkpoint):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
+    side = configs.DEFAULT_IMAGE_SIZE  # The range does not depend on it.
+    try:
+        metadata = read_metadata(checkpoint, (side, side), None)
+    except ValueError as error:  # Weights are right also where images are prepared otherwise.
+        metadata = Metadata(origin=str(error))
     preprocessing = metadata.preprocessing
     if preprocessing is None:
         if checkpoint.layout is KERAS:  # Weights that were saved by hand, without a folder.

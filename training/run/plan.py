@@ -73,11 +73,13 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
     memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
     skipped = describe_skipped(plan.source.skipped, names=3)
+    notes = plan.body.weights.notes if plan.body.weights else ()
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         "recipe": line,
         "weights": getattr(settings, "weights", None) or "random",
         **fact_lines(recipe["facts"]),
+        **({"notes": "; ".join(notes)} if notes else {}),
         "data": f"{recipe['data']['data']}: {images['train']} images to train, "
         f"{images['validation']} to validate, {images['test']} to test"
         + (f", {images['skipped']} skipped" if images["skipped"] else ""),

@@ -130,7 +130,7 @@ def settle(
             settings.evaluation or "resize",
             value_range(*NORMALIZATIONS[normalization or "half"]),
         )
-        origins = dict.fromkeys(("pixels", "evaluation", "gelu"), "the settings")
+        origins = dict.fromkeys(("pixels", "evaluation", "gelu", "norm_epsilon"), "the settings")
     else:
         preprocessing = weights.preprocessing_for(size, settings.evaluation)
         origins = dict(weights.origins)
@@ -143,7 +143,7 @@ def settle(
     }
     if hasattr(body.config, "gelu"):
         for name in ("gelu", "norm_epsilon"):
-            facts[name] = {"value": getattr(body.config, name), "from": origins["gelu"]}
+            facts[name] = {"value": getattr(body.config, name), "from": origins[name]}
     if weights is not None:
         rows, why = choose_head(weights, class_names, settings.head)
         facts["head"] = {"value": "new" if rows is None else "keep", "from": why}
