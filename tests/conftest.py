@@ -1,6 +1,5 @@
 """What several tests need: golden arrays of the official code, and tiny models."""
 
-import importlib
 import json
 import os
 import pathlib
@@ -146,20 +145,3 @@ def service():
     yield start
     for server in reversed(running):
         server._stop()
-
-
-@pytest.fixture(scope="session")
-def torchvision():
-    """torchvision, also where its wheel is for another build of torch; skips without it."""
-    torch = pytest.importorskip("torch")
-    try:
-        return pytest.importorskip("torchvision")
-    except RuntimeError:  # Its compiled operators are missing. No test calls them.
-        for module in [name for name in sys.modules if name.startswith("torchvision")]:
-            del sys.modules[module]
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        torchvision = importlib.import_module("torchvision")
-        torchvision._operators = library  # They disappear with their library.
-        return torchvision

@@ -400,43 +400,6 @@ def test_keras_hub_crops_and_resizes_as_keras(evaluation, shape, size, interpola
     np.testing.assert_allclose(ours, layer(image), atol=0 if crops else 0.5)
 
 
-@pytest.mark.slow
-def test_the_image_processors_of_other_libraries_give_the_same_pixels(pictures, torchvision):
-    timm_data = pytest.importorskip("timm.data")
-    transforms = torchvision.transforms
-    transformers = pytest.importorskip("transformers")
-
-    def of_hugging_face(kind, **options):
-        processor = getattr(transformers, f"{kind}ImageProcessorPil")(
-            do_rescale=False, do_normalize=False, **options
-        )
-        return lambda image: processor(image, return_tensors="np")["pixel_values"][0]
-
-    def of_timm(size, **options):
-        transform = timm_data.create_transform(size, mean=(0,), std=(1,), **options)
-        return lambda image: np.round(255 * transform(image).numpy())
-
-    crops = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
-    squares = {"interpolation": "bicubic"}
-    for theirs, fields in (
-        (of_hugging_face("ViT"), {}),
-        (of_hugging_face("DeiT"), {**squares, "resize_size": (256, 256)}),
-        (of_hugging_face("CLIP"), {**squares, "resize_size": 224}),
-        (of_hugging_face("Bit", size={"shortest_edge": 256}), {**squares, "resize_size": 256}),
-        (of_timm(224, crop_pct=0.9, **squares), {**squares, "resize_size": 248}),
-        (
-            of_timm(384, crop_pct=0.95, crop_mode="squash", **squares),
-            {**squares, "resize_size": (404, 404)},
-        ),
-        (lambda image: np.asarray(crops(image)).transpose(2, 0, 1), {"resize_size": 256}),
-    ):
-        evaluation = "huggingface" if "of_hugging_face" in theirs.__qualname__ else "torchvision"
-        for picture in pictures:
-            expected = theirs(Image.fromarray(picture)).transpose(1, 2, 0)
-            preprocessing = Preprocessing(expected.shape[:2], evaluation, (0, 255), **fields)
-            np.testing.assert_array_equal(apply_preprocessing(picture, preprocessing), expected)
-
-
 @pytest.mark.parametrize("evaluation", EVALUATIONS)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 200), (100, 7), (1, 20_000)])
 def test_every_shape_of_image_gets_the_size(evaluation, shape):

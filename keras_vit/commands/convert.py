@@ -18,7 +18,8 @@ def add_arguments(parser):
         "--to",
         choices=CONVERSION_FORMATS,
         help="by default the format of DEST's suffix (.npz, .weights.h5, .safetensors), and a "
-        "classifier's folder without one",
+        "classifier's folder without one; timm without a suffix is a folder with class names and "
+        "preprocessing",
     )
     parser.add_argument(
         "--image-size",

@@ -8,7 +8,6 @@ import types
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
 from keras_vit.checkpoints import metadata
@@ -18,7 +17,6 @@ from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
 from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
-from keras_vit.images import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 
@@ -375,99 +373,6 @@ def test_preprocessing_that_another_library_cannot_do_is_printed_or_refused():
     for evaluation in ("resize_small_central_crop", "resize_central_crop", "keras_hub"):
         with pytest.raises(ValueError, match="must be one of that library"):
             other_code_bases.preprocessor_json(Preprocessing((32, 32), evaluation), 3)
-
-
-@pytest.mark.slow
-def test_processors_are_read_as_their_libraries_write_them(tmp_path, torchvision):
-    timm = pytest.importorskip("timm")
-    transformers = pytest.importorskip("transformers")
-    photo = np.random.RandomState(0).randint(0, 256, (175, 301, 3)).astype("uint8")
-    for kind in ("ViT", "DeiT", "CLIP", "Bit", "Siglip"):
-        for backend in ("", "Pil"):
-            processor = getattr(transformers, f"{kind}ImageProcessor{backend}")()
-            processor.save_pretrained(tmp_path / f"{kind}{backend}")
-            found = metadata._of_processor(tmp_path / f"{kind}{backend}", (224, 224))
-            assert found.notes == ()
-            theirs = processor(Image.fromarray(photo), return_tensors="np")["pixel_values"][0]
-            ours = apply_preprocessing(photo, found.preprocessing)
-            # torchvision resizes tensors with weights of fewer bits: noise differs by up to 2.
-            atol = 1e-5 if backend else 2.01 / 255 / 0.26
-            np.testing.assert_allclose(ours, theirs.transpose(1, 2, 0), atol=atol)
-    seen = set()
-    for name in timm.list_pretrained(["vit_*", "deit*", "flexivit*"]):
-        wanted = timm.get_pretrained_cfg(name).to_dict()
-        size = tuple(wanted["input_size"][1:])
-        key = (size, wanted["crop_pct"], wanted.get("crop_mode"), wanted["interpolation"])
-        if key in seen or max(size) > 400:
-            continue
-        seen.add(key)
-        found, notes = metadata._resize_of_timm(wanted, size)
-        assert notes == []
-        data = timm.data.resolve_data_config(pretrained_cfg=wanted)
-        transform = timm.data.create_transform(**{**data, "mean": (0,) * 3, "std": (1,) * 3})
-        theirs = np.round(255 * transform(Image.fromarray(photo)).numpy().transpose(1, 2, 0))
-        found = dataclasses.replace(found, value_range=(0, 255))
-        np.testing.assert_array_equal(apply_preprocessing(photo, found), theirs, err_msg=name)
-    assert len(seen) > 10
-
-
-@pytest.mark.slow
-def test_other_libraries_read_the_folders_and_prepare_images_as_here(tmp_path, torchvision):
-    timm = pytest.importorskip("timm")
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    photo = np.random.RandomState(0).randint(0, 256, (75, 101, 3)).astype("uint8")
-    for number, (config, resize_size) in enumerate(
-        (
-            (ViTConfig(16, 48, 2, 100, 3, gelu="exact"), None),
-            (ViTConfig(16, 48, 2, 100, 3), 43),
-            (ViTConfig((8, 16), 48, 2, 100, 3, "gap"), (43, 43)),
-            (ViTConfig(16, 48, 2, 100, 3, "token+distillation"), 43),
-            (ViTConfig(16, 48, 2, 100, 3, num_registers=2), 43),
-        )
-    ):
-        model = keras_vit.build(config, input_shape=(32, 32, 3), classes=5)
-        for weight in model.weights:
-            weight.assign(weight + 0.1 * np.random.RandomState(1).standard_normal(weight.shape))
-        folders = {}
-        for to, evaluation in (("timm", "torchvision"), ("huggingface", "huggingface")):
-            if to == "huggingface" and (config.classifier == "gap" or config.num_registers):
-                continue
-            preprocessing = Preprocessing(
-                (32, 32), evaluation, IMAGENET_RANGE, "bicubic", resize_size
-            )
-            source = tmp_path / f"{number}_{to}"
-            keras_vit.classifier.save_classifier(source, model, list("abcde"), preprocessing)
-            assert convert(source, source / "there", to=to) == []
-            folders[to] = source / "there"
-            if to == "timm":
-                theirs = timm.create_model(f"local-dir:{folders[to]}", pretrained=True).eval()
-                transform = timm.data.create_transform(
-                    **timm.data.resolve_model_data_config(theirs)
-                )
-                pixels = transform(Image.fromarray(photo))[None]
-                assert theirs.pretrained_cfg["label_names"] == list("abcde")
-                with torch.no_grad():
-                    answer = theirs(pixels)
-            else:
-                kind = (
-                    "DeiTForImageClassificationWithTeacher"
-                    if "distil" in config.classifier
-                    else "ViTForImageClassification"
-                )
-                theirs = getattr(transformers, kind).from_pretrained(folders[to]).eval()
-                processor = transformers.AutoImageProcessor.from_pretrained(
-                    folders[to], backend="pil"
-                )
-                pixels = processor(Image.fromarray(photo), return_tensors="pt")["pixel_values"]
-                with torch.no_grad():
-                    answer = theirs(pixels).logits
-            ours = np.asarray(apply_preprocessing(photo, preprocessing))
-            np.testing.assert_allclose(pixels[0].numpy().transpose(1, 2, 0), ours, atol=1e-5)
-            # float32, depth 2.
-            np.testing.assert_allclose(
-                torch.softmax(answer, -1).numpy(), model(ours[None]), atol=1e-4
-            )
 
 
 def test_a_body_without_head_keeps_its_bits(golden, tmp_path):

@@ -4,17 +4,21 @@ They are installed in an environment of their own: the newest transformers, timm
 the package index, with a PyTorch for the processor.
 """
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export import convert
+from keras_vit.checkpoints import metadata
+from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
+from keras_vit.images import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.slow
@@ -158,6 +162,9 @@ def test_our_models_give_their_logits_there(python, folder):
         classifier = _ours(folder / f"ours{ending}", **changes)
         answers[f"to_timm{ending}"] = _logits(classifier, images)
         convert(folder / f"ours{ending}", folder / f"to_timm{ending}.safetensors")
+        if changes.get("gelu") != "swiglu":  # Whose layers have no name in a JSON file.
+            answers[f"to_timm{ending}_folder"] = answers[f"to_timm{ending}"]
+            convert(folder / f"ours{ending}", folder / f"to_timm{ending}_folder", to="timm")
         if ending in ("", "_none", "_layer_scale", "_swiglu"):
             answers[f"to_transformers{ending}"] = answers[f"to_timm{ending}"]
             convert(folder / f"ours{ending}", folder / f"to_transformers{ending}", to="huggingface")
@@ -167,6 +174,56 @@ def test_our_models_give_their_logits_there(python, folder):
         with np.load(folder / f"{name}.npz") as arrays:
             theirs = _centered(arrays["logits"])
         np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, err_msg=name)
+
+
+def test_images_are_prepared_as_there(python, tmp_path):
+    photographs = pytest.importorskip("sklearn.datasets").load_sample_images().images
+    noise = np.random.RandomState(0).randint(0, 256, (175, 301, 3)).astype("uint8")
+    pictures = [
+        photographs[0],
+        photographs[1].transpose(1, 0, 2),
+        photographs[0][100:151, 200:261],
+        noise,
+        noise.transpose(1, 0, 2),
+        noise[:1, :9],
+    ]
+    np.savez(tmp_path / "pictures.npz", *pictures)
+    prepared = {}
+    for number, resize_size in enumerate((None, 43, (40, 40))):
+        for evaluation, to in (("huggingface", "preprocessor_"), ("torchvision", "")):
+            path = tmp_path / f"ours_{evaluation}_{number}"
+            known = Preprocessing(
+                (32, 32), evaluation, ((-2, -1, 0), (2, 3, 1)), "bicubic", resize_size
+            )
+            if to:
+                content, notes = other_code_bases.preprocessor_json(known, 3)
+            else:
+                config = keras_vit.ViTConfig(16, 48, 1, 96, 3)
+                content, notes = other_code_bases.timm_json(config, known, 3, None)
+            assert notes == []
+            path.mkdir()
+            (path / f"{to}config.json").write_text(json.dumps(content))
+            prepared[path] = known
+    _run(python, PROGRAM, "prepare", tmp_path)
+    for path in filter(pathlib.Path.is_dir, tmp_path.glob("theirs_*")):
+        if "timm" in path.name:
+            wanted = json.loads((path / "config.json").read_text())["pretrained_cfg"]
+            size = tuple(wanted["input_size"][1:])
+            source = types.SimpleNamespace(config={"pretrained_cfg": wanted})
+            found = metadata._timm(source, size, None)
+        else:
+            found = metadata._of_processor(path, (224, 224))
+        assert found.notes == ()
+        prepared[path] = found.preprocessing
+    assert len(prepared) > 20
+    for path, known in prepared.items():
+        with np.load(f"{path}.npz") as arrays:
+            for picture, theirs in zip(pictures, arrays.values(), strict=True):
+                ours = np.asarray(apply_preprocessing(picture, known))
+                # float32: equal bytes, and mean and deviation by other operations.
+                np.testing.assert_allclose(
+                    ours, theirs.transpose(1, 2, 0), atol=1e-5, err_msg=path.name
+                )
 
 
 def test_mutated_pytorch_files_are_refused_or_read(python, folder, tmp_path):

@@ -2,6 +2,7 @@
 
     python other_libraries.py make FOLDER
     python other_libraries.py load FOLDER
+    python other_libraries.py prepare FOLDER
 
 `make` writes each model in its library's own format to FOLDER/<name> and its images and logits,
 or features of a model without a head, to FOLDER/<name>.npz. `load` reads what was converted to
@@ -9,6 +10,7 @@ FOLDER/to_<library> and writes the logits of FOLDER/images.npy to FOLDER/to_<lib
 """
 
 import importlib
+import json
 import os
 import pathlib
 import sys
@@ -30,6 +32,7 @@ except RuntimeError:  # A wheel for another build of torch has no compiled opera
 import keras_hub
 import timm
 import transformers
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
@@ -289,6 +292,10 @@ def load(folder):
         model = timm.models.VisionTransformer(**fields)
         model.load_state_dict(load_file(folder / f"{name}.safetensors"))
         np.savez(folder / f"{name}.npz", logits=_logits(model, images))
+    for path in folder.glob("to_timm*_folder"):
+        model = timm.create_model(f"local-dir:{path}", pretrained=True)
+        assert model.pretrained_cfg["label_names"][1] == "class 1"
+        np.savez(f"{path}.npz", logits=_logits(model, images))
     for name in ("none", "layer_scale", "swiglu"):
         path = folder / f"to_transformers_{name}"
         model = transformers.AutoModelForImageClassification.from_pretrained(path)
@@ -306,5 +313,46 @@ def load(folder):
         np.savez(folder / f"{name}.npz", logits=logits)
 
 
+def prepare(folder):
+    """Writes how image processors prepare the pictures, and how they read their files of ours."""
+    pictures = [Image.fromarray(array) for array in np.load(folder / "pictures.npz").values()]
+
+    def write(path, prepare):
+        np.savez(f"{path}.npz", *(np.asarray(prepare(picture)) for picture in pictures))
+
+    def of_hugging_face(processor):
+        return lambda image: processor(image, return_tensors="np")["pixel_values"][0]
+
+    for kind in ("ViT", "DeiT", "CLIP", "Bit", "Siglip"):
+        path = folder / f"theirs_{kind}"
+        processor = getattr(transformers, f"{kind}ImageProcessorPil")()
+        processor.save_pretrained(path)
+        write(path, of_hugging_face(processor))
+    seen = {}
+    for name in timm.list_pretrained(["vit_*", "deit*", "flexivit*", "resnetv2_*bit*"]):
+        wanted = timm.get_pretrained_cfg(name).to_dict()
+        size = wanted["input_size"]
+        seen[max(size), wanted["crop_pct"], wanted["crop_mode"], wanted["interpolation"]] = wanted
+    for number, wanted in enumerate(seen.values()):
+        if max(wanted["input_size"]) > 400:
+            continue
+        path = folder / f"theirs_timm_{number}"
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps({"pretrained_cfg": wanted}))
+        write(path, _timm_transform(wanted))
+    for path in folder.glob("ours_*"):
+        if (path / "preprocessor_config.json").exists():
+            processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
+            write(path, of_hugging_face(processor))
+        else:
+            wanted = json.loads((path / "config.json").read_text())["pretrained_cfg"]
+            write(path, _timm_transform(wanted))
+
+
+def _timm_transform(wanted):
+    data = timm.data.resolve_data_config(pretrained_cfg=wanted)
+    return timm.data.create_transform(**data)
+
+
 if __name__ == "__main__":
-    {"make": make, "load": load}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    {"make": make, "load": load, "prepare": prepare}[sys.argv[1]](pathlib.Path(sys.argv[2]))
