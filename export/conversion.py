@@ -17,7 +17,7 @@ from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, save_classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder, check_space
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.trained_weights import TrainedWeights, open_weights
@@ -166,7 +166,11 @@ def _write_classifier(converted, destination, overwrite):
 
 
 def _write_keras(converted, destination, overwrite):
+    weights = converted.model.weights
     with atomic_write(destination) as partial:
+        # Beside the values, a few groups of 2 kB for each weight.
+        size = sum(weight.numpy().nbytes for weight in weights) + 2**16 + 2**14 * len(weights)
+        check_space(partial, size)
         converted.model.save_weights(partial)
     return [_WITHOUT_NAMES]
 

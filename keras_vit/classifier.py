@@ -86,8 +86,7 @@ class Classifier:
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
     ):
-        _check_class_names(class_names)
-        _check_shapes(model, len(class_names), preprocessing)
+        check_classifier(class_names, model, preprocessing)
         self.model = model
         self.class_names = tuple(class_names)
         self.preprocessing = preprocessing
@@ -369,20 +368,47 @@ def _short_card(classifier):
     )
 
 
+def check_classifier(
+    class_names: Sequence[str],
+    model: keras.Model | None = None,
+    preprocessing: Preprocessing | None = None,
+) -> None:
+    """Checks what a classifier's folder needs, before there is one.
+
+    Args:
+        class_names: The names of the classes.
+        model: The model, with or without its softmax; or None.
+        preprocessing: The preprocessing of its images; needed with a model.
+
+    Raises:
+        ValueError: If a class name cannot be a line of text or there is one twice, or the model
+            does not fit the names and the preprocessing.
+    """
+    _check_class_names(class_names)
+    if model is not None and preprocessing is not None:
+        _check_shapes(model, len(class_names), preprocessing)
+
+
 def _check_class_names(class_names):
     wrong = [
         name
         for name in class_names
-        if not isinstance(name, str) or not name.strip() or len(name.splitlines()) != 1
+        if not isinstance(name, str) or not name.strip() or not _is_line(name)
     ]
     if not class_names or wrong:
         raise ValueError(
-            f"Class names must be one line of text each. Received: {wrong[:_MAX_LISTED] or 'none'}"
+            "Class names must be one line of text each; rename the folder or label. "
+            f"Received: {wrong[:_MAX_LISTED] or 'none'}"
         )
     if len(set(class_names)) != len(class_names):
         counts = collections.Counter(class_names)
         twice = sorted(name for name, count in counts.items() if count > 1)[:_MAX_LISTED]
         raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
+
+
+def _is_line(name):
+    # Bytes of a file name that are no UTF-8 are surrogates.
+    return len(name.splitlines()) == 1 and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def _check_shapes(model, num_classes, preprocessing):

@@ -13,6 +13,7 @@ import tempfile
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.files import check_writable, named_disk_errors
+from keras_vit.terminal import safe_output
 
 # Summary by name. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
@@ -73,6 +74,11 @@ def main(argv: list[str] | None = None) -> int:
             module.add_arguments(command)
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])  # For the files that a run writes.
+    with safe_output():
+        return _run(module, called, arguments)
+
+
+def _run(module, called, arguments):
     try:
         if called not in WITHOUT_TENSORFLOW:
             import_tensorflow_quietly()

@@ -120,16 +120,64 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         partial.unlink(missing_ok=True)
 
 
+def check_space(path: str | os.PathLike, size: int) -> None:
+    """Raises unless a file of some bytes can be written; for libraries that crash on a full disk.
+
+    HDF5 ends the whole process when it closes a file on a full disk. The space is taken, with
+    quotas and limits, and given back.
+
+    Args:
+        path: The file, which is made.
+        size: Its bytes, at most.
+
+    Raises:
+        OSError: If there is no such space.
+    """
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        elif shutil.disk_usage(pathlib.Path(path).absolute().parent).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        file.truncate(0)
+
+
 def write_text(path: str | os.PathLike, text: str) -> None:
     """Writes a text file atomically, in UTF-8."""
     with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        # A path may hold bytes that are no UTF-8.
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
-    """Writes a CSV file atomically: a row of cells for each line, the header first."""
-    with atomic_write(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+    """Writes a CSV file atomically: a row of cells for each line, the header first.
+
+    Cells are those of `csv_row`.
+    """
+    with (
+        atomic_write(path) as partial,
+        open(partial, "w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        csv.writer(file, lineterminator="\n").writerows(map(csv_row, rows))
+
+
+def csv_row(cells: Iterable[Any]) -> list[Any]:
+    """Returns the cells of a row of CSV, with an apostrophe where a spreadsheet would run one.
+
+    That is text, such as a class or file name, that begins with one of `= + - @`, a tab or a
+    line break, and is not a number.
+    """
+    return [f"'{cell}" if _is_formula(cell) else cell for cell in cells]
+
+
+def _is_formula(cell):
+    starts = ("=", "+", "-", "@", "\t", "\r", "\n")
+    if not isinstance(cell, str) or len(cell) < 2 or not cell.startswith(starts):
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False
 
 
 @contextlib.contextmanager

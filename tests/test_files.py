@@ -1,6 +1,9 @@
+import csv
 import errno
 import os
 import pathlib
+import resource
+import signal
 
 import pytest
 
@@ -10,8 +13,11 @@ from keras_vit.files import (
     atomic_write,
     check_file,
     check_folder,
+    check_space,
     check_writable,
     named_disk_errors,
+    write_csv,
+    write_text,
 )
 
 
@@ -173,3 +179,34 @@ def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
     with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
         check_writable(tmp_path / "new" / "file.csv")
+
+
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):
+    formulas = ["=1+1", "+a", "-a!", "@SUM(1)", "\t=1"]
+    plain = ["cat", "-1.5", "+1e-3", "-", "", "a=b", -2, 0.5, None, "-inf"]
+    write_csv(tmp_path / "a.csv", [formulas, plain])
+    with open(tmp_path / "a.csv", encoding="utf-8", newline="") as file:
+        written = list(csv.reader(file))
+    assert written[0] == [f"'{cell}" for cell in formulas]
+    assert written[1] == ["" if cell is None else str(cell) for cell in plain]
+
+
+def test_paths_that_are_no_utf_8_are_written(tmp_path):
+    write_text(tmp_path / "a.txt", "caf\udce9")
+    write_csv(tmp_path / "a.csv", [["caf\udce9"]])
+    assert (tmp_path / "a.txt").read_text() == "caf\\udce9"
+    assert (tmp_path / "a.csv").read_text() == "caf\\udce9\n"
+
+
+def test_space_is_taken_and_given_back(tmp_path):
+    check_space(tmp_path / "a", 10**6)
+    assert (tmp_path / "a").stat().st_size == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            check_space(tmp_path / "a", 10**6)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)

@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         data_dir=arguments.data_dir,
         split=arguments.split,
         strict=arguments.strict,
+        follow_symlinks=arguments.follow_symlinks,
         batch_size=arguments.batch_size,
         progress=True,
     )

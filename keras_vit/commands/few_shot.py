@@ -89,7 +89,12 @@ def run(arguments: argparse.Namespace) -> None:
     )
     print(model.facts)
     feature_model(model.model, arguments.feature)  # An error here comes before the data are read.
-    source = open_source(arguments.data, data_dir=arguments.data_dir, strict=arguments.strict)
+    source = open_source(
+        arguments.data,
+        data_dir=arguments.data_dir,
+        strict=arguments.strict,
+        follow_symlinks=arguments.follow_symlinks,
+    )
     report = few_shot.evaluate(
         model,
         source,

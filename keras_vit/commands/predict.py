@@ -83,13 +83,15 @@ def _write_json(predictions):
 
 
 def _write_csv(predictions):
+    from keras_vit.files import csv_row
+
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["path", "rank", "class", "probability", "error"])
     for prediction in predictions:
         if prediction.error is not None:
-            writer.writerow([prediction.path, "", "", "", prediction.error])
+            writer.writerow(csv_row([prediction.path, "", "", "", prediction.error]))
         for rank, (name, value) in enumerate(prediction.top, 1):
-            writer.writerow([prediction.path, rank, name, f"{value:.6f}", ""])
+            writer.writerow(csv_row([prediction.path, rank, name, f"{value:.6f}", ""]))
 
 
 WRITERS = {"text": _write_text, "json": _write_json, "csv": _write_csv}

@@ -36,7 +36,7 @@ def add_job(parser, settings_type):
     add_fields(parser.add_argument_group(SETTINGS_GROUP), settings_type)
 
 
-def add_data(parser, names=("data", "data_dir", "strict"), *, required=()):
+def add_data(parser, names=("data", "data_dir", "strict", "follow_symlinks"), *, required=()):
     """Adds the flags of some fields of `DataSpec`, with the defaults of the fields.
 
     Args:

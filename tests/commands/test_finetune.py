@@ -183,6 +183,41 @@ def test_wrong_data_are_refused_and_nothing_is_written(refused, finetune, colors
     assert runs(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", " "])
+def test_a_class_that_cannot_be_written_is_refused_before_the_first_step(
+    name, command, refused, finetune, tmp_path, colors
+):
+    data = shutil.copytree(colors, tmp_path / "data")
+    for part in ("train", "test"):
+        (data / part / "red").rename(data / part / name)
+    if name.startswith("\x1b"):  # It can be, and is printed as text.
+        outcome = command(*finetune(data=data), "--dry-run")
+        assert outcome.code == 0
+        assert "\x1b" not in outcome.out + outcome.err
+        return
+    line = refused(*finetune(data=data))
+    assert "Class names must be one line of text each; rename the folder" in line
+    assert runs(tmp_path) == []
+
+
+def test_a_second_run_into_the_same_output_is_refused(refused, finetune, tmp_path):
+    partial = tmp_path / "runs" / "out.partial"
+    partial.mkdir(parents=True)
+    lock = {"host": "elsewhere", "process": 1, "started": "1"}
+    (partial / "lock.json").write_text(json.dumps(lock))
+    assert f"remove {partial / 'lock.json'}" in refused(*finetune())
+
+
+def test_links_out_of_the_data_are_read_on_request_alone(
+    command, refused, finetune, tmp_path, colors
+):
+    data = shutil.copytree(colors, tmp_path / "data")
+    shutil.move(data / "train" / "red", tmp_path / "red")
+    (data / "train" / "red").symlink_to(tmp_path / "red")
+    assert "--follow-symlinks" in refused(*finetune(data=data))
+    assert command(*finetune("--dry-run", "--follow-symlinks", data=data)).code == 0
+
+
 def test_wrong_settings_are_refused_and_nothing_is_written(command, refused, finetune, tmp_path):
     for more, message in (
         (("--model", "ViT-B/61"), "Nearest: "),

@@ -59,6 +59,30 @@ def test_an_export_names_its_path(tiny, colors, tmp_path, small_files, capfd, fo
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("a.weights.h5", ()),
+        ("a.safetensors", ("--to", "timm")),
+        ("a.npz", ()),
+        ("folder", ()),
+    ],
+)
+def test_a_conversion_names_its_path(name, given, tiny, tmp_path, small_files, capfd):
+    if "timm" in given:
+        pytest.importorskip("safetensors")
+    output = tmp_path / name
+    small_files(2000)
+    code = main(["convert", str(tiny), str(output), *given])
+    small_files(resource.RLIM_INFINITY)
+    line = in_one_line(capfd.readouterr().err)
+    assert code == 2
+    assert f"{output}" in line
+    assert "cannot be written: File too large. Free space there" in line
+    assert os.listdir(tmp_path) == []
+    assert main(["convert", str(tiny), str(output), *given]) == 0
+
+
 @pytest.mark.parametrize("name", ["evaluate", "few-shot", "convert"])
 def test_a_read_only_output_is_noticed_before_the_work(name, tiny, colors, tmp_path, refused):
     before, os.access = os.access, lambda path, mode: path != tmp_path  # The test may be root.

@@ -123,6 +123,31 @@ def list_files(
     return files, tuple(classes)
 
 
+def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
+    """Raises ValueError if a symbolic link in a folder leads out of it.
+
+    Args:
+        folder: The folder of the data; may be a link itself.
+        paths: Files; those of a CSV file may lie elsewhere.
+    """
+    inside, root = os.path.join(os.path.abspath(folder), ""), os.path.realpath(folder)
+    places: dict[str, str] = {}
+    for path in paths:
+        if not os.path.abspath(path).startswith(inside):
+            continue  # Listed with its place.
+        place, name = os.path.split(path)
+        if place not in places:
+            places[place] = os.path.realpath(place)
+        real = os.path.join(places[place], name)
+        real = os.path.realpath(real) if os.path.islink(real) else real
+        if not real.startswith(os.path.join(root, "")):
+            raise ValueError(
+                "Images must lie in the folder of the data; --follow-symlinks "
+                f"(DataSpec(follow_symlinks=True)) allows links out of it. Received: {path}, "
+                f"which is {real}"
+            )
+
+
 def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images of a folder and its class names, including empty classes.
 

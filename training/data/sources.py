@@ -12,7 +12,7 @@ import numpy as np
 from keras_vit.images import images_below, only_others
 
 from .examples import Examples
-from .image_files import FileExamples, LabelledFile, list_files, undecodable
+from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
 from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
@@ -47,6 +47,7 @@ def open_source(
     exclude: Iterable[str] = (),
     labelled: bool = True,
     download: bool = True,
+    follow_symlinks: bool = False,
 ) -> Source:
     """Opens labelled images.
 
@@ -73,6 +74,8 @@ def open_source(
             source has no class names and only the split "train", or all images if the data
             have no splits.
         download: Whether a missing data set of TensorFlow Datasets is downloaded.
+        follow_symlinks: Whether images may lie outside of the folder, where symbolic links in
+            it lead to.
 
     Returns:
         A `Source`.
@@ -109,6 +112,10 @@ def open_source(
             _check_no_data_dir(name, data_dir)
         files, class_names = list_files(pathlib.Path(name), data_dir, labelled=labelled)
         files = _kept(files, exclude, name)
+        _check_utf_8(file.path for file in files)
+        if not follow_symlinks:
+            root = pathlib.Path(data_dir or name)
+            check_links(root.parent if root.is_file() else root, (file.path for file in files))
         transcode = None
         if verify:
             files, skipped, transcode = _verified(files, strict)
@@ -151,6 +158,18 @@ def _kept(files, exclude, data):
             kept.append(file)
     _check_used(unused, data)
     return kept
+
+
+def _check_utf_8(paths):
+    """TensorFlow takes no other names."""
+    for path in paths:
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                "File and folder names must be UTF-8. "
+                f"Received: {path.encode(errors='backslashreplace').decode()}"
+            ) from error
 
 
 def _without(splits, exclude, data):

@@ -56,6 +56,9 @@ class DataSpec:
         None, "seed of the choice of images that are held out", unit="N", absent="the run's seed"
     )
     test: bool = setting(True, "keep the test part", flag="")
+    follow_symlinks: bool = setting(
+        False, "read images that symbolic links lead to outside of the data's folder"
+    )
 
     def __post_init__(self):
         for name in ("data", "data_dir"):
@@ -103,6 +106,7 @@ class DataSpec:
             exclude=self.exclude,
             labelled=labelled,
             download=download,
+            follow_symlinks=self.follow_symlinks,
         )
         splits = dict(source.splits)
         if not self.test:

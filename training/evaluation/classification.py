@@ -273,6 +273,7 @@ def evaluate_classifier(
     data_dir: str | os.PathLike | None = None,
     split: str | None = None,
     strict: bool = False,
+    follow_symlinks: bool = False,
     batch_size: int = 32,
     progress: bool = False,
 ) -> ClassificationReport:
@@ -288,6 +289,7 @@ def evaluate_classifier(
         split: "train", "validation" or "test"; by default "test" if the data have it, else
             all images.
         strict: Whether an image that cannot be read is an error.
+        follow_symlinks: Whether symbolic links may lead out of the folder.
         batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
 
@@ -303,7 +305,12 @@ def evaluate_classifier(
     if trained_on and os.path.realpath(data) == os.path.realpath(trained_on):
         spec = DataSpec.from_recipe_json(classifier.recipe)
     source = dataclasses.replace(
-        spec, data=data, data_dir=data_dir, strict=strict, test=True
+        spec,
+        data=data,
+        data_dir=data_dir,
+        strict=strict,
+        follow_symlinks=follow_symlinks or spec.follow_symlinks,
+        test=True,
     ).open()
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:

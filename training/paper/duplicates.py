@@ -164,7 +164,9 @@ class ImageList:
                 # Starts with the folder's name, as exclusion lists match the ends of paths.
                 self._paths[os.path.relpath(path, root)] = path
             return
-        splits = open_source(data, data_dir=data_dir, holdout=0, verify=False).splits
+        splits = open_source(
+            data, data_dir=data_dir, holdout=0, verify=False, follow_symlinks=True
+        ).splits
         self._examples = splits[part if part in splits else "train"]
 
     def __len__(self) -> int:

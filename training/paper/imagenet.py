@@ -169,7 +169,9 @@ def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
         paths = image_files(data)
         source = Source((), {rules.split: FileExamples(paths, np.zeros(len(paths)))})
     else:
-        source = open_source(data or f"tfds:{rules.dataset}", data_dir=data_dir, holdout=0)
+        source = open_source(
+            data or f"tfds:{rules.dataset}", data_dir=data_dir, holdout=0, follow_symlinks=True
+        )
     examples = _split(source, rules)
     left_out, among = 0, None
     if rules.real_labels:

@@ -269,6 +269,9 @@ class PretrainMaskedPatches(Job):
     def make_trainer(self, model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
         return make_trainer(model, settings)
 
+    def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
+        pass  # There are no classes.
+
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
         batches = evaluation_batches(
             required(plan.validation, "validation"),

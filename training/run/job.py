@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit._version import __version__
-from keras_vit.classifier import Classifier, load_classifier, write_files
+from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import typical_size
@@ -240,6 +240,7 @@ class Job:
         with dtype_policy(settings.precision), place.scope():
             model, weights = self.build(plan.body, settings, num_classes)
             trainer = self.make_trainer(model, settings)
+        self.check(plan, model)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = place.batches(
             plan.source.splits["train"],
@@ -336,7 +337,18 @@ class Job:
                 "python": platform.python_version(),
             },
         }
-        return TrainingPlan(body, source, settings, preprocessing, recipe)
+        plan = TrainingPlan(body, source, settings, preprocessing, recipe)
+        self.check(plan)
+        return plan
+
+    def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
+        """Raises ValueError where `finish` would, before the first step.
+
+        Args:
+            plan: The plan.
+            model: The model to train, once it is built.
+        """
+        check_classifier(plan.source.class_names, model, plan.preprocessing)
 
     def find_body(self, settings: Any) -> Body:
         """Returns the architecture and where its weights are."""

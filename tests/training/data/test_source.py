@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from keras_vit.training.data import open_source
+from keras_vit.training.data import DataSpec, open_source
 
 
 def opened(data, **options):
@@ -229,3 +229,45 @@ def test_a_csv_file_with_a_mistake(make_folder, text, match):
 
 def test_data_dir_does_not_go_with_a_folder(make_folder):
     refused(make_folder({"a": 2, "b": 2}), "data_dir goes with tfds:NAME or a CSV", data_dir="x")
+
+
+@pytest.mark.parametrize("what", ["file", "class", "split"])
+def test_links_out_of_the_folder_are_followed_only_on_request(what, make_folder, tmp_path_factory):
+    folder = make_folder(TWO_SPLITS)
+    place = folder / {"file": "train/cat/00.png", "class": "train/cat", "split": "train"}[what]
+    outside = tmp_path_factory.mktemp("elsewhere") / place.name
+    place.rename(outside)
+    place.symlink_to(outside)
+    with pytest.raises(ValueError, match=f"--follow-symlinks.* Received: {place}.*{outside}"):
+        opened(folder)
+    source = opened(folder, follow_symlinks=True)
+    assert len(source.splits["train"]) == 7
+    assert DataSpec(folder, follow_symlinks=True).open(verify=False).class_names == ("cat", "dog")
+
+
+def test_links_within_the_folder_and_to_it_are_followed(make_folder, tmp_path_factory):
+    folder = make_folder(TWO_SPLITS)
+    (folder / "train" / "cat" / "again.png").symlink_to(folder / "train" / "cat" / "00.png")
+    link = tmp_path_factory.mktemp("elsewhere") / "link"
+    link.symlink_to(folder)
+    assert len(opened(link).splits["train"]) == 8
+
+
+def test_a_file_whose_name_is_no_utf_8_is_named(make_folder):
+    folder = make_folder(TWO_SPLITS)
+    (folder / "train" / "cat" / "00.png").rename(folder / "train" / "cat" / "caf\udce9.png")
+    with pytest.raises(ValueError, match="names must be UTF-8. Received: .*caf"):
+        opened(folder)
+
+
+def test_a_csv_file_may_list_other_places_but_no_link_out_of_its_folder(make_folder, tmp_path):
+    folder = make_folder({"cat": 2, "dog": 2})
+    rows = [f"{folder}/{name}/{index:02}.png,{name}" for name in ("cat", "dog") for index in (0, 1)]
+    data = tmp_path / "list" / "data.csv"
+    data.parent.mkdir()
+    data.write_text("\n".join(["path,label", *rows]))
+    assert len(opened(data, holdout=0).splits["train"]) == 4
+    (data.parent / "link.png").symlink_to(folder / "cat" / "00.png")
+    data.write_text("\n".join(["path,label", *rows, "link.png,cat"]))
+    with pytest.raises(ValueError, match="--follow-symlinks"):
+        opened(data, holdout=0)

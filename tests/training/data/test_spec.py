@@ -49,9 +49,10 @@ def test_a_recipe_file_gives_it_back():
         "exclude",
         "split_seed",
         "test",
+        "follow_symlinks",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
-    for name in ("split_seed", "test"):  # As in files of earlier versions.
+    for name in ("split_seed", "test", "follow_symlinks"):  # As in files of earlier versions.
         del recipe["data"][name]
     assert DataSpec.from_recipe_json(recipe).split_seed == 7
 
