@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
 from keras_vit.export.conversion import read
 
@@ -65,6 +66,7 @@ def test_the_mean_of_a_file_that_does_not_show_it_is_noted(golden, write_npz):
     assert any('pool_type="0"' in note for note in read(path).notes)
 
 
+@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")
 def test_the_mean_that_we_wrote_is_known(golden, model_of, tmp_path):
     keras_vit.save_checkpoint(model_of("vit_gap"), tmp_path / "a.npz")
     assert not any("pool_type" in note for note in read(tmp_path / "a.npz").notes)
@@ -74,3 +76,13 @@ def test_the_image_size_must_be_that_of_the_file(golden, write_npz):
     path = write_npz(golden("vit_gap").checkpoint())
     with pytest.raises(ValueError, match=r"\(image_size, --image-size\)"):
         read(path, image_size=(64, 16))
+
+
+def test_the_command_asks_for_the_image_size_and_takes_it(tower, tmp_path, capsys):
+    source, destination = str(tower()[0]), str(tmp_path / "out.weights.h5")
+    assert main(["convert", source, destination]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "image size (image_size, --image-size) must be given" in error
+    assert main(["convert", source, destination, "--image-size", "16x24"]) == 0
+    assert "2 arrays beside the weights were not read" in capsys.readouterr().out
