@@ -169,6 +169,8 @@ def table(results: list[Result]) -> str:
         outcome += sorted({_reason(result.refusal) for result in members if result.refusal})
         lines.append(f"| {title} | {len(members)} | {len(converted)} | {'; '.join(outcome)} |")
     done = sum(not result.refusal for result in results)
+    others = sum("rotary positions" not in result.refusal for result in results)
+    lines.append(f"| all without rotary positions | {others} | {done} ({done / others:.0%}) | |")
     lines.append(f"| all | {len(results)} | {done} ({done / len(results):.0%}) | |")
     return "\n".join(lines) + "\n"
 

@@ -194,13 +194,11 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         if shows_swiglu(checkpoint.shapes):
             stated["gelu"] = "swiglu"
         stated = _checked(stated, path)
-        assumed = layout.models_vary and "gelu" not in stated
+        assumed = tuple(fact for fact in known if fact not in stated) if layout.models_vary else ()
         if layout is TIMM:
             with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
             checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
-        return dataclasses.replace(
-            checkpoint, facts={**known, **stated}, assumed=("gelu",) if assumed else ()
-        )
+        return dataclasses.replace(checkpoint, facts={**known, **stated}, assumed=assumed)
     for layout in LAYOUTS:
         _check_features(path, layout, arrays)
     some = ", ".join(sorted(arrays)[:3])
@@ -442,6 +440,13 @@ def build_arguments(
     is_official_gap = checkpoint.layout is OFFICIAL and getattr(config, "classifier", None) == "gap"
     if is_official_gap and num_classes(shapes) and "classifier" not in facts:
         notes = (*notes, _GAP_NOTE)
+    if "norm_epsilon" in checkpoint.assumed and isinstance(config, ViTConfig):
+        notes = (
+            *notes,
+            f"the file shows neither LayerNorm's epsilon nor what the head reads: "
+            f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
+            f"{checkpoint.layout.name}; its config.json states them",
+        )
     kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
     size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     if isinstance(config, ViTConfig):

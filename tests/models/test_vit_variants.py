@@ -151,7 +151,18 @@ def forward(config, weights, x):
     return dense(norm(pooled, "pooled_norm"), "predictions")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# Together these have every layer.
+ANY_BACKEND = ("DINOv2", "Swin V2", "ViT-22B", "map beside a class token")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=[pytest.mark.any_backend_slow] * (name not in ANY_BACKEND))
+        for name in VARIANTS
+    ],
+)
 def test_it_computes_what_numpy_does_also_from_a_file(variant, tmp_path):
     model = built(variant)
     config = dataclasses.replace(SMALL, **VARIANTS[variant])
@@ -165,6 +176,14 @@ def test_it_computes_what_numpy_does_also_from_a_file(variant, tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     assert config_of(again) == config_of(model) == config
     np.testing.assert_array_equal(array(again(images())), logits)
+
+
+@pytest.mark.parametrize("variant", [*ANY_BACKEND, "CLIP", "relu", "MAE"])
+def test_every_weight_gets_a_gradient(variant, loss_and_gradients):
+    _, gradients = loss_and_gradients(built(variant), images(), np.array([0, 1]))
+    missing = [path for path, value in gradients.items() if value is None or not value.any()]
+    # A shift of all keys changes no softmax; the last token has neither head nor positions.
+    assert not [path for path in missing if not path.endswith(("key/bias", "key_norm/beta"))]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
