@@ -66,3 +66,20 @@ def test_the_files_on_a_page_exist(page):
     )
     missing = [link for link in links if not (folder / link).exists()]
     assert not missing + [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_the_data_sets_on_the_pages_exist():
+    import tensorflow_datasets as tfds
+
+    names = {name for page in PAGES.values() for name in re.findall(r"tfds:(\w+)", page)}
+    assert names - {"NAME"} <= set(tfds.list_builders())
+
+
+def test_the_pages_and_cards_say_what_keras_needs_to_read_a_model():
+    from keras_vit.classifier import LOADING
+
+    assert "`import keras_vit` has" in LOADING
+    for page in ("README.md", "checkpoints.md"):
+        assert "keras.saving.load_model(" in PAGES[page]
+    (block,) = (block for block in blocks("README.md", "python") if "load_model(" in block)
+    assert block.index("import keras_vit") < block.index('load_model("')

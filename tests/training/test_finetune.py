@@ -125,6 +125,7 @@ def test_the_model_card_has_data_accuracy_and_command(done):
         "24 images to train, 6 to validate, 12 to test",
         "| red | 1.0000 |",
         "    keras-vit finetune ...",
+        "once `import keras_vit` has registered its layers",
         "| learning_rate | 0.1 |",
     ):
         assert fact in card
