@@ -248,6 +248,11 @@ def timm_json(
             "convert to a file with the suffix .safetensors. "
             f"Received: image_size={size}, resize_size={before}"
         )
+    if config.gelu == "swiglu":
+        raise ValueError(
+            "timm's config.json has no place for SwiGLU; convert to a file with the suffix "
+            f".safetensors. Received: gelu={config.gelu!r}"
+        )
     mean, std = _mean_and_std(preprocessing, channels)
     is_distilled = config.classifier == "token+distillation"
     classes = 0 if class_names is None else len(class_names)

@@ -158,6 +158,11 @@ def test_there_and_back_all_arrays_are_equal(name, write, tmp_path):
 def test_what_other_forms_do_not_have_is_refused(write, tmp_path):
     with pytest.raises(ValueError, match=r"one token or pooling.*classifier='token\+gap'"):
         convert(write("DINOv2"), tmp_path / "out.safetensors")
+    swiglu = write("DINOv2 with SwiGLU, no head")
+    with pytest.raises(ValueError, match="no place for SwiGLU"):
+        convert(swiglu, tmp_path / "out", to="timm", normalization="half")
+    notes = convert(swiglu, tmp_path / "out.safetensors")
+    assert any("mlp_layer=timm.layers.SwiGLUPacked" in note for note in notes)
     with pytest.raises(ValueError, match=r"read the normalised class token.*embedding_norm=True"):
         convert(write("CLIP"), tmp_path / "out", to="huggingface", normalization="half")
 
