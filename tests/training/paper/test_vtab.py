@@ -10,7 +10,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.classifier import save_classifier
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data import evaluation_batches, open_source, vtab_tasks
 from keras_vit.training.data.vtab_tasks import TASKS, Part
 from keras_vit.training.evaluation.results import Result
@@ -366,6 +366,23 @@ def test_a_linear_probe_is_a_result_of_its_own(try_vtab, monkeypatch, tmp_path):
     assert result.metrics["l2"] in runner.L2_CHOICES
     assert {"top_1", "validation_top_1"} < set(result.metrics)
     assert result.data["images"] == {"train": 3, "validation": 0, "test": 3}
+
+
+def test_a_linear_probe_takes_the_range_of_its_weights(try_vtab, monkeypatch):
+    ours = Preprocessing((8, 8), "resize", value_range(*NORMALIZATIONS["imagenet"]))
+    monkeypatch.setattr(Preprocessing, "from_json", lambda text: ours)  # As if the file had it.
+    seen, extract = [], runner.extract
+
+    def recorded(model, examples, *, preprocessing, **more):
+        seen.append(preprocessing)
+        return extract(model, examples, preprocessing=preprocessing, **{**more, "cache": None})
+
+    monkeypatch.setattr(runner, "extract", recorded)
+    lines = []
+    (result,) = try_vtab(linear=True, log=lines.append)
+    assert seen == [ours] * 3
+    assert result.model["value_range"] == [list(side) for side in ours.value_range]
+    assert "ImageNet's mean and deviation (preprocessing.json)" in lines[0]
 
 
 def test_tuning_trains_on_the_split_for_it(try_vtab, no_training):

@@ -167,6 +167,21 @@ def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, ph
     assert model.to_json()["value_range"] == [list(side) for side in IMAGENET]
 
 
+def test_figures_are_of_images_in_the_range_of_the_weights(
+    imagenet_weights, photos, monkeypatch, tmp_path, capsys
+):
+    given = []
+    monkeypatch.setattr(
+        keras_vit.inspection,
+        "write_report",
+        lambda output, model, preprocessing, *more, **options: given.append(preprocessing) or [],
+    )
+    inspect = ["inspect", str(imagenet_weights), str(photos), "--output", str(tmp_path / "out")]
+    assert main(inspect) == 0
+    assert given == [open_weights(imagenet_weights).preprocessing]
+    assert "ImageNet's mean and deviation" in capsys.readouterr().out
+
+
 def test_an_unknown_range_stops_every_command_and_nothing_is_written(
     timm, photos, tmp_path, capsys
 ):
