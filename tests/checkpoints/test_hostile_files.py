@@ -1,8 +1,11 @@
 """Files that were made to crash, hang, fill the memory, or be read as something they are not."""
 
+import contextlib
 import json
 import random
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import h5py
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints import hdf5_structure
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
 from keras_vit.classifier import load_classifier, read_model, save_classifier
@@ -127,6 +131,20 @@ def test_a_file_that_crashes_the_library_of_hdf5_is_damaged(keras_3, classifier,
     with pytest.raises(ValueError, match="truncated or damaged.*crashes"):
         read_model(tmp_path / "model.keras")
     load_classifier(classifier)  # The next file is read.
+
+
+def test_a_file_that_keeps_the_library_of_hdf5_busy_is_damaged(keras_3, monkeypatch):
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, **pipes)
+    with monkeypatch.context() as patch:
+        patch.setattr(hdf5_structure, "_SECONDS", 0.2)
+        patch.setattr(hdf5_structure, "_started_process", lambda: process)
+        with pytest.raises(ValueError, match="truncated or damaged.*takes"):
+            open_checkpoint(keras_3)
+    assert process.wait() != 0
+    process.communicate()
+    open_checkpoint(keras_3)  # By another process.
 
 
 # Configs in `.keras` files
@@ -286,6 +304,69 @@ def test_fields_of_another_type_are_one_line(folder, file, change, message, gold
     with pytest.raises(ValueError, match=message) as error:
         open_weights(tmp_path)
     assert "\n" not in str(error.value)
+
+
+_WRONG = ([], {"a": 1}, "x", -1, True)
+
+
+def _with_each_field_wrong(content):
+    """Yields the objects that differ from one in a field, also one of an object in it."""
+    for name, value in content.items():
+        for wrong in _WRONG:
+            yield {**content, name: wrong}
+        if isinstance(value, dict):
+            yield from ({**content, name: inner} for inner in _with_each_field_wrong(value))
+
+
+_CONFIGS = {
+    "hf_vit": {"id2label": {"0": "a"}, "hidden_act": "gelu", "image_size": 32},
+    "timm_vit": {
+        "architecture": "vit_tiny_patch16_224",
+        "model_args": {"act_layer": "gelu", "num_heads": 3, "img_size": 32, "class_token": True},
+        "pretrained_cfg": {
+            "input_size": [3, 32, 32],
+            "mean": [0.5, 0.5, 0.5],
+            "std": [0.5, 0.5, 0.5],
+            "crop_pct": 0.9,
+            "crop_mode": "center",
+            "interpolation": "bicubic",
+            "label_names": ["a"],
+        },
+        "num_classes": 10,
+        "global_pool": "token",
+    },
+}
+_PROCESSOR = {
+    "image_processor_type": "ViTImageProcessor",
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+    "rescale_factor": 1 / 255,
+    "resample": 2,
+    "size": {"height": 32, "width": 32},
+    "crop_size": {"height": 32, "width": 32},
+    "do_center_crop": True,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("folder", _CONFIGS)
+def test_no_field_of_another_type_is_more_than_a_value_error(folder, golden, tmp_path):
+    safetensors_numpy = pytest.importorskip("safetensors.numpy")
+    safetensors_numpy.save_file(golden(folder).checkpoint(), tmp_path / "model.safetensors")
+    files = {"config.json": {**golden(folder).config, **_CONFIGS[folder]}}
+    if folder == "hf_vit":
+        files["preprocessor_config.json"] = _PROCESSOR
+    refused = 0
+    for name, content in files.items():
+        for other, unchanged in files.items():
+            (tmp_path / other).write_text(json.dumps(unchanged))
+        for wrong in _with_each_field_wrong(content):
+            (tmp_path / name).write_text(json.dumps(wrong))
+            with contextlib.suppress(ValueError):
+                refused += 1
+                open_weights(tmp_path)
+                refused -= 1
+    assert refused > 20
 
 
 @pytest.mark.parametrize("parts", [["a"], {"x": ["model.safetensors"]}, {"x": "../a"}, {"x": 1}])
