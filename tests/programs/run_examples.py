@@ -1,0 +1,165 @@
+"""Runs the examples of a page or of docstrings, with an installed package.
+
+    python run_examples.py EXAMPLES.json
+
+EXAMPLES is a list of (name, kind, text): "python" for code, "command" for the arguments of
+keras-vit, "docstring" for (module, stand-ins, outputs that are not compared). They share this
+folder and one namespace, in order. Prints one line for each example that failed.
+"""
+
+import contextlib
+import doctest
+import importlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+import time
+import traceback
+
+import keras
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+import keras_vit
+from keras_vit.command_line import main
+from keras_vit.training.evaluation import few_shot, predictions, protocols
+
+CLASSES = ("cat", "dog")
+SIDE = 32
+
+
+def make_files():
+    """Writes the images, classifiers and weights that the examples name."""
+    rng = np.random.default_rng(0)
+
+    def image(path, color):
+        path = pathlib.Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.normal(color, 30, (40, 48, 3)).clip(0, 255).astype("uint8")
+        Image.fromarray(pixels).save(path)
+
+    def folder(name, classes, train=6, test=3):
+        for split, count in (("train", train), ("test", test)):
+            for number, label in enumerate(classes):
+                for index in range(count):
+                    color = (40 + 20 * number, 120, 220 - 20 * number)
+                    image(f"{name}/{split}/{label}/{index}.png", color)
+
+    for name in ("photos", "more", "pets", "digits"):
+        folder(name, CLASSES)
+    folder("cifar10-images", keras_vit.load_classifier("cifar10").class_names, train=5, test=1)
+    shutil.copy("photos/test/cat/0.png", "more/train/cat/copy.png")
+    for name in ("cat", "frog", "garden", "sofa", "image", "holiday/a", "holiday/b", "pictures/a"):
+        image(f"{name}.jpg", (200, 90, 90))
+    image("sofa.png", (10, 90, 90))
+    rows = [f"photos/train/{label}/{index}.png,{label}" for label in CLASSES for index in range(6)]
+    pathlib.Path("labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    pathlib.Path("runs").mkdir()
+    given = shlex.split(f"--weights cifar10 --image-size {SIDE} --steps 2 --batch-size 4")
+    run(["finetune", "--data", "pets", *given, "--output", "runs/pets"])
+    for name in ("digits", "photos"):
+        shutil.copytree("runs/pets", f"runs/{name}")
+    run(["convert", "runs/pets", "hf_folder", "--to", "huggingface"])
+    model = keras_vit.build("ViT-Mini/4", weights="cifar10")
+    keras_vit.save_checkpoint(model, "ViT-B_16.npz")
+
+
+def run(words):
+    """Runs a command, whose older output is removed; raises if it fails."""
+    if "--output" in words:
+        output = words[words.index("--output") + 1]
+        if os.path.isdir(output):
+            shutil.rmtree(output)
+        elif os.path.exists(output):
+            os.unlink(output)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = main(words)
+    if code:
+        raise RuntimeError(f"keras-vit {shlex.join(words)} ended with exit code {code}")
+
+
+def names():
+    """Returns what the pages take as given."""
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, (8, SIDE, SIDE, 3)).astype("float32")
+    labels = np.arange(8) % 10
+    batches = tf.data.Dataset.from_tensor_slices((images, labels)).repeat()
+    batches = batches.batch(4, drop_remainder=True)
+    model = keras_vit.build("ViT-Mini/4", weights="cifar10")
+    trainer = keras_vit.training.Trainer(model)
+    trainer.compile(keras_vit.training.SGD(0.01), "sparse_categorical_crossentropy")
+    return {
+        "keras": keras,
+        "keras_vit": keras_vit,
+        "np": np,
+        "few_shot": few_shot,
+        "open_model": predictions.open_model,
+        "FEW_SHOT_RESIZE": protocols.FEW_SHOT_RESIZE,
+        "image": np.asarray(Image.open("garden.jpg")),
+        "images": images,
+        "batches": batches,
+        "batches_from": lambda start: batches,
+        "examples": keras_vit.training.data.open_source("digits").splits["train"],
+        "model": model,
+        "options": {"image_size": (SIDE, SIDE), "batch_size": 4, "seed": 0},
+        "path": "ViT-B_16.npz",
+        "paths": ["cat.jpg"],
+        "read": open,
+        "steps": 2,
+        "trainer": trainer,
+    }
+
+
+def run_docstrings(namespace, module_name, stand_ins, other_outputs):
+    """Runs the examples of a module's docstrings; returns the failures as text."""
+    module = importlib.import_module(module_name)
+    public = {
+        name: getattr(package, name)
+        for package in (keras_vit.training, keras_vit.training.data, keras_vit)
+        for name in package.__all__
+    }
+    failures = []
+    for test in doctest.DocTestFinder(recurse=True).find(module):
+        for example in test.examples:
+            for old, new in stand_ins:
+                example.source = re.sub(old, new, example.source)
+            if not example.want or example.want.strip() in other_outputs:
+                example.want = "...\n"
+        test.globs = {**public, **vars(module), **namespace}
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        runner = doctest.DocTestRunner(optionflags=flags, verbose=False)
+        runner.run(test, out=failures.append)
+    return "".join(failures)
+
+
+def run_all(path):
+    """Runs the examples and returns the exit code, 1 if one failed."""
+    examples = json.loads(pathlib.Path(path).read_text())
+    make_files()
+    given, failed = names(), 0
+    namespace = dict(given)
+    for name, kind, text in examples:
+        print(f"{time.strftime('%X')} {name}", file=sys.stderr, flush=True)
+        problem = ""
+        try:
+            if kind == "command":
+                run(shlex.split(text))
+            elif kind == "python":
+                exec(compile(text, name, "exec"), namespace)
+            else:
+                problem = run_docstrings(given, *text)
+        except BaseException:
+            problem = traceback.format_exc()
+        if problem:
+            failed = 1
+            print(f"FAILED {name}\n{problem}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(run_all(sys.argv[1]))

@@ -1,0 +1,229 @@
+"""The examples of README, docs/ and docstrings, run with an installed wheel.
+
+Every code block runs, small: the tables below say what stands in for large models, official
+weights and data sets, and name each line that does not run here, with the reason.
+"""
+
+import json
+import os
+import pathlib
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
+
+TINY = "image_size=(32, 32), steps=2, batch_size=4"
+OUTPUT = r'(?m)((finetune|pretrain_masked_patches)\("\w+", "runs/.*)\)$'
+OVERWRITE = (OUTPUT, r"\1, overwrite=True)")  # Outputs are written again.
+
+# Stand-ins, regular expressions that are applied in order to every example of every page.
+STAND_INS = [
+    # The one model with weights in the package, for 32 pixels and 10 classes.
+    (r"(?<![\w+-])ViT-B/16(?! ImageNet)", "ViT-Mini/4"),
+    (r"R50\+ViT-L/32", "R26+ViT-S/32"),
+    (r"\bimagenet21k\b", "cifar10"),
+    (r"--weights imagenet\b", "--weights cifar10"),
+    (r"\b384\b", "32"),
+    (r"\(224, 224\)", "(32, 32)"),
+    (r"ViTB16\(\)", "ViTB16(weights=None)"),
+    (r"ViTS16\(include_top=False\)", "ViTS16(weights=None, include_top=False)"),
+    # Data in files that the program writes.
+    (r"tfds:oxford_iiit_pet|tfds:oxford_flowers102", "photos"),
+    (r"tfds:imagenet2012", "more"),  # Has a copy of an image in photos/test.
+    (r"\btfrecords:cifar10\b", "photos"),
+    (r"--train cifar10 --test cifar10", "--train cifar10-images --test cifar10-images"),
+    (r"\bSOURCE DEST --to classifier\b", "hf_folder converted --to classifier"),
+    # Few steps of few images.
+    (r"STEPS = (.*), 500", r"STEPS = \1, 5"),
+    (r"accumulation_steps=16\)  # 16 x 32", "accumulation_steps=2)  # 2 x 4"),
+    (r"batch_size=(32|64)\b", "batch_size=4"),
+    (r"split_batch\(512,(.*)most_per_replica=32", r"split_batch(8,\1most_per_replica=4"),
+    (r"steps_per_epoch=500", "steps_per_epoch=10"),
+    (r"ViT-S/16\", steps=10_000, batch_size=512", 'ViT-Mini/4", steps=2, batch_size=4'),
+    (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
+    (r'model="ViT-L/16", batch_size=256', f'weights="cifar10", {TINY}'),
+    (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
+    (r"--shots 1 5 10 25", "--shots 1 5"),
+    (r'(keras_vit\.export\.\w+\("runs/pets", "[^"]+")', r"\1, overwrite=True"),
+    (r"--sizes [\d ]+--memory \w+( --runs \d)?", "--sizes 32 --memory none --runs 1"),
+    (r"benchmark .*?(?=--sizes)", "benchmark ViT-Mini/4 "),
+    (r"--model ViT-S/16 --image-size 224", "--model ViT-Mini/4 --image-size 32"),
+    (r"--model BiT-R50x1", ""),
+    OVERWRITE,
+]
+
+DOCSTRING_STAND_INS = [
+    (r'"ViT-B/16", weights="imagenet21k"', '"ViT-Mini/4", weights="cifar10"'),
+    (r'"ViT-B/16", classes=10, input_shape=\(384, 384, 3\)', '"ViT-Mini/4", classes=10'),
+    (r'build\("ViT-[BS]/16"', 'build("ViT-Mini/4"'),
+    (r"tfds:oxford_iiit_pet|tfds:oxford_flowers102", "photos"),
+    (
+        r'MaskedPatches\(model="ViT-S/16", .*\)',
+        'MaskedPatches(model="ViT-Mini/4", steps=2, batch_size=4)',
+    ),
+    (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
+    (r'FineTuning\(model="ViT-S/16", steps=500\)', f'FineTuning(weights="cifar10", {TINY})'),
+    (r'"Oxford Flowers-102", model="ViT-B/16"', f'"Oxford Flowers-102", weights="cifar10", {TINY}'),
+    (r"sweep\((.*), settings\)", r"sweep(\1, settings, learning_rates=[0.01], seeds=[0])"),
+    OVERWRITE,
+]
+
+# Flags that make a command small; they win over those of the page.
+SMALL = "--steps 2 --batch-size 4 --accumulate 1 --image-size 32 --warmup-steps 0"
+FLAGS = {
+    "finetune": SMALL,
+    "pretrain": f"{SMALL} --model ViT-Mini/4",
+    "sweep": f"{SMALL} --weights cifar10 --model ViT-Mini/4 --learning-rates 0.01 --seeds 0",
+}
+
+# Of lines that do not run here, the beginning and the reason.
+NOT_RUN = {
+    "make ": "a target of the Makefile, run by hand",
+    "pip install ": "installs packages",
+    ".venv/bin/pre-commit ": "changes the checkout",
+    "python docs/architecture.py": "tests/test_layout.py runs it",
+    "python benchmarks/": "a program that runs for minutes or needs other data",
+    "python train.py": "the reader's own program",
+    "TPU_NAME=": "needs a TPU",
+    "gcloud ": "needs a TPU",
+    "CUDA_VISIBLE_DEVICES=": "needs two GPUs",
+    "TF_CONFIG=": "needs several machines",
+    "export TF_CONFIG=": "needs several machines",
+    "for index in ": "several workers; tests/training/trainer/test_exactness.py",
+    "docker ": "needs Docker",
+    "curl ": "needs TensorFlow Serving",
+    "python -m pytest ": "runs tests",
+    "keras-vit vtab ": "downloads the data of VTAB",
+    "keras-vit scaling ": "needs results of several pre-trainings; tests/commands/test_scaling.py",
+    "keras-vit evaluate ViT-Mini/4 --weights cifar10 --protocol ": "downloads ImageNet",
+    "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
+}
+
+# Of Python blocks that do not run here, a line and the reason.
+BLOCKS_NOT_RUN = {
+    "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
+    'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",
+    "grpc.insecure_channel": "needs TensorFlow Serving",
+    "# training/settings.py, in the class Settings": "parts of two files",
+}
+
+# Outputs in docstrings that depend on weights or files that are not here.
+OTHER_OUTPUTS = ["[('beagle', 0.98)]", "0.9731", "(1710, 90)"]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The Python of an environment with the wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("keras_vit", "training", "export"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", folder, source], check=True, cwd=folder)
+    (wheel,) = folder.glob("keras_vit_applications-*.whl")
+    install = runpy.run_path(str(ROOT / "tests" / "check_wheel.py"))["install"]
+    return install(wheel, folder / "environment")
+
+
+def small(text):
+    for old, new in STAND_INS:
+        text = re.sub(old, new, text)
+    return text
+
+
+def examples_of(page, used):
+    """Returns the examples of a page; `used` receives the rows of the tables that were used."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    examples = []
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```", text, re.S | re.M):
+        name = f"{page}, line {text[: match.start()].count(chr(10)) + 2}"
+        language, block = match[1], small(match[2].replace("\\\n", " "))
+        if language == "python":
+            reason = [line for line in BLOCKS_NOT_RUN if line in block]
+            used.update(reason)
+            if not reason:
+                examples.append((name, "python", block))
+        elif language == "sh":
+            examples += commands_of(name, block, used)
+        else:
+            assert language == "text", f"{name} is {language or 'without a language'}"
+    return examples
+
+
+def commands_of(name, block, used):
+    """Returns the calls of keras-vit in a block; other lines must be rows of `NOT_RUN`."""
+    commands = []
+    left_out = False
+    for line in block.splitlines():
+        line = re.sub(r"\s+# .*", "", line).strip()
+        reason = [start for start in NOT_RUN if line.startswith(start)]
+        if reason:
+            used.update(reason)
+            left_out = True
+        elif line.startswith("keras-vit "):
+            command = line.split()[1]
+            words = f"{line.removeprefix('keras-vit ')} {FLAGS.get(command, '')}".strip()
+            if command == "finetune" and "--weights" not in line:
+                words += " --weights cifar10"
+            commands.append((f"{name}: {line}", "command", words))
+            left_out = False
+        else:  # The rest of a shell command of several lines.
+            assert left_out or not line, f"{name}: {line} neither runs nor is in NOT_RUN"
+    return commands
+
+
+def run(python, examples, folder):
+    (folder / "examples.json").write_text(json.dumps(examples))
+    program = ROOT / "tests" / "programs" / "run_examples.py"
+    done = subprocess.run(
+        [python, program, "examples.json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_of_a_page_run(page, python, tmp_path):
+    examples = examples_of(page, set())
+    if examples:
+        run(python, examples, tmp_path)
+
+
+def docstrings():
+    """Returns an example for each module that has some in its docstrings."""
+    examples = []
+    packages = {"keras_vit": "keras_vit"}
+    packages |= {name: f"keras_vit.{name}" for name in ("training", "export")}
+    for folder, package in packages.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if ">>> " in path.read_text(encoding="utf-8"):
+                parts = path.relative_to(ROOT / folder).with_suffix("").parts
+                module = ".".join([package, *parts])
+                examples.append((module, "docstring", (module, DOCSTRING_STAND_INS, OTHER_OUTPUTS)))
+    return examples
+
+
+def test_the_examples_of_docstrings_run(python, tmp_path):
+    run(python, docstrings(), tmp_path)
+
+
+def test_nothing_is_left_out_without_need():
+    used = set()
+    for page in PAGES:
+        examples_of(page, used)
+    assert used == {*NOT_RUN, *BLOCKS_NOT_RUN}
