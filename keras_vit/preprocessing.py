@@ -233,6 +233,17 @@ def describe_range(values: ValueRange) -> str:
     return f"{text} by channel" + (", ImageNet's mean and deviation" if is_imagenet else "")
 
 
+def describe_resize(preprocessing: Preprocessing) -> str:
+    """Returns the way of resizing for people, such as "torchvision, bicubic, cropped from 248"."""
+    text, before = preprocessing.evaluation, preprocessing.resize_size
+    if preprocessing.interpolation != "bilinear":
+        text += f", {preprocessing.interpolation}"
+    if before is not None:
+        sides = before if isinstance(before, tuple) else (before,)
+        text += f", cropped from {'x'.join(map(str, sides))}"
+    return text
+
+
 def _range_text(values):
     least, most = (side if isinstance(side, (tuple, list)) else (side,) for side in values)
     return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(least, most, strict=True))

@@ -33,6 +33,7 @@ from keras_vit.preprocessing import (
     Preprocessing,
     check_normalization,
     describe_range,
+    describe_resize,
     value_range,
 )
 from keras_vit.recognition import config_of
@@ -181,6 +182,8 @@ class TrainedWeights:
         known = self.preprocessing
         pixels = "unknown" if known is None else describe_range(known.value_range)
         parts = [f"pixels {pixels} ({self.origins['pixels']})"]
+        if known is not None:
+            parts.append(f"resize {describe_resize(known)} ({self.origins['evaluation']})")
         if isinstance(self.config, ViTConfig):
             parts.append(f"GELU {self.config.gelu} ({self.origins['gelu']})")
         return "; ".join([", ".join(parts), *self.notes])
@@ -237,8 +240,8 @@ def open_weights(
         layout = opened.checkpoint.layout.name if opened.checkpoint else ""
         known = usual_resize(layout, opened.image_size or DEFAULT_SIZE)
         notes += (
-            f"{opened.origins['evaluation']}: the usual resize was assumed ({known.evaluation}, "
-            f"{known.interpolation}, resize_size={known.resize_size})",
+            f"{opened.origins['evaluation']}: the usual resize was assumed "
+            f"({describe_resize(known)})",
         )
     given = dataclasses.replace(known, value_range=value_range(*NORMALIZATIONS[normalization]))
     origins = {**opened.origins, "pixels": f"--normalization {normalization}"}

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import decode_predictions, preprocess_input
 from keras_vit.images import apply_preprocessing
-from keras_vit.preprocessing import PREPROCESSING_MODES, Preprocessing
+from keras_vit.preprocessing import PREPROCESSING_MODES, Preprocessing, describe_resize
 
 PIXELS = np.array([[[[0, 51, 255]]]], "uint8")
 SCALED = np.array([[[[-1, -0.6, 1]]]], "float32")
@@ -104,6 +104,25 @@ def test_a_filter_and_a_size_before_the_crop_are_read_back(resize_size):
         (224, 224), "huggingface", interpolation="bicubic", resize_size=resize_size
     )
     assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "resize"),
+        ({"evaluation": "huggingface"}, "huggingface"),
+        (
+            {"evaluation": "torchvision", "interpolation": "bicubic", "resize_size": 248},
+            "torchvision, bicubic, cropped from 248",
+        ),
+        (
+            {"evaluation": "huggingface", "resize_size": (256, 240)},
+            "huggingface, cropped from 256x240",
+        ),
+    ],
+)
+def test_a_resize_is_described(fields, text):
+    assert describe_resize(Preprocessing((224, 224), **fields)) == text
 
 
 def test_a_file_of_an_older_version_is_read_and_written_unchanged():

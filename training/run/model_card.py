@@ -33,7 +33,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         f"# {recipe['model']}, {len(class_names)} classes",
         "",
         f"An image classifier made by `keras-vit {recipe['job']}`, for images of {height}x{width} "
-        f"pixels ({settings['evaluation']}) with values from "
+        f"pixels ({recipe['facts']['evaluation']['value']}) with values from "
         f"{describe_range(recipe['facts']['pixels']['value'])}.",
         "",
         "```python",

@@ -19,6 +19,7 @@ from keras_vit.preprocessing import (
     Preprocessing,
     check_normalization,
     describe_range,
+    describe_resize,
     value_range,
 )
 from keras_vit.trained_weights import (
@@ -139,7 +140,7 @@ def settle(
     facts: dict[str, dict[str, Any]] = {
         "image_size": {"value": list(size), "from": size_from},
         "pixels": {"value": preprocessing.value_range, "from": origins["pixels"]},
-        "evaluation": {"value": preprocessing.evaluation, "from": origins["evaluation"]},
+        "evaluation": {"value": describe_resize(preprocessing), "from": origins["evaluation"]},
     }
     if hasattr(body.config, "gelu"):
         for name in ("gelu", "norm_epsilon"):
