@@ -26,7 +26,6 @@ test: $(SETUP)  ## Run the default test suite (about 6 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
-	$(BIN)/python -m pip install --quiet --editable ".[peers]"
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 format: $(SETUP)  ## Format the code.

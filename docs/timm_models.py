@@ -1,6 +1,8 @@
 """The table of timm's models in docs/checkpoints.md, from a comparison of each with timm.
 
-    python docs/timm_models.py            # Needs pip install -e ".[peers]"; about 5 minutes.
+    python docs/timm_models.py                 # Needs pip install -e ".[peers]"; 5 minutes.
+    python docs/timm_models.py --json FILE     # The results, and no table.
+    python docs/timm_models.py PATTERN ...     # Prints the table of some names.
 
 makes every Vision Transformer and BiT that timm lists with few blocks, small images and random
 weights, writes the folder that timm puts on the Hub, and compares timm's answers with those of
@@ -8,6 +10,7 @@ the model that is built from the folder alone.
 """
 
 import dataclasses
+import json
 import pathlib
 import re
 import sys
@@ -181,14 +184,19 @@ def _reason(refusal):
 
 
 def main():
-    """Compares all names, or those that match the patterns given, and writes the table."""
-    names = [name for name in list_names() if all(re.search(p, name) for p in sys.argv[1:])]
+    """Compares all names, or those that match the patterns given, and writes the results."""
+    patterns = [] if sys.argv[1:2] == ["--json"] else sys.argv[1:]
+    names = [name for name in list_names() if all(re.search(p, name) for p in patterns)]
     results = []
     for name in names:
         results.append(check(name))
         print(name, results[-1].refusal or f"{results[-1].difference:.1e}", flush=True)
-    if sys.argv[1:]:
+    if patterns:
         print(table(results))
+        return
+    if sys.argv[1:]:
+        rows = [dataclasses.asdict(result) for result in results]
+        pathlib.Path(sys.argv[2]).write_text(json.dumps(rows), encoding="utf-8")
         return
     before, rest = PAGE.read_text(encoding="utf-8").split(START)
     _, after = rest.split(END)

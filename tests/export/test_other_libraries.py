@@ -23,7 +23,8 @@ from keras_vit.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = pathlib.Path(__file__).parent / "programs" / "other_libraries.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "tests" / "export" / "programs" / "other_libraries.py"
 MUTATIONS = PROGRAM.parents[2] / "checkpoints" / "programs" / "mutations.py"
 PACKAGES = (
     "torch==2.13.0",
@@ -59,7 +60,10 @@ def python(tmp_path_factory):
 
 
 def _run(python, *arguments):
-    done = subprocess.run([python, "-P", *map(str, arguments)], capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROGRAM.parent), str(ROOT)])}
+    done = subprocess.run(
+        [python, "-P", *map(str, arguments)], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -241,3 +245,22 @@ def test_mutated_pytorch_files_are_refused_or_read(python, folder, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.pth"]
     assert '"refused": ' in done.stdout
     assert "other shapes" not in done.stdout
+
+
+def test_every_model_that_timm_lists_gives_its_answers_or_is_refused_by_name(python, tmp_path):
+    results = tmp_path / "results.json"
+    program = ROOT / "docs" / "timm_models.py"
+    lines = (
+        "import runpy, sys, torchvision_operators",
+        f"sys.argv[1:] = ['--json', {str(results)!r}]",
+        f"runpy.run_path({str(program)!r}, run_name='__main__')",
+    )
+    _run(python, "-c", "; ".join(lines))
+    found = json.loads(results.read_text())
+    assert not [row for row in found if row["difference"] > TOLERANCE]
+    refused = {row["name"]: row["refusal"] for row in found if row["refusal"]}
+    assert not [text for text in refused.values() if "no model here has" not in text]
+    rotary = [text for text in refused.values() if "rotary positions" in text]
+    assert len(refused) - len(rotary) <= 0.1 * (len(found) - len(rotary))
+    page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    assert f"| all | {len(found)} | {len(found) - len(refused)} (" in page

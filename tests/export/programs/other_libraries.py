@@ -9,7 +9,6 @@ or features of a model without a head, to FOLDER/<name>.npz. `load` reads what w
 FOLDER/to_<library> and writes the logits of FOLDER/images.npy to FOLDER/to_<library>.npz.
 """
 
-import importlib
 import json
 import os
 import pathlib
@@ -17,20 +16,11 @@ import sys
 
 os.environ["KERAS_BACKEND"] = "torch"
 
-import numpy as np
-import torch
-
-try:
-    importlib.import_module("torchvision")
-except RuntimeError:  # A wheel for another build of torch has no compiled operators: none is used.
-    for module in [name for name in sys.modules if name.startswith("torchvision")]:
-        del sys.modules[module]
-    LIBRARY = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        LIBRARY.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
 import keras_hub
+import numpy as np
 import timm
+import torch
+import torchvision_operators  # noqa: F401, before what imports torchvision
 import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
