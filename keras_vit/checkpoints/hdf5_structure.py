@@ -28,10 +28,13 @@ WEIGHTS = "model.weights.h5"
 # Groups within groups; a layer of a layer of a model is far from it.
 _MAX_DEPTH = 32
 
+# Of an attribute: what the header of an object can hold, as in the files of Keras.
+_MAX_ATTRIBUTE = 2**16
+
 # For the process that tries files: the start of Python on a loaded machine is within it.
 _SECONDS = 30.0
 _BYTES_PER_SECOND = 5 * 2**20  # A slow network drive.
-_MEMORY = 4 * 2**30  # Bytes of data.
+_MEMORY = 2**29  # Bytes, for names and attributes; a text may declare gigabytes.
 
 
 def datasets_of(path: Any, file: h5py.File) -> list[tuple[tuple[str, ...], h5py.Dataset]]:
@@ -45,7 +48,8 @@ def datasets_of(path: Any, file: h5py.File) -> list[tuple[tuple[str, ...], h5py.
 
     Raises:
         ValueError: If a group or array can be reached in two ways (a group may hold itself),
-            groups are nested too deeply, or anything lies in another file.
+            groups are nested too deeply, an attribute declares more than `_MAX_ATTRIBUTE`
+            bytes, or anything lies in another file.
     """
     found = []
     visited = {h5py.h5o.get_info(file.id).addr}
@@ -54,6 +58,7 @@ def datasets_of(path: Any, file: h5py.File) -> list[tuple[tuple[str, ...], h5py.
         keys, group = groups.pop()
         if len(keys) > _MAX_DEPTH:
             raise _refused(path, f"groups no deeper than {_MAX_DEPTH}", keys)
+        _check_attributes(path, group, keys)
         for key in group:
             inner = (*keys, key)
             if not isinstance(group.get(key, getlink=True), h5py.HardLink):
@@ -70,8 +75,17 @@ def datasets_of(path: Any, file: h5py.File) -> list[tuple[tuple[str, ...], h5py.
             elif child.external or child.is_virtual:
                 raise _refused(path, "its arrays itself, and refer to no other file", inner)
             else:
+                _check_attributes(path, child, inner)
                 found.append((inner, child))
     return sorted(found, key=lambda item: item[0])
+
+
+def _check_attributes(path, item, keys):
+    for index in range(h5py.h5a.get_num_attrs(item.id)):
+        stored = h5py.h5a.open(item.id, index=index)
+        count = stored.get_space().get_simple_extent_npoints()
+        if count * stored.get_type().get_size() > _MAX_ATTRIBUTE:
+            raise _refused(path, f"attributes of no more than {_MAX_ATTRIBUTE:,} bytes", keys)
 
 
 def _refused(path, what, keys):
@@ -124,7 +138,7 @@ class _Part(io.RawIOBase):
 
 
 def check_survives(path: str | os.PathLike) -> None:
-    """Raises ValueError if a process that reads the structure of a file crashes or hangs.
+    """Raises ValueError if a process with little memory cannot read the structure of a file.
 
     Args:
         path: An HDF5 file, or a `.keras` archive with one.
@@ -137,16 +151,17 @@ def check_survives(path: str | os.PathLike) -> None:
         try:
             process.stdin.write(json.dumps(os.path.abspath(path)) + "\n")
             process.stdin.flush()
-            survived = process.stdout.readline()
+            answer = process.stdout.readline()
         except OSError:  # It died before it read the path.
-            survived = ""
+            answer = ""
         finally:
             killer.cancel()
-        if survived:
-            return
-        process.kill()
-        process.wait()
-    raise damaged_file("A file of weights", path, f"reading it crashes or takes {limit:.0f} s")
+        if not answer:
+            process.kill()
+            process.wait()
+    reason = json.loads(answer) if answer else f"reading it crashes or takes {limit:.0f} s"
+    if reason:
+        raise damaged_file("A file of weights", path, reason)
 
 
 _lock = threading.Lock()
@@ -175,7 +190,7 @@ def _started_process():
 
 
 def _read_structure(path):
-    """Reads all that is read of a file elsewhere; its errors are found there again."""
+    """Reads all that is read of a file elsewhere, but for the values of arrays in one piece."""
     with contextlib.ExitStack() as files:
         is_archive = zipfile.is_zipfile(path)
         opened = files.enter_context(
@@ -184,7 +199,7 @@ def _read_structure(path):
         objects: dict[tuple[str, ...], Any] = {(): opened}
         for keys, dataset in datasets_of(path, opened):
             _ = dataset.dtype, dataset.shape, dataset.attrs.get("dtype")
-            if dataset.chunks and dataset.size <= _MEMORY // 16:
+            if dataset.chunks and dataset.size <= _MEMORY // 32:
                 _ = dataset[...]
             for depth in range(len(keys)):
                 objects.setdefault(keys[:depth], None)
@@ -192,21 +207,25 @@ def _read_structure(path):
             for place in (keys, (*keys, "vars")):
                 group = opened.get("/".join(("", *place)))
                 for name in group.attrs if isinstance(group, h5py.Group) else ():
-                    with contextlib.suppress(Exception):
-                        _ = group.attrs[name]
+                    _ = group.attrs[name]
 
 
 def main() -> None:
-    """Tries the files whose paths come in, and answers each one with a line."""
+    """Tries the files whose paths come in; answers each one with a reason, "" for a good one."""
     with contextlib.suppress(ImportError):  # Not on Windows.
         import resource
 
         with contextlib.suppress(ValueError, OSError):  # A lower limit is there.
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     for line in sys.stdin:
-        with contextlib.suppress(Exception):
+        reason = ""
+        try:
             _read_structure(json.loads(line))
-        print("survived", flush=True)
+        except ValueError:
+            pass  # What `datasets_of` refuses is found again, with its message.
+        except Exception as error:  # h5py raises nearly anything.
+            reason = f"{type(error).__name__}: {error}"
+        print(json.dumps(reason), flush=True)
 
 
 if __name__ == "__main__":

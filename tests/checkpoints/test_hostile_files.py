@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,26 @@ def test_a_virtual_array_is_refused(keras_3, tmp_path):
         del file["layers/dense/vars/1"]
         file.create_virtual_dataset("layers/dense/vars/1", layout)
     with pytest.raises(ValueError, match="refer to no other file"):
+        open_checkpoint(keras_3)
+
+
+def test_a_name_that_declares_gigabytes_takes_no_memory(keras_3):
+    content = bytearray(keras_3.read_bytes())
+    heap = content.index(b"GCOL").to_bytes(8, "little")  # Where texts of any length are.
+    attribute = content.index(b"name\0\0\0\0")
+    place = content.index(heap, attribute)  # Before it is the length, 4 bytes.
+    content[place - 4 : place] = (2**31 - 1).to_bytes(4, "little")
+    keras_3.write_bytes(content)
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="truncated or damaged"):
+        open_checkpoint(keras_3)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - usage < 2**19  # kB.
+
+
+def test_attributes_larger_than_a_header_are_refused(keras_3):
+    with h5py.File(keras_3, "a", libver="latest") as file:
+        file.create_group("layers/new").attrs["many"] = np.zeros(10_000)
+    with pytest.raises(ValueError, match="attributes of no more than 65,536 bytes"):
         open_checkpoint(keras_3)
 
 
