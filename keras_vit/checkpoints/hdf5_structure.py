@@ -14,6 +14,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,7 @@ _MAX_ATTRIBUTE = 2**16
 # For the process that tries files: the start of Python on a loaded machine is within it.
 _SECONDS = 30.0
 _BYTES_PER_SECOND = 5 * 2**20  # A slow network drive.
+_CPU_SECONDS = 600  # For one file.
 _MEMORY = 2**29  # Bytes, for names and attributes; a text may declare gigabytes.
 
 
@@ -210,6 +212,15 @@ def _read_structure(path):
                     _ = group.attrs[name]
 
 
+def _limit_time():
+    """Ends this process when a file keeps it busy and its parent, which would end it, is dead."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + _CPU_SECONDS, hard))
+
+
 def main() -> None:
     """Tries the files whose paths come in; answers each one with a reason, "" for a good one."""
     with contextlib.suppress(ImportError):  # Not on Windows.
@@ -218,6 +229,7 @@ def main() -> None:
         with contextlib.suppress(ValueError, OSError):  # A lower limit is there.
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     for line in sys.stdin:
+        _limit_time()
         reason = ""
         try:
             _read_structure(json.loads(line))
