@@ -30,6 +30,7 @@ def in_one_line(error):
     return line
 
 
+@pytest.mark.slow
 def test_fine_tuning_says_how_to_go_on_and_does(tiny, colors, tmp_path, small_files, capfd):
     output = tmp_path / "run"
     given = ["finetune", "--data", str(colors), "--weights", str(tiny), *TRAINING]

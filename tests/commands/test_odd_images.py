@@ -112,6 +112,7 @@ def test_prediction_reports_each_unreadable_image(command, with_unreadable, tiny
     assert "._0" not in outcome.out
 
 
+@pytest.mark.slow
 def test_an_export_is_checked_on_such_images(command, odd, tiny, tmp_path):
     arguments = ("export", tiny, "--to", "saved_model", "--output", tmp_path / "1")
     done = command(*arguments, "--check-images", odd / "test")

@@ -44,6 +44,7 @@ def test_residual_networks_run_in_litert(name, precision, tolerance):
     np.testing.assert_allclose(answers, model(images), atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_model_with_later_features_becomes_a_saved_model(tmp_path):
     config = ViTConfig(
         (8, 8),

@@ -24,7 +24,9 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "map")) for n in CONFIGS]
+)
 def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
     model = keras_vit.build(CONFIGS[name], input_shape=(16, 16, 3), classes=3)
     for number, weight in enumerate(model.weights):

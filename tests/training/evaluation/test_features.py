@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -121,10 +123,14 @@ def test_few_shot_evaluation_is_exact_on_separable_images(folder):
     assert "    3  1.0000  1.0000  1.0000" in str(report)
 
 
-def test_fewer_images_than_shots_are_refused_before_features_are_computed(folder):
+def test_a_class_without_training_images_is_refused_before_features_are_computed(folder):
     model = EvaluatedModel(None, PREPROCESSING, "none", "none")
-    with pytest.raises(ValueError, match="shots=4 training images; the class class 0 has 3"):
-        few_shot.evaluate(model, open_source(folder), shots=(1, 4))
+    source = open_source(folder)
+    train = source.splits["train"]
+    others = train.take(np.flatnonzero(train.labels != 1))
+    source = dataclasses.replace(source, splits={**source.splits, "train": others})
+    with pytest.raises(ValueError, match="Received: none of class 1"):
+        few_shot.evaluate(model, source, shots=(1, 4))
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["timm", "classifier"])
+@pytest.fixture(params=["timm", pytest.param("classifier", marks=pytest.mark.slow)])
 def imagenet_weights(request):
     return request.getfixturevalue(request.param)
 
@@ -274,6 +274,7 @@ def test_the_head_of_a_file_of_another_code_base_is_kept_by_name(timm, photos, t
     np.testing.assert_allclose(scores, built()(IMAGES), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_path):
     saved(tmp_path / "letters", ("a", "b", "c"))
     plan = plan_of(tmp_path / "letters", photos, tmp_path)

@@ -64,6 +64,7 @@ def test_fit_is_that_of_keras_where_keras_is_right(whole):
     assert_close(trained, [v.numpy() for v in plain.trainable_variables])
 
 
+@pytest.mark.slow
 def test_official_fine_tuning_is_reproduced(golden, tmp_path):
     fixture = golden("vit_token")
     recipe, arrays = (

@@ -52,9 +52,8 @@ def trained(config, jit_compile):
     return losses, [np.array(v) for v in trainer.state_variables()]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "ViT")) for n in CONFIGS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
 def test_the_whole_step_compiles_to_the_same_numbers(name):
     plain, compiled = (trained(CONFIGS[name], jit_compile) for jit_compile in (False, True))
     np.testing.assert_allclose(plain[0], compiled[0], atol=1e-5)
