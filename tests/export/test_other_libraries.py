@@ -251,7 +251,7 @@ def test_every_model_that_timm_lists_gives_its_answers_or_is_refused_by_name(pyt
     results = tmp_path / "results.json"
     program = ROOT / "docs" / "timm_models.py"
     lines = (
-        "import runpy, sys, torchvision_operators",
+        "import runpy, sys, any_torchvision",
         f"sys.argv[1:] = ['--json', {str(results)!r}]",
         f"runpy.run_path({str(program)!r}, run_name='__main__')",
     )

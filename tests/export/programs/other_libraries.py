@@ -16,11 +16,11 @@ import sys
 
 os.environ["KERAS_BACKEND"] = "torch"
 
+import any_torchvision  # noqa: F401, before what imports torchvision
 import keras_hub
 import numpy as np
 import timm
 import torch
-import torchvision_operators  # noqa: F401, before what imports torchvision
 import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
