@@ -61,6 +61,7 @@ def test_hdf5_files_of_keras(file, golden, outcomes):
     assert outcomes(golden("vit_keras").folder / file)["refused"] > 40
 
 
+@pytest.mark.slow
 def test_keras_files_of_keras_hub(golden, outcomes):
     assert outcomes(golden("keras_hub").folder / "classifier.keras")["refused"] > 150
 

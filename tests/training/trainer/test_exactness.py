@@ -13,6 +13,10 @@ PROGRAM = pathlib.Path(__file__).parent / "programs" / "exactness.py"
 # Most of the time is compilation; these programs run a few steps.
 FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 LOSSES, WEIGHTS = 1e-5, 1e-4  # float32, 20 steps
+
+# What a process trains on, and its number among the workers.
+ONE_PROCESS = [("tensorflow", None)]
+ALL = [*ONE_PROCESS, ("worker", 0), ("worker", 1), ("jax", None)]
 PACKAGES = ("tensorflow", "keras", "jax", "numpy")
 
 
@@ -26,12 +30,11 @@ def free_ports(count):
     return ports
 
 
-def train_everywhere(folder, model, cases, jax):
-    """Returns results by case, place and name; two worker processes, one for each backend."""
+def train_everywhere(folder, model, cases, started):
+    """Returns results by case, place and name, of a process for each item of `started`."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     processes = []
-    started = [("tensorflow", None), ("worker", 0), ("worker", 1)]
-    for place, index in [*started, ("jax", None)] if jax else started:
+    for place, index in started:
         environment = {
             **os.environ,
             "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -103,15 +106,15 @@ def check(results, capsys):
     return places
 
 
-def test_training_is_the_same_on_devices_replicas_and_workers(tmp_path, capsys):
+def test_training_is_the_same_on_one_device_and_two_replicas(tmp_path, capsys):
     cases = ["everything in micro-batches"]
-    places = check(train_everywhere(tmp_path, "dense", cases, jax=False), capsys)
-    assert places == ["one device", "two replicas", "two workers"]
+    places = check(train_everywhere(tmp_path, "dense", cases, ONE_PROCESS), capsys)
+    assert places == ["one device", "two replicas"]
 
 
 @pytest.mark.slow
 def test_each_option_alone_is_the_same_everywhere(tmp_path, capsys):
-    results = train_everywhere(tmp_path, "ViT", ["all"], jax=True)
+    results = train_everywhere(tmp_path, "ViT", ["all"], ALL)
     places = ["one device", "two replicas", "two workers", "JAX, one device", "JAX, four devices"]
     assert check(results, capsys) == places
     # The cases do differ from each other, and from doing nothing.

@@ -78,6 +78,7 @@ def test_keras_still_cannot_accumulate_on_replicas(outcomes):
     assert isinstance(outcome, str), mended("TensorFlowSteps' own accumulators", outcome)
 
 
+@pytest.mark.slow
 def test_keras_still_cannot_spread_an_uneven_batch_over_jax_devices():
     code = """
 import keras, numpy as np
