@@ -13,11 +13,11 @@ from keras_vit.images import (
     apply_preprocessing,
     decode_image,
     decode_region,
-    resize_small,
     scale,
     upright_size,
 )
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.resizing import resize_small
 
 from .randaugment import randaugment
 
