@@ -16,7 +16,7 @@ from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 
-# Names of the nonlinearities; DINOv2's SwiGLU is a layer of its own and ignores the name.
+# Names of the nonlinearities; DINOv2's SwiGLU is another layer and ignores the name.
 _HUGGING_FACE_ACTIVATIONS = {
     "exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu", "relu": "relu",
     "swiglu": "gelu",

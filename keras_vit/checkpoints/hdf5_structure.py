@@ -1,6 +1,6 @@
 """The groups and arrays of an HDF5 file of unknown origin, in bounded time.
 
-The C library of HDF5 may crash or never return on a damaged file. So a process of its own
+The C library of HDF5 may crash or never return on a damaged file. So a separate process
 reads the structure of each file first; the file is opened here if that process has survived.
 """
 

@@ -266,7 +266,7 @@ TIMM = Layout(
     prefixes=("", "module.", "model."),
     aliases=(
         _TIMM_UNITS,
-        # A stem without blocks is not in a module of its own.
+        # A stem without blocks is not in a separate module.
         (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
     ),
     gelu="exact",
