@@ -182,8 +182,24 @@ class SelfAttention(keras.layers.Layer):
         }
 
 
+class _GridSelfAttention(GridTable, SelfAttention):
+    """Self-attention with a table for the patches of a grid behind some prefix tokens."""
+
+    def __init__(self, num_heads, grid, num_prefix_tokens=0, dropout_rate=0.0, **kwargs):
+        super().__init__(num_heads, dropout_rate, **kwargs)
+        self.grid = tuple(grid)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "grid": self.grid,
+            "num_prefix_tokens": self.num_prefix_tokens,
+        }
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RelativeSelfAttention(GridTable, SelfAttention):
+class RelativeSelfAttention(_GridSelfAttention):
     """Self-attention with one-dimensional relative positions; paper, Appendix D.4.
 
     Patches are numbered in raster order, p = 0 ... N - 1. Each offset p_q - p_k of a query
@@ -229,11 +245,6 @@ class RelativeSelfAttention(GridTable, SelfAttention):
     (2, 197, 192)
     """
 
-    def __init__(self, num_heads, grid, num_prefix_tokens=0, dropout_rate=0.0, **kwargs):
-        super().__init__(num_heads, dropout_rate, **kwargs)
-        self.grid = tuple(grid)
-        self.num_prefix_tokens = num_prefix_tokens
-
     def build(self, tokens_shape, patches_shape=None):
         super().build(tokens_shape)
         num_offsets = 2 * self.grid[0] * self.grid[1] - 1
@@ -264,16 +275,9 @@ class RelativeSelfAttention(GridTable, SelfAttention):
             added = ops.pad(added, ((0, 0), (0, 0), (prefix, 0), (prefix, 0)))
         return logits + added
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "grid": self.grid,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BiasedSelfAttention(GridTable, SelfAttention):
+class BiasedSelfAttention(_GridSelfAttention):
     """Self-attention with relative position biases, as in Swin (arXiv 2103.14030).
 
     Each head adds a learned number to the logit of a query and a key, by the rows and columns
@@ -302,11 +306,6 @@ class BiasedSelfAttention(GridTable, SelfAttention):
     (2, 197, 192)
     """
 
-    def __init__(self, num_heads, grid, num_prefix_tokens=0, dropout_rate=0.0, **kwargs):
-        super().__init__(num_heads, dropout_rate, **kwargs)
-        self.grid = tuple(grid)
-        self.num_prefix_tokens = num_prefix_tokens
-
     def build(self, tokens_shape, patches_shape=None):
         super().build(tokens_shape)
         down, across = self.grid
@@ -326,13 +325,6 @@ class BiasedSelfAttention(GridTable, SelfAttention):
         biases = ops.cast(ops.transpose(biases, (2, 0, 1)), logits.dtype)  # (k, N, N)
         prefix = self.num_prefix_tokens
         return logits + ops.pad(biases, ((0, 0), (prefix, 0), (prefix, 0)))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "grid": self.grid,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
 
 
 def step_numbers(grid):
