@@ -47,8 +47,28 @@ class Golden:
             for entry in recipe["arrays"]
         }
 
+    @property
+    def vit_config(self):
+        """The config of a model of the official code, a Vision Transformer or a hybrid."""
+        from keras_vit.configs import ResNetStem, ViTConfig
+
+        described, resnet = self.config, None
+        if described.get("resnet_width_factor"):
+            units = tuple(described["resnet_num_layers"] or ())
+            resnet = ResNetStem(units, described["resnet_width_factor"])
+        return ViTConfig(
+            patch_size=tuple(described["patch_size"]),
+            width=described["hidden_size"],
+            depth=described["num_layers"],
+            mlp_dim=described["mlp_dim"],
+            num_heads=described["num_heads"],
+            classifier=described["classifier"],
+            representation_size=described["representation_size"],
+            resnet=resnet,
+        )
+
     def model(self, folder):
-        """Returns the Vision Transformer with the checkpoint's weights, giving logits.
+        """Returns the Vision Transformer or hybrid with the checkpoint's weights, giving logits.
 
         The checkpoint is written to `folder`.
         """
@@ -56,15 +76,7 @@ class Golden:
 
         config = self.config
         model = keras_vit.build(
-            keras_vit.ViTConfig(
-                patch_size=tuple(config["patch_size"]),
-                width=config["hidden_size"],
-                depth=config["num_layers"],
-                mlp_dim=config["mlp_dim"],
-                num_heads=config["num_heads"],
-                classifier=config["classifier"],
-                representation_size=config["representation_size"],
-            ),
+            self.vit_config,
             classes=config["num_classes"],
             input_shape=(*config["image_size"], 3),
             classifier_activation=None,

@@ -6,30 +6,17 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import BiTConfig, ViTConfig
 
 
-def _config(name, described):
+def _config(name, golden):
     if name == "bit_r14x1":
         return BiTConfig((1, 1, 1, 1))
     if name == "hf_vit":
         return ViTConfig(8, 48, 2, 96, 3, gelu="exact", norm_epsilon=1e-12)
     if name == "timm_vit":
         return ViTConfig(8, 48, 2, 96, 3, gelu="exact")
-    resnet = None
-    if described["resnet_width_factor"]:
-        units = tuple(described["resnet_num_layers"] or ())
-        resnet = ResNetStem(units, described["resnet_width_factor"])
-    return ViTConfig(
-        patch_size=tuple(described["patch_size"]),
-        width=described["hidden_size"],
-        depth=described["num_layers"],
-        mlp_dim=described["mlp_dim"],
-        num_heads=described["num_heads"],
-        classifier=described["classifier"],
-        representation_size=described["representation_size"],
-        resnet=resnet,
-    )
+    return golden.vit_config
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +32,7 @@ def model_of(golden):
         size = image_size or described.get("image_size", described.get("img_size"))
         size = (size, size) if isinstance(size, int) else tuple(size)
         return keras_vit.build(
-            dataclasses.replace(_config(name, described), **changes),
+            dataclasses.replace(_config(name, golden(name)), **changes),
             input_shape=(*size, 3),
             include_top=include_top,
             classes=classes or golden(name).load()["logits"].shape[1],

@@ -18,23 +18,8 @@ def array(tensor):
 def official(request, golden, tmp_path_factory):
     """A fixture of the official code, its checkpoint file, and our model with its weights."""
     fixture = golden(request.param)
-    facts = fixture.config
-    config = ViTConfig(
-        facts["patch_size"],
-        facts["hidden_size"],
-        facts["num_layers"],
-        facts["mlp_dim"],
-        facts["num_heads"],
-        classifier=facts["classifier"],
-        resnet=ResNetStem(facts["resnet_num_layers"], facts["resnet_width_factor"]),
-    )
-    model = keras_vit.build(
-        config, classes=10, input_shape=(*facts["image_size"], 3), classifier_activation=None
-    )
-    path = tmp_path_factory.mktemp("official") / "checkpoint.npz"
-    np.savez(path, **fixture.checkpoint())
-    keras_vit.load_checkpoint(model, path)
-    return fixture, path, model
+    folder = tmp_path_factory.mktemp("official")
+    return fixture, folder / "checkpoint.npz", fixture.model(folder)
 
 
 @pytest.mark.any_backend_slow
