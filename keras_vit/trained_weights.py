@@ -12,7 +12,12 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
-from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import (
+    BuildArguments,
+    Checkpoint,
+    build_arguments,
+    open_checkpoint,
+)
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions
@@ -233,25 +238,26 @@ def open_weights(
             "The image size (image_size, --image-size) must be that of the source. "
             f"Received: {source_size} for {opened.name} of {opened.image_size}"
         )
-    if normalization is None:
-        return opened
+    return opened if normalization is None else _with_normalization(opened, normalization)
+
+
+def _with_normalization(opened, normalization):
+    """The weights with the range of pixels that was given, whatever their source says."""
+    given = value_range(*NORMALIZATIONS[normalization])
     known, notes = opened.preprocessing, opened.notes
+    origins = {**opened.origins, "pixels": f"--normalization {normalization}"}
     if known is None:
         layout = opened.checkpoint.layout.name if opened.checkpoint else ""
         known = usual_resize(layout, opened.image_size or DEFAULT_SIZE)
-        notes += (
-            f"{opened.origins['evaluation']}: the usual resize was assumed "
-            f"({describe_resize(known)})",
-        )
-    given = dataclasses.replace(known, value_range=value_range(*NORMALIZATIONS[normalization]))
-    origins = {**opened.origins, "pixels": f"--normalization {normalization}"}
-    if opened.preprocessing is None:
+        resize = describe_resize(known)
+        notes += (f"{origins['evaluation']}: the usual resize was assumed ({resize})",)
         origins["evaluation"] = f"the usual of {layout or 'the official code'}"
-    elif given != known:
+    elif known.value_range != given:
         origins["pixels"] += (
             f" instead of {describe_range(known.value_range)}, {opened.origins['pixels']}"
         )
-    return dataclasses.replace(opened, preprocessing=given, origins=origins, notes=notes)
+    known = dataclasses.replace(known, value_range=given)
+    return dataclasses.replace(opened, preprocessing=known, origins=origins, notes=notes)
 
 
 def _open(weights, model, image_size, source_size, num_heads, gelu):
@@ -337,58 +343,62 @@ def _of_model(weights, model, metadata, recipe):
 
 
 def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_heads, gelu):
-    given, given_gelu = None if model is None else configs.resolve(model), gelu
-    size, grid, channels, classes = None, None, 3, None
-    notes: tuple[str, ...] = ()
-    width = checkpoint.shapes.get("patch_embedding")
-    if given is not None and width and width[-1] != given.width:
+    given = None if model is None else configs.resolve(model)
+    kernel = checkpoint.shapes.get("patch_embedding")
+    if given is not None and kernel and kernel[-1] != given.width:
         _check_agrees(model, weights, None)
     if given is None or _is_shown_by_shapes(given):
-        num_heads = num_heads or getattr(given, "num_heads", None)
-        if checkpoint.layout is KERAS:  # These files are of this package's models.
-            gelu = gelu or getattr(given, "gelu", None)
-        try:
-            inferred = build_arguments(checkpoint, num_heads, source_size, gelu)
-        except ValueError:
-            if image_size is None or None in image_size or source_size is not None:
-                raise
-            inferred = build_arguments(checkpoint, num_heads, image_size, gelu)
-        config, size, notes = inferred.config, inferred.image_size, inferred.notes
-        grid = inferred.position_grid
-        if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
-            config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
-        channels, classes = inferred.channels, inferred.classes
+        shown = _shown(checkpoint, given, image_size, source_size, num_heads, gelu)
         if model is not None:
-            _check_agrees(model, weights, config)
-        if checkpoint.layout is KERAS and given is not None and isinstance(config, ViTConfig):
-            config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
+            _check_agrees(model, weights, shown.config)
     else:
         facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
-        config = dataclasses.replace(given, **{k: v for k, v in facts.items() if v is not None})
-    metadata = read_metadata(checkpoint, size or DEFAULT_SIZE, classes)
-    if checkpoint.layout is KERAS:
+        known = {name: value for name, value in facts.items() if value is not None}
+        shown = BuildArguments(dataclasses.replace(given, **known), None, 3, None)
+    config = shown.config
+    if checkpoint.layout is KERAS:  # Such a file is of this package and holds no numerics.
         numerics = "the given model" if given else "assumed"
+        if isinstance(config, ViTConfig) and given is not None:
+            config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
     else:
         numerics = "config.json" if checkpoint.config else f"usual for {checkpoint.layout.name}"
+    metadata = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
     return TrainedWeights(
         name=os.fspath(weights),
         model_name=paper_name(config) or "ViT",
         config=config,
-        image_size=size,
-        position_grid=grid,
-        channels=channels,
-        classes=classes,
+        image_size=shown.image_size,
+        position_grid=shown.position_grid,
+        channels=shown.channels,
+        classes=shown.classes,
         class_names=metadata.class_names,
         preprocessing=metadata.preprocessing,
         origins={
             "pixels": metadata.origin,
             "evaluation": metadata.origin,
-            "gelu": numerics if checkpoint.states("gelu") or given_gelu is None else "--gelu",
+            "gelu": numerics if checkpoint.states("gelu") or gelu is None else "--gelu",
             "norm_epsilon": numerics,
         },
-        notes=(*notes, *metadata.notes),
+        notes=(*shown.notes, *metadata.notes),
         checkpoint=checkpoint,
-    )  # fmt: skip
+    )
+
+
+def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):
+    """The model that names and shapes of a file show; what they leave open, as given."""
+    num_heads = num_heads or getattr(given, "num_heads", None)
+    if checkpoint.layout is KERAS:
+        gelu = gelu or getattr(given, "gelu", None)
+    try:
+        shown = build_arguments(checkpoint, num_heads, source_size, gelu)
+    except ValueError:
+        if image_size is None or None in image_size or source_size is not None:
+            raise
+        shown = build_arguments(checkpoint, num_heads, image_size, gelu)
+    config = shown.config
+    if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
+        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
+    return dataclasses.replace(shown, config=config)
 
 
 def _is_shown_by_shapes(config):

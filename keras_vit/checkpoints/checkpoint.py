@@ -377,14 +377,14 @@ class BuildArguments:
 
     Args:
         config: The architecture.
-        image_size: Pixels (height, width).
+        image_size: Pixels (height, width); None where the file does not show them.
         channels: Channels of the images.
         classes: Classes of the head, or None without a head.
         notes: A sentence for each assumption.
     """
 
     config: ViTConfig | BiTConfig
-    image_size: tuple[int, int]
+    image_size: tuple[int, int] | None
     channels: int
     classes: int | None
     notes: tuple[str, ...] = ()
@@ -392,7 +392,9 @@ class BuildArguments:
     @property
     def position_grid(self) -> tuple[int, int] | None:
         """Patches (down, across) of the position table; None without one."""
-        return self.config.grid(self.image_size) if isinstance(self.config, ViTConfig) else None
+        if self.image_size is None or not isinstance(self.config, ViTConfig):
+            return None
+        return self.config.grid(self.image_size)
 
 
 def build_arguments(
