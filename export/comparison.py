@@ -17,8 +17,8 @@ import numpy as np
 
 from keras_vit.classifier import Classifier, load_classifier, predict_batch
 from keras_vit.files import SAMPLES
-from keras_vit.images import apply_preprocessing, image_files, read_image
-from keras_vit.transcoding import transcoded_file
+from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.images.transcoding import transcoded_file
 
 SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
 

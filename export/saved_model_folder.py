@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.files import CLASSES, PREPROCESSING
-from keras_vit.images import MAX_PIXELS, decode_or_mark
+from keras_vit.images.decoding import MAX_PIXELS, decode_or_mark
+from keras_vit.images.transcoding import transcoded
 from keras_vit.models.rebuild import resized_model
-from keras_vit.transcoding import transcoded
 
 from . import publish
 from .comparison import ExportReport, load_images

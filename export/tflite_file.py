@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.files import PREPROCESSING
-from keras_vit.images import image_files
+from keras_vit.images.decoding import image_files
 from keras_vit.models.rebuild import float32_model
 
 from . import publish

@@ -28,7 +28,7 @@ from keras_vit.files import (
     write_csv,
     write_text,
 )
-from keras_vit.images import apply_preprocessing, image_files, read_image
+from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.json_files import read_json
 from keras_vit.keras_private import num_values_of_config, xla_compiles
 from keras_vit.preprocessing import Preprocessing

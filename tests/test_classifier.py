@@ -12,7 +12,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.classifier import FILES, Classifier, load_classifier, save_classifier
-from keras_vit.images import image_files
+from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing
 
 NAMES = ("ant", "bee", "crow with spaces")

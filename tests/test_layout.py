@@ -13,7 +13,7 @@ FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export":
 
 # Files whose work is TensorFlow's although they are outside training/ and export/: both need
 # them and may not import each other.
-TENSORFLOW_IN_KERAS_VIT = {"images.py", "image_headers.py", "resizing.py"}
+TENSORFLOW_IN_KERAS_VIT = {"decoding.py", "headers.py", "resizing.py"}
 
 # Files that import it inside functions, where it is Keras's backend.
 TENSORFLOW_AS_BACKEND = {"compiled_gradient.py", "keras_private.py"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import decode_predictions, preprocess_input
-from keras_vit.images import apply_preprocessing
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import PREPROCESSING_MODES, Preprocessing, describe_resize
 
 PIXELS = np.array([[[[0, 51, 255]]]], "uint8")

@@ -70,7 +70,7 @@ def run(arguments):
             "--image-size must be one positive number, or height and width. "
             f"Received: {' '.join(map(str, size))}"
         )
-    from keras_vit.images import image_files
+    from keras_vit.images.decoding import image_files
     from keras_vit.inspection import write_report
     from keras_vit.preprocessing import imagenet_classes
     from keras_vit.training.evaluation.predictions import open_model

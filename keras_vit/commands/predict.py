@@ -38,7 +38,7 @@ def run(arguments):
             f"--top {arguments.top} --batch-size {arguments.batch_size}"
         )
     from keras_vit.classifier import load_classifier
-    from keras_vit.images import image_files
+    from keras_vit.images.decoding import image_files
 
     files = image_files(arguments.images)
     classifier = load_classifier(arguments.folder)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from keras_vit.classifier import predict_batch
 from keras_vit.files import atomic_folder, check_folder
-from keras_vit.images import apply_preprocessing, image_files, read_image
+from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components

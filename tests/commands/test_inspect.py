@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import inspection
 from keras_vit.classifier import load_classifier
-from keras_vit.images import image_files
+from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing
 
 NAMES = ("filters", "position_similarity", "attention_distance", "rollout", "heads")

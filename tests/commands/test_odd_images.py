@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from keras_vit.classifier import load_classifier
+from keras_vit.images.transcoding import _register_heif
 from keras_vit.training.data import open_source
-from keras_vit.transcoding import _register_heif
 
 TINY = (
     *("--image-size", "8", "--steps", "2", "--batch-size", "4", "--accumulate", "1"),

@@ -18,7 +18,7 @@ import keras_vit
 from keras_vit.checkpoints import metadata
 from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
-from keras_vit.images import apply_preprocessing
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit.export
-from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing, read_image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIGNATURES = ["serve", "serve_bytes", "serve_48x40", "serve_bytes_48x40"]

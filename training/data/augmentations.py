@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.image_headers import read_header
-from keras_vit.images import (
+from keras_vit.images.decoding import (
     apply_preprocessing,
     decode_image,
     decode_region,
     scale,
     upright_size,
 )
+from keras_vit.images.headers import read_header
+from keras_vit.images.resizing import resize_small
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.resizing import resize_small
 
 from .randaugment import randaugment
 

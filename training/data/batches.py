@@ -6,7 +6,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_vit.images import apply_preprocessing, decode_image
+from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import check_data_service

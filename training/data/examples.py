@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.image_headers import read_header
-from keras_vit.images import decodable, upright_size
+from keras_vit.images.decoding import decodable, upright_size
+from keras_vit.images.headers import read_header
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.

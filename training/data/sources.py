@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_vit.images import images_below, only_others
+from keras_vit.images.decoding import images_below, only_others
 
 from .examples import Examples
 from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable

@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.files import CLASSES, atomic_folder, check_folder
+from keras_vit.images.transcoding import transcoded
 from keras_vit.progress import ProgressBar, progress_bar
-from keras_vit.transcoding import transcoded
 
 from .examples import Examples, add_to_hash, without_autotune
 from .image_files import SPLITS

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from keras_vit.images.transcoding import transcoded
 from keras_vit.optional_packages import import_optional
-from keras_vit.transcoding import transcoded
 
 imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.images import image_files
+from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples

@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images import apply_preprocessing, decode_image
+from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.json_files import read_json
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.training.data.examples import without_autotune

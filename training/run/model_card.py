@@ -10,10 +10,10 @@ import numpy as np
 
 from keras_vit.classifier import LOADING
 from keras_vit.files import SAMPLES
+from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import describe_range
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
-from keras_vit.transcoding import transcoded
 
 from .transfer import fact_lines
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.images import apply_preprocessing
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.images import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source, training_batches
 

@@ -1,7 +1,7 @@
 """Images that TensorFlow does not decode: TIFF, AVIF and HEIC, read by Pillow.
 
-They become files that `keras_vit.images.decode_image` decodes, without loss: BMP where pixels
-are needed at once, as it costs no time, and PNG where they are stored.
+They become files that `decoding.decode_image` decodes, without loss: BMP where pixels are needed at
+once, as it costs no time, and PNG where they are stored.
 """
 
 from __future__ import annotations

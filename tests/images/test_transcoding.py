@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.images import image_files, read_image
-from keras_vit.transcoding import _register_heif, kind_of, transcoded, transcoded_file
+from keras_vit.images.decoding import image_files, read_image
+from keras_vit.images.transcoding import _register_heif, kind_of, transcoded, transcoded_file
 
 PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
 WIDE = np.linspace(0, 65535, 20 * 30).reshape(20, 30).astype("uint16")
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_has_a_reason_in_one_line(encoded, reason, monkeypat
 
 
 def test_an_old_pillow_is_named(monkeypatch):
-    monkeypatch.setattr("keras_vit.transcoding._reads_avif", lambda: False)
+    monkeypatch.setattr("keras_vit.images.transcoding._reads_avif", lambda: False)
     with pytest.raises(ValueError, match=r"needs Pillow 11\.3 or newer: pip install --upgrade"):
         transcoded(encode(PHOTO, "AVIF"))
 

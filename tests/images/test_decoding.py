@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from keras_vit.image_headers import read_header
-from keras_vit.images import (
+from keras_vit.images.decoding import (
     MAX_PIXELS,
     apply_preprocessing,
     decode_image,
@@ -21,6 +20,7 @@ from keras_vit.images import (
     read_image,
     upright_size,
 )
+from keras_vit.images.headers import read_header
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 

@@ -1,6 +1,6 @@
 """Decoding and preprocessing of image files, as graph code of TensorFlow.
 
-The functions run in `tf.data` pipelines and inside SavedModels. With `image_headers.py` and
+The functions run in `tf.data` pipelines and inside SavedModels. With `headers.py` and
 `resizing.py` this is the only module outside training/ and export/ that needs TensorFlow on
 every backend of Keras: both use it, and neither imports the other.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.image_headers import (
+from keras_vit.images.headers import (
     BMP,
     GIF,
     JPEG,
@@ -31,14 +31,14 @@ from keras_vit.image_headers import (
     seldom,
     signature_format,
 )
+from keras_vit.images.resizing import resize
+from keras_vit.images.transcoding import SIGNATURE_BYTES, kind_of, transcoded
 from keras_vit.preprocessing import (
     IMAGE_SUFFIXES,
     MAX_PIXELS,
     OTHER_IMAGE_SUFFIXES,
     Preprocessing,
 )
-from keras_vit.resizing import resize
-from keras_vit.transcoding import SIGNATURE_BYTES, kind_of, transcoded
 
 # By EXIF orientation from 0 (not used) to 8: whether to transpose the image, then to reverse
 # its rows, then its columns.

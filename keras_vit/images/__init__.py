@@ -1,0 +1,1 @@
+"""Encoded images to arrays: formats, decoding, resizing."""
