@@ -17,6 +17,7 @@ from typing import Any
 MODEL = "model.keras"
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"
+TASK = "task.json"  # For several labels an image.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"

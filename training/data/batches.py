@@ -70,8 +70,9 @@ def training_batches(
         resize: Pixels (height, width) before the crop of "resize_random_crop".
 
     Returns:
-        A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`). With
-        mixup labels are shares of classes, float32 `(B, K)`.
+        A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or uint8
+        `(B, K)` of several labels an image). With mixup labels are shares of classes, float32
+        `(B, K)`.
 
     Raises:
         ValueError: If there are no examples, the augmentation is unknown, a number is out
@@ -155,7 +156,8 @@ def evaluation_batches(
         batch_size: Images in a batch; the last one may have fewer.
 
     Returns:
-        A finite dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`).
+        A finite dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or
+        uint8 `(B, K)` of several labels an image).
 
     Raises:
         ValueError: If there are no examples, or the batch size is not positive.
@@ -207,10 +209,11 @@ def mixup(
 def mixed(
     batches: tf.data.Dataset, *, parameter: float, num_classes: int, seed: int, start_step: int = 0
 ) -> tf.data.Dataset:
-    """Applies `mixup` to batches of images and class numbers.
+    """Applies `mixup` to batches of images and labels.
 
     Args:
-        batches: A dataset of (images `(B, ...)`, class numbers `(B,)`).
+        batches: A dataset of (images `(B, ...)`, class numbers `(B,)` or several labels
+            `(B, K)`).
         parameter: p of the beta distribution, more than 0.
         num_classes: K.
         seed: Decides the shares, with the number of the step.
@@ -224,7 +227,9 @@ def mixed(
         images, labels = batch
         # 2 distinguishes the key from those of the order (0) and the augmentation (1).
         key = random_key(seed, tf.constant(2), step)
-        return mixup(images, tf.one_hot(labels, num_classes), key, parameter)
+        several = labels.shape.rank == 2
+        labels = tf.cast(labels, tf.float32) if several else tf.one_hot(labels, num_classes)
+        return mixup(images, labels, key, parameter)
 
     return batches.enumerate(start_step).map(mix)
 

@@ -14,6 +14,9 @@ import tensorflow as tf
 
 from keras_vit.images.decoding import decodable, upright_size
 from keras_vit.images.headers import read_header
+from keras_vit.tasks import SEPARATOR
+
+from .labels import class_numbers, held_out
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -24,8 +27,8 @@ class Examples(abc.ABC):
     """Labelled images in a fixed order.
 
     Only labels and names are in memory. Images are read by a `tf.data.Dataset` of elements
-    `(handle, epoch, index)`: `read` returns the encoded bytes and the class number of a
-    handle, and `index` is the place among these examples.
+    `(handle, epoch, index)`: `read` returns the encoded bytes and the label of a handle, and
+    `index` is the place among these examples.
 
     Attributes:
         transcode: Whether there may be images that only Pillow decodes.
@@ -36,7 +39,7 @@ class Examples(abc.ABC):
     @property
     @abc.abstractmethod
     def labels(self) -> np.ndarray:
-        """The class numbers, int32 `(N,)`."""
+        """The class numbers, int32 `(N,)`; for several labels an image uint8 `(N, K)`."""
 
     @property
     @abc.abstractmethod
@@ -53,6 +56,10 @@ class Examples(abc.ABC):
         Raises:
             ValueError: If a number is out of range or repeated.
         """
+
+    @abc.abstractmethod
+    def one_hot(self, num_classes: int) -> Examples:
+        """Returns examples of one class as those of several labels, uint8 `(N, K)`."""
 
     def part(self, index: int, count: int) -> Examples:
         """Returns the examples of one of several machines.
@@ -134,10 +141,11 @@ class Examples(abc.ABC):
 
     @abc.abstractmethod
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the encoded image and the class number, int32, of a handle (graph operations).
+        """Returns the encoded image and the label of a handle (graph operations).
 
-        The handle may belong to a part of these examples. This function runs on all cores in
-        parallel; the elements themselves are made on one.
+        The label is a row of `labels`: int32, or uint8 `(K,)`. The handle may belong to a part
+        of these examples. This function runs on all cores in parallel; the elements themselves
+        are made on one.
         """
 
     def read_decodable(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -149,15 +157,14 @@ class Examples(abc.ABC):
     def __len__(self) -> int:
         """The number of examples."""
 
-    def encoded(self) -> Iterator[tuple[bytes, int]]:
+    def encoded(self) -> Iterator[tuple[bytes, Any]]:
         """Yields every encoded image and its label once, in order."""
         elements = self.ordered().map(
             lambda handle, *_: self.read(handle),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        for image, label in without_autotune(elements.prefetch(_AHEAD)).as_numpy_iterator():
-            yield image, int(label)
+        yield from without_autotune(elements.prefetch(_AHEAD)).as_numpy_iterator()
 
     def content_hash(self) -> str:
         """Returns the SHA-256 of the encoded images and their labels, in order.
@@ -174,7 +181,7 @@ class Examples(abc.ABC):
         """Returns two parts, the second with about `share` of every class.
 
         A class of two or more examples has at least one in both parts; a class of one
-        example is in the first part only.
+        example is in the first part only. For several labels an image see `labels.held_out`.
 
         Args:
             share: Share of each class for the second part; more than 0, less than 1.
@@ -185,14 +192,7 @@ class Examples(abc.ABC):
         """
         if not 0 < share < 1:
             raise ValueError(f"The share must be more than 0 and less than 1. Received: {share}")
-        rng = np.random.default_rng(seed)
-        second = []
-        for label in np.unique(self.labels):
-            places = rng.permutation(np.flatnonzero(self.labels == label))
-            count = min(max(round(share * len(places)), 1), len(places) - 1)
-            second.append(places[:count])
-        chosen = np.zeros(len(self), bool)
-        chosen[np.concatenate(second)] = True
+        chosen = held_out(self.labels, share, np.random.default_rng(seed))
         return self.take(np.flatnonzero(~chosen)), self.take(np.flatnonzero(chosen))
 
 
@@ -211,15 +211,16 @@ def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:
     return found
 
 
-def add_to_hash(digest: Any, image: bytes, label: int) -> None:
+def add_to_hash(digest: Any, image: bytes, label: Any) -> None:
     """Adds an example to the hash that `Examples.content_hash` computes.
 
     Args:
         digest: A hash object of hashlib.
         image: The encoded image.
-        label: Its class number.
+        label: Its class number, or its several labels `(K,)`.
     """
-    digest.update(f"{int(label)} {len(image)} ".encode())
+    numbers = SEPARATOR.join(map(str, class_numbers(label)))
+    digest.update(f"{numbers} {len(image)} ".encode())
     digest.update(image)
 
 

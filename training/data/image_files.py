@@ -14,9 +14,11 @@ import tensorflow as tf
 
 from keras_vit.images.decoding import images_below, is_hidden, read_image, verify_image
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
+from keras_vit.tasks import MULTILABEL, SEPARATOR
 from keras_vit.training.machine import usable_cores
 
 from .examples import Examples, ascending_places, random_key, without_autotune
+from .labels import label_array, one_hot
 
 # Common name of a split: our name.
 SPLITS = {
@@ -31,11 +33,17 @@ SPLITS = {
 }
 
 
+_FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
+
+
 class LabelledFile(NamedTuple):
-    """An image file with its label; `split` is None for data without splits."""
+    """An image file with its label; `split` is None for data without splits.
+
+    Several labels are a tuple, which may be empty.
+    """
 
     path: str
-    label: str
+    label: str | tuple[str, ...]
     split: str | None
 
 
@@ -44,14 +52,14 @@ class FileExamples(Examples):
 
     Args:
         paths: The files.
-        labels: Their class numbers.
+        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
         transcode: Whether there may be TIFF, AVIF or HEIC files; by default if a path ends
             like those.
     """
 
     def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
         self._paths = np.asarray(paths, object)
-        self._labels = np.asarray(labels, "int32")
+        self._labels = label_array(labels)
         self.transcode = any(map(_is_transcoded, paths)) if transcode is None else transcode
 
     def __len__(self) -> int:
@@ -68,6 +76,9 @@ class FileExamples(Examples):
     def take(self, indices: Iterable[int]) -> FileExamples:
         chosen = ascending_places(indices, len(self))
         return FileExamples(self._paths[chosen], self._labels[chosen], self.transcode)
+
+    def one_hot(self, num_classes: int) -> FileExamples:
+        return FileExamples(self.names, one_hot(self._labels, num_classes), self.transcode)
 
     def ordered(self) -> tf.data.Dataset:
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
@@ -95,7 +106,11 @@ class FileExamples(Examples):
 
 
 def list_files(
-    data: pathlib.Path, data_dir: str | os.PathLike | None = None, *, labelled: bool = True
+    data: pathlib.Path,
+    data_dir: str | os.PathLike | None = None,
+    *,
+    labelled: bool = True,
+    task: str | None = None,
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a CSV file, and the class names.
 
@@ -103,6 +118,7 @@ def list_files(
         data: A folder or a CSV file.
         data_dir: Folder of relative paths in a CSV file; by default the file's.
         labelled: Whether a folder must have a folder for each class.
+        task: As for `csv_files`.
 
     Raises:
         ValueError: If it is neither, or its content has another form.
@@ -110,7 +126,7 @@ def list_files(
     if data.is_file():
         if data.suffix.lower() != ".csv":
             raise ValueError(f"Data in a file must be a CSV file, ending in .csv. Received: {data}")
-        files, classes = csv_files(data, pathlib.Path(data_dir or data.parent))
+        files, classes = csv_files(data, pathlib.Path(data_dir or data.parent), task)
     elif not data.is_dir():
         raise ValueError(
             "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
@@ -197,44 +213,91 @@ def unlabelled_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str
     return files, [""]
 
 
-def csv_files(path: pathlib.Path, root: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
+def csv_files(
+    path: pathlib.Path, root: pathlib.Path, task: str | None = None
+) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images listed in a CSV file, and its class names.
 
     Args:
-        path: The file. Its first line is `path,label` or `path,label,split`, in any order.
+        path: The file. Its first line names the columns, in any order: `path`, `label`, and if
+            there are splits `split`. A `;` in a label separates several labels of an image,
+            in all rows; an image without any has an empty cell. Or `path`, a column with 0
+            or 1 for each class instead of `label`, and `split`.
         root: Folder of relative paths.
+        task: "multilabel" where every image of several labels happens to have one; by
+            default as the file shows it.
 
     Raises:
         ValueError: If a column, value or file is missing, a split unknown, or a path listed
-            twice.
+            twice; if a file may have either form.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} must be a CSV file in UTF-8. {error}") from error
-    columns = list(rows[0]) if rows else []
-    if not {"path", "label"} <= set(columns):
+    columns = list(reader.fieldnames or ()) if rows else []
+    classes = [name for name in columns if name not in ("path", "label", "split")]
+    if "path" not in columns or not ("label" in columns or classes):
         raise ValueError(
-            f"{path} must start with the line path,label or path,label,split, and have rows. "
-            f"Received: columns {columns}"
+            f"{path} must start with the line path,label or path,label,split, or with path and a "
+            f"column of 0 and 1 for each class, and have rows. Received: columns {columns}"
         )
-    files: dict[str, LabelledFile] = {}
-    for number, row in enumerate(rows, start=2):
-        values = [(row[name] or "").strip() for name in ("path", "label")]
-        split = SPLITS.get((row["split"] or "").strip().lower()) if "split" in row else None
-        if not all(values) or ("split" in row and split is None):
+    if "label" in columns:
+        if classes and task is None and _are_flags(rows, ["label", *classes]):
             raise ValueError(
-                f"Each row of {path} must have a path, a label and, if there is such a column, a "
-                f"split ({', '.join(SPLITS)}). Received in row {number}: {dict(row)}"
+                f"{path} has a column label and other columns, all of 0 and 1: give --task "
+                "multiclass (task=) if label holds the class, else rename it. "
+                f"Received: columns {columns}"
             )
-        image = str(root / values[0])
+        several = task == MULTILABEL or any(SEPARATOR in (row["label"] or "") for row in rows)
+        labels = [_names(row["label"], several) for row in rows]
+    else:
+        labels = [_flagged(path, number, row, classes) for number, row in enumerate(rows, start=2)]
+    files: dict[str, LabelledFile] = {}
+    for number, (row, label) in enumerate(zip(rows, labels, strict=True), start=2):
+        name = (row["path"] or "").strip()
+        split = SPLITS.get((row["split"] or "").strip().lower()) if "split" in row else None
+        if not name or label == "" or ("split" in row and split is None):
+            raise ValueError(
+                f"Each row of {path} must have a path, a label (--task multilabel allows none) "
+                f"and, if there is such a column, a split ({', '.join(SPLITS)}). "
+                f"Received in row {number}: {dict(row)}"
+            )
+        image = str(root / name)
         if image in files:
             raise ValueError(f"{path} must list each file once. Received in row {number}: {image}")
         if not os.path.isfile(image):
             raise ValueError(f"{path}, row {number}: no such file: {image}")
-        files[image] = LabelledFile(image, values[1], split)
-    return list(files.values()), sorted_classes(file.label for file in files.values())
+        files[image] = LabelledFile(image, label, split)
+    if "label" in columns:
+        classes = [name for label in labels for name in ((label,) if type(label) is str else label)]
+    return list(files.values()), sorted_classes(classes)
+
+
+def _names(cell, several):
+    """The label of a cell, or with several its labels."""
+    names = (cell or "").strip()
+    if not several:
+        return names
+    return tuple(dict.fromkeys(filter(None, map(str.strip, names.split(SEPARATOR)))))
+
+
+def _are_flags(rows, columns):
+    return all((row[name] or "").strip() in _FLAGS for row in rows for name in columns)
+
+
+def _flagged(path, number, row, classes):
+    """The classes whose column has a 1 in a row."""
+    flags = {name: _FLAGS.get((row[name] or "").strip()) for name in classes}
+    wrong = [name for name in classes if flags[name] is None]
+    if wrong or None in row or len(flags) != len(classes):
+        raise ValueError(
+            f"Without a column label, {path} must have 0 or 1 in a column for each class, each "
+            f"class once. Received in row {number}: {dict(row)}"
+        )
+    return tuple(name for name in classes if flags[name])
 
 
 def sorted_classes(names: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples, ascending_places, random_key
+from .labels import one_hot
 
 BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
 READ_BYTES = 4 * 2**20  # Read buffer of a file.
@@ -34,7 +35,7 @@ class Records(abc.ABC):
     @property
     @abc.abstractmethod
     def labels(self) -> np.ndarray:
-        """Class numbers of all records, int32 `(count,)`."""
+        """Labels of all records, as `Examples.labels`."""
 
     @property
     @abc.abstractmethod
@@ -47,7 +48,35 @@ class Records(abc.ABC):
 
     @abc.abstractmethod
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the encoded image and the class number, int32, of a handle (graph operations)."""
+        """Returns the encoded image and the label of a handle (graph operations)."""
+
+
+class OneHotRecords(Records):
+    """Records of one class as those of several labels, each a row of zeros and a one.
+
+    Args:
+        records: The records.
+        num_classes: K.
+    """
+
+    def __init__(self, records: Records, num_classes: int):
+        self._records, self._num_classes = records, num_classes
+        self.count, self.mean_bytes = records.count, records.mean_bytes
+
+    @property
+    def labels(self) -> np.ndarray:
+        return one_hot(self._records.labels, self._num_classes)
+
+    @property
+    def names(self) -> list[str]:
+        return self._records.names
+
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        return self._records.dataset(start, stop)
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        image, label = self._records.read(handle)
+        return image, tf.one_hot(label, self._num_classes, dtype=tf.uint8)
 
 
 class RecordExamples(Examples):
@@ -79,6 +108,9 @@ class RecordExamples(Examples):
 
     def take(self, indices: Iterable[int]) -> RecordExamples:
         return RecordExamples(self._records, self._chosen[ascending_places(indices, len(self))])
+
+    def one_hot(self, num_classes: int) -> RecordExamples:
+        return RecordExamples(OneHotRecords(self._records, num_classes), self._chosen)
 
     def part(self, index: int, count: int) -> RecordExamples:
         # Contiguous parts: two machines share at most the file at their border.

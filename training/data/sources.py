@@ -10,9 +10,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_vit.images.decoding import images_below, only_others
+from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 
 from .examples import Examples
 from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
+from .labels import class_counts, multi_hot, task_of
 from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
@@ -35,6 +37,11 @@ class Source:
     splits: dict[str, Examples]
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
+    @property
+    def task(self) -> str:
+        """The task of the labels: "multiclass", or "multilabel" for several an image."""
+        return task_of(next(iter(self.splits.values())).labels)
+
 
 def open_source(
     data: str | os.PathLike,
@@ -48,6 +55,7 @@ def open_source(
     labelled: bool = True,
     download: bool = True,
     follow_symlinks: bool = False,
+    task: str | None = None,
 ) -> Source:
     """Opens labelled images.
 
@@ -56,7 +64,8 @@ def open_source(
             a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, each
             with a folder of images for each class;
             a folder with a folder of images for each class;
-            a CSV file whose first line is `path,label` or `path,label,split`;
+            a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
+            the names of the classes; see `csv_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`.
@@ -76,6 +85,8 @@ def open_source(
         download: Whether a missing data set of TensorFlow Datasets is downloaded.
         follow_symlinks: Whether images may lie outside of the folder, where symbolic links in
             it lead to.
+        task: "multiclass" or "multilabel", which several labels an image may have; by
+            default as the data show it.
 
     Returns:
         A `Source`.
@@ -83,8 +94,8 @@ def open_source(
     Raises:
         NotPrepared: If a data set is missing and may not be downloaded.
         ValueError: If the data do not exist, have no images or fewer than two classes, if a
-            class is missing in a split, a name to exclude does not occur, or record files are
-            incomplete; with `strict`, if a file cannot be decoded.
+            class is missing in a split, a name to exclude does not occur, record files are
+            incomplete, or the data are not of the task; with `strict`, if a file cannot be decoded.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")
@@ -105,12 +116,12 @@ def open_source(
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)
-        class_names, splits = open_tfrecords(name.removeprefix(TFRECORDS))
+        class_names, splits = open_tfrecords(name.removeprefix(TFRECORDS), task)
         splits = _without(splits, exclude, name)
     else:
         if not name.lower().endswith(".csv"):
             _check_no_data_dir(name, data_dir)
-        files, class_names = list_files(pathlib.Path(name), data_dir, labelled=labelled)
+        files, class_names = list_files(pathlib.Path(name), data_dir, labelled=labelled, task=task)
         files = _kept(files, exclude, name)
         _check_utf_8(file.path for file in files)
         if not follow_symlinks:
@@ -134,7 +145,23 @@ def open_source(
             f"There must be at least two classes. Received: {name}, with {len(class_names)}"
             + "".join(f" ({class_name})" for class_name in class_names)
         )
+    splits = _of_task(splits, class_names, task, name)
     return Source(class_names, _with_test(splits, class_names, seed, holdout), skipped)
+
+
+def _of_task(splits, class_names, task, data):
+    """The examples with labels of the wanted task."""
+    found = task_of(next(iter(splits.values())).labels)
+    if MULTILABEL in (task, found):
+        check_label_names(class_names)
+    if task in (None, found):
+        return splits
+    if task == MULTICLASS:
+        raise ValueError(
+            "One class an image (multiclass) needs data with one label an image. "
+            f"Received: {data}, whose images may have several labels"
+        )
+    return {split: examples.one_hot(len(class_names)) for split, examples in splits.items()}
 
 
 def _check_no_data_dir(name, data_dir):
@@ -245,15 +272,20 @@ def _file_splits(files: list[LabelledFile], class_names, transcode) -> dict[str,
     splits: dict[str, Examples] = {}
     for split in dict.fromkeys(file.split for file in files):
         part = [file for file in files if file.split == split]
-        labels = np.array([numbers[file.label] for file in part], "int32")
+        if isinstance(part[0].label, tuple):
+            labels = multi_hot(
+                [map(numbers.__getitem__, file.label) for file in part], len(numbers)
+            )
+        else:
+            labels = np.array([numbers[file.label] for file in part], "int32")
         splits[split or "train"] = FileExamples([file.path for file in part], labels, transcode)
     return splits
 
 
 def _check_classes(splits, class_names, skipped):
     for split, examples in splits.items():
-        missing = sorted(set(range(len(class_names))) - set(examples.labels.tolist()))
-        if missing:
+        missing = np.flatnonzero(class_counts(examples.labels, len(class_names)) == 0)
+        if len(missing):
             names = ", ".join(class_names[number] for number in missing[:5])
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             left_out = "".join(f"; {line}" for line in describe_skipped(skipped, names=3)[:3])
@@ -271,11 +303,14 @@ def _with_test(splits, class_names, seed, holdout):
     if "test" in splits or not holdout:
         return splits
     train = splits["train"]
-    single = np.flatnonzero(np.bincount(train.labels, minlength=len(class_names)) == 1)
+    single = np.flatnonzero(class_counts(train.labels, len(class_names)) == 1)
     if len(single):
         raise ValueError(
             "To hold images out for testing, every class must have at least two. "
             f"Received: one of {', '.join(class_names[number] for number in single[:5])}"
         )
     rest, test = train.split(holdout, seed)
-    return {"train": rest, "test": test}
+    splits = {"train": rest, "test": test}
+    if task_of(train.labels) == MULTILABEL:  # Nearly stratified: rare labels may share images.
+        _check_classes(splits, class_names, ())
+    return splits

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from keras_vit.tasks import TASKS
 from keras_vit.training.fields import SHARE, check_fields, documented, setting
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ class DataSpec:
     follow_symlinks: bool = setting(
         False, "read images that symbolic links lead to outside of the data's folder"
     )
+    task: str | None = setting(
+        None,
+        "one class an image, or several labels",
+        choices=TASKS,
+        absent="as the data show it",
+    )
 
     def __post_init__(self):
         for name in ("data", "data_dir"):
@@ -107,6 +114,7 @@ class DataSpec:
             labelled=labelled,
             download=download,
             follow_symlinks=self.follow_symlinks,
+            task=self.task,
         )
         splits = dict(source.splits)
         if not self.test:

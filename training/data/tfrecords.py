@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import zipfile
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +19,11 @@ import tensorflow as tf
 from keras_vit.files import CLASSES, atomic_folder, check_folder
 from keras_vit.images.transcoding import transcoded
 from keras_vit.progress import ProgressBar, progress_bar
+from keras_vit.tasks import MULTILABEL
 
 from .examples import Examples, add_to_hash, without_autotune
 from .image_files import SPLITS
+from .labels import class_numbers, label_array, multi_hot
 from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def record_files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
 
 
 def open_tfrecords(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike, task: str | None = None
 ) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the splits of a folder of TFRecord files.
 
@@ -62,7 +63,9 @@ def open_tfrecords(
             or `SPLIT.tfrecord`, and `classes.txt`: one name per line, in the order of their
             numbers from 0. `write_records` writes such folders. Files of other programs must
             have the image in the feature `image/encoded` and its class number in
-            `image/class/label` or `label`; they are scanned once to count the examples.
+            `image/class/label` or `label`; they are scanned once to count the examples. If
+            any has several class numbers, others may have none.
+        task: "multilabel" where every image of several labels happens to have one, or none.
 
     Raises:
         ValueError: If there are no such files, a file is missing, damaged or of another size
@@ -82,16 +85,18 @@ def open_tfrecords(
     class_names = _class_names(folder)
     by_split = _by_split(folder, by_stem)
     index = _read_index(folder, by_split)
+    if index is None:
+        index = _scan(folder, by_split, len(class_names), task)
     splits: dict[str, Examples] = {}
-    for split, files in by_split.items():
-        shards = index[split] if index else _scan(files)
-        wrong = np.flatnonzero((shards.labels < 0) | (shards.labels >= len(class_names)))
-        if len(wrong):
+    for split, shards in index.items():
+        labels = shards.labels
+        if labels.ndim == 2 and labels.shape[1] != len(class_names):
             raise ValueError(
-                f"Labels must be from 0 to {len(class_names) - 1}, as {folder / CLASSES} has "
-                f"{len(class_names)} names. Received: {shards.labels[wrong[0]]} in record "
-                f"{wrong[0]} of {split}"
+                f"{folder / CLASSES} must have a name for each of the {labels.shape[1]} classes. "
+                f"Received: {len(class_names)} names"
             )
+        if labels.ndim == 1:
+            _check_numbers(folder, split, labels, np.arange(len(labels)), len(class_names))
         records = ShardRecords(shards)
         splits[split] = RecordExamples(records, np.arange(records.count))
     return class_names, splits
@@ -171,50 +176,85 @@ def _read_index(folder, by_split):
     return found
 
 
-def _scan(files: Sequence[pathlib.Path]) -> Shards:
-    """Reads all records of files without an index."""
-    scanned = [_scan_file(path) for path in files]
-    labels = np.concatenate([labels for labels, _ in scanned])
-    names = [name for _, names in scanned for name in names]
-    counts = np.array([len(labels) for labels, _ in scanned])
-    return Shards(tuple(map(str, files)), counts, labels, np.array(names, "S"))
+def _check_numbers(folder, split, numbers, records, num_classes):
+    """Raises unless class numbers are those of class names; `records` are their places."""
+    wrong = np.flatnonzero((numbers < 0) | (numbers >= num_classes))
+    if len(wrong):
+        raise ValueError(
+            f"Labels must be from 0 to {num_classes - 1}, as {folder / CLASSES} has "
+            f"{num_classes} names. Received: {numbers[wrong[0]]} in record "
+            f"{records[wrong[0]]} of {split}"
+        )
 
 
-def _scan_file(path: pathlib.Path) -> tuple[np.ndarray, list[bytes]]:
-    """Returns the class numbers, int32, and the names of the records in a file."""
+def _scan(folder, by_split, num_classes, task):
+    """Reads all records of files without an index; returns the shards of each split."""
+    scanned = {split: list(map(_scan_file, files)) for split, files in by_split.items()}
+    all_counts = [counts for parts in scanned.values() for _, counts, _ in parts]
+    several = task == MULTILABEL or any((counts > 1).any() for counts in all_counts)
+    found = {}
+    for split, files in by_split.items():
+        for path, (_, counts, _) in zip(files, scanned[split], strict=True):
+            if not several and not counts.all():
+                raise _without_label(path, int(np.argmin(counts)))
+        numbers, counts, names = map(np.concatenate, zip(*scanned[split], strict=True))
+        if several:
+            records = np.repeat(np.arange(len(counts)), counts)
+            _check_numbers(folder, split, numbers, records, num_classes)
+            labels = multi_hot(np.split(numbers, np.cumsum(counts)[:-1]), num_classes)
+        else:
+            labels = numbers.astype("int32")
+        sizes = np.array([len(counts) for _, counts, _ in scanned[split]])
+        found[split] = Shards(tuple(map(str, files)), sizes, labels, names)
+    return found
+
+
+def _without_label(path, record):
+    return ValueError(
+        f"Every example must have the features {IMAGE} and {LABEL}, or {PLAIN_LABEL} (--task "
+        f"multilabel allows images without a label). Received: record {record} of {path}"
+    )
+
+
+def _scan_file(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the class numbers of a file's records, one after the other, how many each has, and
+    the records' names.
+    """
     features = {
         IMAGE: tf.io.FixedLenFeature([], tf.string, ""),
-        LABEL: tf.io.FixedLenFeature([], tf.int64, -1),
-        PLAIN_LABEL: tf.io.FixedLenFeature([], tf.int64, -1),
+        LABEL: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+        PLAIN_LABEL: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
         NAME: tf.io.FixedLenFeature([], tf.string, ""),
     }
 
     def found(records):
         parsed = tf.io.parse_example(records, features)
-        label = tf.where(parsed[LABEL] < 0, parsed[PLAIN_LABEL], parsed[LABEL])
-        return tf.strings.length(parsed[IMAGE]) > 0, label, parsed[NAME]
+        # The other feature counts where a record does not have the first.
+        records = tf.range(parsed[LABEL].nrows())
+        absent = parsed[LABEL].row_lengths() == 0
+        either = tf.concat([parsed[LABEL], parsed[PLAIN_LABEL]], 0)
+        labels = tf.gather(either, records + tf.where(absent, tf.size(absent, tf.int64), 0))
+        has_image = tf.strings.length(parsed[IMAGE]) > 0
+        return has_image, labels.values, labels.row_lengths(), parsed[NAME]
 
     batches = tf.data.TFRecordDataset(str(path), "", READ_BYTES).batch(_SCAN_BATCH)
     batches = batches.map(found, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    all_labels: list[int] = []
-    all_names: list[bytes] = []
+    numbers, lengths = [np.zeros(0, "int64")], [np.zeros(0, "int64")]
+    names: list[bytes] = []
     try:
-        for has_image, labels, names in without_autotune(batches).as_numpy_iterator():
-            wrong = np.flatnonzero(~has_image | (labels < 0))
-            if len(wrong):
-                raise ValueError(
-                    f"Every example must have the features {IMAGE} and {LABEL}, or "
-                    f"{PLAIN_LABEL}. Received: record {len(all_labels) + wrong[0]} of {path}"
-                )
-            all_labels += labels.astype("int32").tolist()
-            all_names += names.tolist()
+        for has_image, part, of_record, part_names in without_autotune(batches).as_numpy_iterator():
+            if not has_image.all():
+                raise _without_label(path, len(names) + int(np.argmin(has_image)))
+            numbers.append(part)
+            lengths.append(of_record)
+            names += part_names.tolist()
     except tf.errors.OpError as error:
         raise ValueError(
             f"{path} must be a complete TFRecord file of tf.train.Example. It cannot be read "
-            f"after {len(all_labels)} records: {error.message.splitlines()[0]}"
+            f"after {len(names)} records: {error.message.splitlines()[0]}"
         ) from error
-    numbered = [name or f"{path.name}__{i}".encode() for i, name in enumerate(all_names)]
-    return np.array(all_labels, "int32"), numbered
+    named = [name or f"{path.name}__{i}".encode() for i, name in enumerate(names)]
+    return np.concatenate(numbers), np.concatenate(lengths), np.array(named, "S")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -382,7 +422,7 @@ def _write_split(
                 writer = open_file.enter_context(tf.io.TFRecordWriter(str(paths[-1])))
                 size = 0
             encoded = transcoded(encoded, "PNG")
-            record = _example(encoded, int(label), names[index])
+            record = _example(encoded, class_numbers(label), names[index])
             writer.write(record)
             size += len(record)
             counts[-1] += 1
@@ -395,14 +435,14 @@ def _write_split(
         final = path.with_name(f"{path.stem}-of-{len(paths):05d}.tfrecord")
         path.rename(final)
         files.append(str(final))
-    shards = Shards(tuple(files), np.array(counts), np.array(labels, "int32"), names[order])
+    shards = Shards(tuple(files), np.array(counts), label_array(labels), names[order])
     return shards, digest.hexdigest()
 
 
-def _example(encoded: bytes, label: int, name: bytes) -> bytes:
+def _example(encoded: bytes, labels: list[int], name: bytes) -> bytes:
     features = {
         IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
-        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=labels)),
         NAME: tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

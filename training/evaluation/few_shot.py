@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from keras_vit.tasks import MULTILABEL
 from keras_vit.training.data import Source
 from keras_vit.training.data.sources import describe_skipped
 
@@ -272,6 +273,10 @@ def evaluate(
     train = source.splits["train"]
     if not shots or min(shots) < 1:
         raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
+    if source.task == MULTILABEL:
+        raise ValueError(
+            "Few-shot evaluation needs one class an image. Received: data of several labels"
+        )
     absent = np.setdiff1d(test.labels, train.labels)
     if len(absent):  # Before features are computed.
         raise ValueError(

@@ -50,6 +50,7 @@ def test_a_recipe_file_gives_it_back():
         "split_seed",
         "test",
         "follow_symlinks",
+        "task",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
     for name in ("split_seed", "test", "follow_symlinks"):  # As in files of earlier versions.

@@ -1,0 +1,243 @@
+"""Several labels an image, from the data to batches."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import (
+    evaluation_batches,
+    open_source,
+    training_batches,
+    write_records,
+)
+from keras_vit.training.data.examples import add_to_hash
+from keras_vit.training.data.labels import held_out
+
+# Images of each set of labels, twice.
+SETS = [("cat",), ("dog",), ("cat", "dog"), (), ("cat", "sea"), ("dog", "sea"), ("sea",)] * 2
+HOT = [[int(name in names) for name in ("cat", "dog", "sea")] for names in SETS]
+
+
+def opened(data, **options):
+    """Opens data whose files are known to be good."""
+    return open_source(data, verify=False, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, write_image):
+    folder = tmp_path_factory.mktemp("several")
+    for number in range(len(SETS)):
+        write_image(folder / f"{number}.png", 10 * number)
+    return folder
+
+
+@pytest.fixture
+def write_csv(folder):
+    """A function that writes lines to a CSV file beside the images."""
+
+    def write(*lines):
+        path = folder / "labels.csv"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    return write
+
+
+def rows(cell):
+    """A line for each image, with the text that `cell` gives for its labels."""
+    return [f"{number}.png,{cell(names)}" for number, names in enumerate(SETS)]
+
+
+@pytest.fixture
+def semicolons(write_csv):
+    return write_csv("path,label", *rows(lambda names: "; ".join(names)))
+
+
+def test_semicolons_separate_the_labels_of_an_image(semicolons):
+    source = opened(semicolons, holdout=0)
+    assert (source.task, source.class_names) == ("multilabel", ("cat", "dog", "sea"))
+    labels = source.splits["train"].labels
+    assert labels.dtype == "uint8"
+    np.testing.assert_array_equal(labels, HOT)
+
+
+def test_a_column_a_class_is_the_same_data(semicolons, write_csv):
+    expected = opened(semicolons, holdout=0)
+    hashed = expected.splits["train"].content_hash()
+    order = ("sea", "cat", "dog")
+    path = write_csv(
+        f"path,{','.join(order)}",
+        *rows(lambda names: ",".join(str(int(name in names)) for name in order)),
+    )
+    source = opened(path, holdout=0)
+    assert (source.task, source.class_names) == (expected.task, expected.class_names)
+    assert source.splits["train"].content_hash() == hashed
+
+
+def test_the_setting_decides_where_every_image_has_one_label(write_csv):
+    path = write_csv("path,label", *[f"{n}.png,{'ab'[n % 2]}" for n in range(6)], "6.png,")
+    with pytest.raises(ValueError, match="--task multilabel allows none.*in row 8"):
+        opened(path, holdout=0)
+    labels = opened(path, holdout=0, task="multilabel").splits["train"].labels
+    np.testing.assert_array_equal(labels, [[1, 0], [0, 1]] * 3 + [[0, 0]])
+
+
+def test_folders_of_classes_are_opened_as_several_labels(make_folder):
+    folder = make_folder({"a": 3, "b": 2})
+    source = opened(folder, holdout=0, task="multilabel")
+    np.testing.assert_array_equal(source.splits["train"].labels, [[1, 0]] * 3 + [[0, 1]] * 2)
+
+
+def test_several_labels_are_refused_where_one_is_asked_for(semicolons):
+    with pytest.raises(ValueError, match="whose images may have several labels"):
+        opened(semicolons, task="multiclass")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("path,label,blue", "0.png,1,0"), "give --task multiclass .* else rename it"),
+        (("path,cat,cat", "0.png,1,0"), "each class once"),
+        (("path,cat,dog", "0.png,1,maybe"), "must have 0 or 1 .* in row 2"),
+        (("path,cat,dog", "0.png,1"), "must have 0 or 1 .* in row 2"),
+        (("path,cat,dog", "0.png,1,0,1"), "must have 0 or 1 .* in row 2"),
+        (("path,cat,dog;cow", "0.png,1,0", "1.png,1,1"), 'must not hold ";".*dog;cow'),
+        (("path,cat,dog", "0.png,1,0", "1.png,1,0"), "every class. Received: train without dog"),
+        (("path,split", "0.png,test"), "a column of 0 and 1 for each class"),
+    ],
+    ids=str,
+)
+def test_a_table_that_may_be_misread_is_refused(write_csv, lines, message):
+    with pytest.raises(ValueError, match=message):
+        opened(write_csv(*lines), holdout=0)
+
+
+def test_a_label_of_zeros_and_ones_is_read_as_the_task_says(write_csv):
+    path = write_csv("path,label,blue", "0.png,1,0", "1.png,0,1")
+    assert opened(path, holdout=0, task="multiclass").class_names == ("0", "1")
+
+
+def test_every_part_of_a_split_has_every_label(semicolons):
+    source = opened(semicolons, holdout=0.3, seed=1)
+    train, test = (source.splits[name] for name in ("train", "test"))
+    assert len(train) + len(test) == len(SETS)
+    assert not set(train.names) & set(test.names)
+    assert train.labels.any(axis=0).all()
+    assert test.labels.any(axis=0).all()
+
+
+def test_a_label_that_cannot_be_in_both_parts_is_named(write_csv):
+    # Of three images, each with two of three labels, one part has two: one label is nowhere else.
+    path = write_csv("path,label", "0.png,a;b", "1.png,b;c", "2.png,a;c")
+    with pytest.raises(ValueError, match="every class. Received: (train|test) without"):
+        opened(path, holdout=0.5)
+
+
+def test_a_split_is_stratified_by_every_label():
+    rng = np.random.default_rng(0)
+    labels = (rng.random((2000, 8)) < np.geomspace(0.004, 0.5, 8)).astype("uint8")
+    chosen = held_out(labels, 0.2, np.random.default_rng(3))
+    counts, second = labels.sum(axis=0, dtype=int), labels[chosen].sum(axis=0, dtype=int)
+    # Chance alone differs by sqrt(0.2 * 0.8 * n), up to 13 images.
+    assert (np.abs(second - 0.2 * counts) <= 3).all()
+    assert abs(chosen.sum() - 400) <= 12
+
+
+def test_rare_labels_on_shared_images_are_in_both_parts():
+    # A chain: each label on two images, each image with two labels.
+    labels = np.eye(8, dtype="uint8") + np.roll(np.eye(8, dtype="uint8"), 1, axis=1)
+    for seed in range(20):
+        second = labels[held_out(labels, 0.5, np.random.default_rng(seed))].sum(axis=0)
+        np.testing.assert_array_equal(second, 1)
+
+
+def test_the_split_of_one_label_an_image_is_as_before():
+    # Each class in turn, permuted.
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 1], "int32")
+    chosen = held_out(labels, 0.4, np.random.default_rng(7))
+    rng = np.random.default_rng(7)
+    expected = [rng.permutation(np.flatnonzero(labels == label)) for label in range(3)]
+    expected = [places[: round(0.4 * len(places))] for places in expected]
+    np.testing.assert_array_equal(np.flatnonzero(chosen), np.sort(np.concatenate(expected)))
+
+
+def test_the_hash_of_one_label_an_image_is_as_before():
+    digest = hashlib.sha256()
+    add_to_hash(digest, b"image", np.int32(12))
+    assert digest.hexdigest() == hashlib.sha256(b"12 5 image").hexdigest()
+
+
+def test_records_keep_several_labels(semicolons, tmp_path):
+    source = opened(semicolons, holdout=0.3)
+    write_records(source, tmp_path / "records")
+    by_index = opened(tmp_path / "records")
+    (tmp_path / "records" / "index.npz").unlink()
+    scanned = opened(tmp_path / "records")
+    for again in (by_index, scanned):
+        assert (again.task, again.class_names) == (source.task, source.class_names)
+        for split, examples in again.splits.items():
+            original = source.splits[split]
+            names = [name.rpartition("/")[2] for name in original.names]
+            rows = [names.index(name) for name in examples.names]
+            np.testing.assert_array_equal(examples.labels, original.labels[rows])
+    elements = scanned.splits["test"].encoded()
+    np.testing.assert_array_equal([label for _, label in elements], scanned.splits["test"].labels)
+
+
+def write_foreign(folder, *labels):
+    """TFRecords of another program, one for each list of labels."""
+    folder.mkdir()
+    (folder / "classes.txt").write_text("a\nb\nc\n")
+    image = tf.io.encode_png(np.zeros((4, 4, 3), "uint8")).numpy()
+    with tf.io.TFRecordWriter(str(folder / "train.tfrecord")) as writer:
+        for numbers in labels:
+            feature = {
+                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=numbers)),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    return folder
+
+
+def test_records_of_other_programs_may_hold_lists_of_labels(tmp_path):
+    several = write_foreign(tmp_path / "several", [2, 0], [1], [])
+    labels = opened(several, holdout=0).splits["train"].labels
+    np.testing.assert_array_equal(labels, [[1, 0, 1], [0, 1, 0], [0, 0, 0]])
+    one = write_foreign(tmp_path / "one", [2], [0], [1])
+    assert opened(one, holdout=0).splits["train"].labels.tolist() == [2, 0, 1]
+    labels = opened(one, holdout=0, task="multilabel").splits["train"]
+    np.testing.assert_array_equal(labels.labels, np.eye(3)[[2, 0, 1]])
+    np.testing.assert_array_equal([label for _, label in labels.encoded()], labels.labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (([1], []), "must have the features .*Received: record 1"),
+        (([1, 2], [3]), "from 0 to 2, .*Received: 3 in record 1 of train"),
+    ],
+)
+def test_wrong_labels_in_records_are_named(tmp_path, labels, message):
+    with pytest.raises(ValueError, match=message):
+        opened(write_foreign(tmp_path / "records", *labels), holdout=0)
+
+
+def test_batches_carry_the_labels_and_mixup_blends_them(semicolons):
+    examples = opened(semicolons, holdout=0).splits["train"]
+    preprocessing = Preprocessing((4, 4))
+    batches = list(evaluation_batches(examples, preprocessing=preprocessing, batch_size=5))
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in batches]), HOT)
+    options = {"image_size": (4, 4), "batch_size": 7, "seed": 0, "augmentation": "none"}
+    _, labels = next(iter(training_batches(examples, **options)))
+    _, mixed = next(iter(training_batches(examples, **options, mixup=0.5, num_classes=3)))
+    labels, mixed = np.asarray(labels, "float32"), np.asarray(mixed)
+    before = np.roll(labels, 1, axis=0)
+    share = np.median(
+        ((mixed - before) / np.where(labels == before, np.nan, labels - before))[labels != before]
+    )
+    np.testing.assert_allclose(mixed, share * labels + (1 - share) * before, atol=1e-6)
+    assert 0.5 <= share < 1

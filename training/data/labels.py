@@ -1,0 +1,103 @@
+"""Labels of examples as arrays: class numbers, or several labels an image as zeros and ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_vit.tasks import MULTICLASS, MULTILABEL
+
+_DRAWS = 100  # Of a split, until every label of two images or more is in both parts.
+
+
+def task_of(labels: np.ndarray) -> str:
+    """Returns the task of labels: int32 `(N,)` class numbers, or uint8 `(N, K)`."""
+    return MULTILABEL if labels.ndim == 2 else MULTICLASS
+
+
+def label_array(labels: npt.ArrayLike) -> np.ndarray:
+    """Returns labels as int32 `(N,)` or uint8 `(N, K)`."""
+    array = np.asarray(labels)
+    return array.astype("uint8" if array.ndim == 2 else "int32", copy=False)
+
+
+def multi_hot(numbers: Sequence[Iterable[int]], num_classes: int) -> np.ndarray:
+    """Returns the class numbers of each image as zeros and ones, uint8 `(N, K)`."""
+    labels = np.zeros((len(numbers), num_classes), "uint8")
+    for row, of_image in zip(labels, numbers, strict=True):
+        row[list(of_image)] = 1
+    return labels
+
+
+def one_hot(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns class numbers `(N,)` as zeros and ones, uint8 `(N, K)`."""
+    return (labels[:, np.newaxis] == np.arange(num_classes)).astype("uint8")
+
+
+def class_numbers(label: npt.ArrayLike) -> list[int]:
+    """Returns the class numbers of one image's label, ascending."""
+    array = np.asarray(label)
+    return np.flatnonzero(array).tolist() if array.ndim else [int(array)]
+
+
+def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns the images of each class, int `(K,)`."""
+    if labels.ndim == 2:
+        return labels.sum(axis=0, dtype="int64")
+    return np.bincount(labels, minlength=num_classes)
+
+
+def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Returns which examples a stratified split holds out, bool `(N,)`.
+
+    About `share` of every class, at least one of a class of two images or more and none of a
+    class of one. Several labels an image allow that only nearly: the labels are split one
+    after the other, the rarest first, as in iterative stratification (Sechidis et al., 2011),
+    and of 100 draws the first is taken in which every label is in both parts, or else the best.
+
+    Args:
+        labels: As `Examples.labels`.
+        share: Share of each class; more than 0, less than 1.
+        rng: Draws the examples.
+    """
+    chosen = np.zeros(len(labels), bool)
+    if task_of(labels) == MULTICLASS:
+        for label in np.unique(labels):
+            places = rng.permutation(np.flatnonzero(labels == label))
+            chosen[places[: _count(share, len(places))]] = True
+        return chosen
+    counts = labels.sum(axis=0, dtype="int64")
+    fewest = len(counts) + 1
+    for _ in range(_DRAWS):
+        drawn = _draw(labels, counts, share, rng)
+        second = labels[drawn].sum(axis=0, dtype="int64")
+        missing = int(((counts >= 2) & ((second == 0) | (second == counts))).sum())
+        if missing < fewest:
+            chosen, fewest = drawn, missing
+        if not missing:
+            break
+    return chosen
+
+
+def _count(share, count):
+    return min(max(round(share * count), 1), count - 1)
+
+
+def _draw(labels, counts, share, rng):
+    """One draw of iterative stratification: the images of the rarest label that is left first."""
+    drawn, left = np.zeros(len(labels), bool), np.ones(len(labels), bool)
+    wanted = np.array([_count(share, count) if count else 0 for count in counts])
+    remaining = counts.copy()
+    while remaining.any():
+        label = int(np.argmin(np.where(remaining > 0, remaining, len(labels) + 1)))
+        places = rng.permutation(np.flatnonzero(left & (labels[:, label] > 0)))
+        taken = places[: max(wanted[label], 0)]
+        drawn[taken] = True
+        wanted -= labels[taken].sum(axis=0, dtype="int64")
+        left[places] = False
+        remaining -= labels[places].sum(axis=0, dtype="int64")
+    places = rng.permutation(np.flatnonzero(left))  # Images without a label.
+    drawn[places[: round(share * len(places))]] = True
+    return drawn
