@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.files import HISTORY, write_csv
@@ -82,8 +83,8 @@ def train(
 
     Raises:
         Interrupted: On Ctrl-C or SIGTERM, after saving.
-        ValueError: If the loss is not finite, after saving the last good weights, or if a
-            micro-batch does not fit into memory.
+        ValueError: If the loss is not finite, after saving the last good weights if there are
+            any, or if a micro-batch does not fit into memory.
     """
     last_step = required(settings.steps, "steps")
     history = HistoryFile(run.path / HISTORY, HISTORY_COLUMNS, start_step)
@@ -100,11 +101,7 @@ def train(
                     callbacks=[steps],
                 )
     except NonFiniteError as error:
-        trainer.model.save(run.path / LAST_MODEL)
-        raise ValueError(
-            f"{error} The last good weights, of step {error.step - 1}, are in "
-            f"{run.path / LAST_MODEL}."
-        ) from error
+        raise ValueError(f"{error} {_keep_last(trainer.model, run, error.step - 1)}") from error
     except tf.errors.ResourceExhaustedError as error:
         raise ValueError(
             "A micro-batch must fit into memory: accumulate more of them (--accumulate), or "
@@ -128,6 +125,14 @@ def train(
             averaged = model.get_weights()
         trainer.model.set_weights(averaged)
     return history.rows
+
+
+def _keep_last(model, run, step):
+    """Saves the weights of a step, if they are numbers; returns a sentence about them."""
+    if all(np.isfinite(value).all() for value in model.get_weights()):
+        model.save(run.path / LAST_MODEL)
+        return f"The last good weights, of step {step}, are in {run.path / LAST_MODEL}."
+    return f"The weights of step {step} hold infinity already and are not kept."
 
 
 class _StepCallback(keras.callbacks.Callback):

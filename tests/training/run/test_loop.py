@@ -154,6 +154,15 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_weights(tmp_pat
     assert not problem.output.exists()
 
 
+def test_weights_that_hold_infinity_already_are_not_kept(tmp_path):
+    problem = Problem(tmp_path)
+    for weight in problem.trainer.model.trainable_weights:
+        weight.assign(np.full(weight.shape, np.inf))
+    with pytest.raises(ValueError, match="weights of step 0 hold infinity already"):
+        problem.start()
+    assert not (tmp_path / "run.partial" / "last.keras").exists()
+
+
 def test_a_validation_that_is_not_finite_leaves_the_best_weights(tmp_path):
     problem = Problem(tmp_path, steps=2, warmup_steps=1, evaluate_every=1)
     answers = iter((Report(0.5), NonFiniteScores("NaN")))
