@@ -23,7 +23,7 @@ demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT
 	$(BIN)/keras-vit demo --output demo --overwrite
 
 test: $(SETUP)  ## Run the default test suite (about 6 min on 2 cores).
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --no-grappler -m "not slow"
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder

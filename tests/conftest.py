@@ -16,6 +16,23 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:] = [path for path in sys.path if pathlib.Path(path or ".").resolve() != ROOT]
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--no-grappler",
+        action="store_true",
+        help="Run graphs as they were traced: TensorFlow's optimisation of tiny graphs takes a "
+        "fifth of the time of the default tests.",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_grappler(pytestconfig):
+    if pytestconfig.getoption("--no-grappler"):
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 class Golden:
     """A folder of arrays that the official code computed; see golden/README.md."""
 
