@@ -61,6 +61,14 @@ class Examples(abc.ABC):
     def one_hot(self, num_classes: int) -> Examples:
         """Returns examples of one class as those of several labels, uint8 `(N, K)`."""
 
+    @abc.abstractmethod
+    def repeated(self, times: np.ndarray) -> Examples:
+        """Returns the examples, each so many times in a row.
+
+        Args:
+            times: How often each occurs, int `(N,)`; 0 leaves it out.
+        """
+
     def part(self, index: int, count: int) -> Examples:
         """Returns the examples of one of several machines.
 

@@ -77,6 +77,10 @@ class FileExamples(Examples):
         chosen = ascending_places(indices, len(self))
         return FileExamples(self._paths[chosen], self._labels[chosen], self.transcode)
 
+    def repeated(self, times: np.ndarray) -> FileExamples:
+        places = np.repeat(np.arange(len(self)), times)
+        return FileExamples(self._paths[places], self._labels[places], self.transcode)
+
     def one_hot(self, num_classes: int) -> FileExamples:
         return FileExamples(self.names, one_hot(self._labels, num_classes), self.transcode)
 

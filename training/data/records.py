@@ -87,7 +87,7 @@ class RecordExamples(Examples):
 
     Args:
         records: The split.
-        chosen: Ascending places in the split of these examples.
+        chosen: Ascending places in the split of these examples; a place may occur again.
     """
 
     def __init__(self, records: Records, chosen: np.ndarray):
@@ -108,6 +108,9 @@ class RecordExamples(Examples):
 
     def take(self, indices: Iterable[int]) -> RecordExamples:
         return RecordExamples(self._records, self._chosen[ascending_places(indices, len(self))])
+
+    def repeated(self, times: np.ndarray) -> RecordExamples:
+        return RecordExamples(self._records, np.repeat(self._chosen, times))
 
     def one_hot(self, num_classes: int) -> RecordExamples:
         return RecordExamples(OneHotRecords(self._records, num_classes), self._chosen)
@@ -156,14 +159,16 @@ class RecordExamples(Examples):
         # Built once, outside of any graph: a TFDS builder creates its data set in Python.
         with tf.init_scope():
             handles = self._records.dataset(int(start), int(stop))
-            if stop - start == len(self):
+            times = np.bincount(self._chosen - start, minlength=stop - start)
+            if (times == 1).all():
                 return handles
-            wanted = np.zeros(stop - start, bool)
-            wanted[self._chosen - start] = True
-            wanted = tf.data.Dataset.from_tensor_slices(wanted)
-            handles = tf.data.Dataset.zip(handles, wanted)
-            handles = handles.filter(lambda handle, wanted: wanted)
-            return handles.map(lambda handle, wanted: handle)
+            handles = tf.data.Dataset.zip(handles, tf.data.Dataset.from_tensor_slices(times))
+            if times.max() > 1:
+                return handles.flat_map(
+                    lambda handle, count: tf.data.Dataset.from_tensors(handle).repeat(count)
+                )
+            handles = handles.filter(lambda handle, count: count > 0)
+            return handles.map(lambda handle, count: handle)
 
 
 def read_tfrecords(

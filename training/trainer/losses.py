@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,7 +10,20 @@ from keras import ops
 
 
 class LogitsLoss(keras.losses.Loss):
-    """A loss of logits `(B, K)`, with class numbers `(B,)` or soft labels `(B, K)`."""
+    """A loss of logits `(B, K)`, with class numbers `(B,)` or soft labels `(B, K)`.
+
+    Args:
+        class_weights: K factors of the terms of the classes' labels, w, or None for 1 each.
+        **kwargs: Passed to `keras.losses.Loss`.
+    """
+
+    def __init__(self, class_weights: Sequence[float] | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.class_weights = None if class_weights is None else list(class_weights)
+
+    def get_config(self):
+        weights = {} if self.class_weights is None else {"class_weights": self.class_weights}
+        return {**super().get_config(), **weights}
 
     def _labels(self, y_true, logits):
         if len(y_true.shape) == len(logits.shape):
@@ -19,18 +33,19 @@ class LogitsLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SoftmaxCrossentropy(LogitsLoss):
-    """Softmax cross-entropy of logits, with label smoothing.
+    """Softmax cross-entropy of logits, with label smoothing and class weights.
 
-    With K classes, smoothing s and labels y:
+    With K classes, smoothing s, labels y and class weights w:
 
-        loss = -sum_k ((1 - s) * y_k + s / K) * log softmax(z)_k
+        loss = -sum_k w_k * ((1 - s) * y_k + s / K) * log softmax(z)_k
 
-    Keras's `SparseCategoricalCrossentropy` takes class numbers but smooths nothing, its
+    averaged over the examples, and not over their weights. Keras's
+    `SparseCategoricalCrossentropy` takes class numbers but smooths nothing, its
     `CategoricalCrossentropy` smooths but takes no class numbers.
 
     Args:
         label_smoothing: Fraction of the label spread over all classes, s, in [0, 1).
-        **kwargs: Passed to `keras.losses.Loss`.
+        **kwargs: `class_weights`, or passed to `keras.losses.Loss`.
 
     Raises:
         ValueError: If the smoothing is out of range.
@@ -49,6 +64,8 @@ class SoftmaxCrossentropy(LogitsLoss):
         labels = self._labels(y_true, y_pred)
         if self.label_smoothing:
             labels = labels * (1 - self.label_smoothing) + self.label_smoothing / labels.shape[-1]
+        if self.class_weights is not None:
+            labels = labels * ops.cast(self.class_weights, labels.dtype)
         return -ops.sum(labels * ops.log_softmax(y_pred), axis=-1)
 
     def get_config(self):
@@ -59,14 +76,14 @@ class SoftmaxCrossentropy(LogitsLoss):
 class SigmoidCrossentropy(LogitsLoss):
     """Sigmoid cross-entropy of logits, summed over classes and averaged over examples.
 
-        loss = -sum_k (y_k * log sigmoid(z_k) + (1 - y_k) * log(1 - sigmoid(z_k)))
+        loss = -sum_k (w_k * y_k * log sigmoid(z_k) + (1 - y_k) * log(1 - sigmoid(z_k)))
 
     As in big_vision's pre-training; Keras's `BinaryCrossentropy` takes the mean over
     classes. The head's bias should start at the log-odds of a class, about -10 with 21,843
     classes and -6.9 with 1000: `head_bias` of the model's config.
 
     Args:
-        **kwargs: Passed to `keras.losses.Loss`.
+        **kwargs: `class_weights` w, or passed to `keras.losses.Loss`.
     """
 
     def __init__(self, **kwargs: Any):
@@ -76,4 +93,8 @@ class SigmoidCrossentropy(LogitsLoss):
     def call(self, y_true, y_pred):
         labels = self._labels(y_true, y_pred)
         # log(1 + exp(z)) - y z, without overflow.
-        return ops.sum(ops.softplus(y_pred) - labels * y_pred, axis=-1)
+        loss = ops.softplus(y_pred) - labels * y_pred
+        if self.class_weights is not None:
+            more = ops.cast(self.class_weights, y_pred.dtype) - 1
+            loss = loss + more * labels * ops.softplus(-y_pred)
+        return ops.sum(loss, axis=-1)

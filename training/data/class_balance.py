@@ -1,0 +1,121 @@
+"""Classes of unequal size: weights of the loss, and examples of each class equally often."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_vit.tasks import MULTICLASS
+
+from .examples import Examples
+from .labels import class_counts, task_of
+
+BALANCED = "balanced"
+
+
+def class_weights(
+    given: str | os.PathLike, labels: np.ndarray, class_names: Sequence[str]
+) -> tuple[float, ...]:
+    """Returns the weight of each class in the loss.
+
+    Args:
+        given: "balanced", or a CSV file of `class,weight` with a line for each class. Balanced
+            are, with n_k of the N images in class k of K, N / (K n_k) as in scikit-learn, whose
+            mean over all images is 1; and for several labels an image (N - n_k) / n_k, so that
+            images with a label weigh as much as those without.
+        labels: Labels of the training images, as `Examples.labels`.
+        class_names: The K names.
+
+    Raises:
+        ValueError: If a class has no image, every image has a label, or the file does not have
+            one positive weight for each class.
+    """
+    if os.fspath(given) == BALANCED:
+        counts = _counts(labels, class_names)
+        if task_of(labels) == MULTICLASS:
+            return tuple((len(labels) / (len(class_names) * counts)).tolist())
+        if (counts == len(labels)).any():
+            raise ValueError(
+                "For balanced class weights no label may be that of every image. "
+                f"Received: {class_names[int(np.argmax(counts))]}"
+            )
+        return tuple(((len(labels) - counts) / counts).tolist())
+    path = pathlib.Path(given)
+    if not path.is_file():
+        raise ValueError(
+            f'Class weights must be "{BALANCED}" or a CSV file of class,weight. Received: {path}'
+        )
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if rows and rows[0] == ["class", "weight"]:
+        rows = rows[1:]
+    found = dict(row for row in rows if len(row) == 2)
+    values = [_weight(found.get(name)) for name in class_names]
+    wrong = [name for name, value in zip(class_names, values, strict=True) if value is None]
+    unknown = sorted(set(found) - set(class_names))
+    if wrong or unknown or len(found) != len(rows):
+        problem = (
+            f"no positive number for {wrong[0]!r}"
+            if wrong
+            else f"{unknown[0]!r}, which is no class"
+            if unknown
+            else "a line that is not class,weight, or a class twice"
+        )
+        raise ValueError(
+            f"{path} must have a line class,weight for each of the {len(class_names)} classes. "
+            f"Received: {problem}"
+        )
+    return tuple(value for value in values if value is not None)
+
+
+def balanced(examples: Examples, class_names: Sequence[str], seed: int) -> Examples:
+    """Returns examples in which every class occurs equally often.
+
+    An epoch has each image of the largest class once, and those of the others as often as it
+    takes; which of them once more than the rest is drawn.
+
+    Args:
+        examples: Examples of one class an image.
+        class_names: The K names.
+        seed: Decides the draw.
+
+    Raises:
+        ValueError: If there are several labels an image, or a class has no image.
+    """
+    labels = examples.labels
+    if task_of(labels) != MULTICLASS:
+        raise ValueError(
+            "For balanced sampling an image must have one class. Received: several labels; "
+            "class_weights balances them"
+        )
+    counts = _counts(labels, class_names)
+    rng = np.random.default_rng(seed)
+    times = counts.max() // counts[labels]
+    for number, count in enumerate(counts):
+        places = np.flatnonzero(labels == number)
+        times[rng.permutation(places)[: counts.max() % count]] += 1
+    return examples.repeated(times)
+
+
+def _counts(labels, class_names):
+    counts = class_counts(labels, len(class_names))
+    if not counts.all():
+        raise ValueError(
+            "Every class must have a training image. "
+            f"Received: none of {class_names[int(np.argmin(counts))]}"
+        )
+    return counts
+
+
+def _weight(text):
+    """The positive number in a text, or None."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if 0 < value < math.inf else None
