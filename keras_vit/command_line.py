@@ -25,6 +25,7 @@ COMMANDS = {
     "recipes": "List the paper's recipes.",
     "evaluate": "Evaluate a classifier, every image counted once.",
     "predict": "Print the most likely classes of images.",
+    "embed": "Write features of images, and find the images nearest to one.",
     "few-shot": "Evaluate frozen features with a few images per class.",
     "vtab": "Evaluate a model on the 19 tasks of VTAB-1k.",
     "records": "Write images as sharded TFRecord files, for several machines.",

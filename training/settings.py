@@ -36,7 +36,6 @@ TRAINED = ("all", "head", "lora")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
 HEADS = ("keep", "new")
-SAMPLINGS = ("images", "classes")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
@@ -245,14 +244,6 @@ class Settings:
         limits=SHARE,
         off=(0,),
     )
-    class_weights: str | None = setting(
-        None,
-        "weights of the classes in the loss: balanced, so that each class weighs the same, or a "
-        "CSV file of class,weight",
-        unit="balanced|FILE",
-        absent="none",
-        off=(None,),
-    )
     dropout_rate: float = setting(
         0.0, "share of units dropped", unit="RATE", flag="dropout", limits=SHARE
     )
@@ -266,13 +257,6 @@ class Settings:
         off=(0, None),
     )
     # The images.
-    sampling: str = setting(
-        "images",
-        "what is drawn equally often in training: images, or classes (images of small classes "
-        "again and again)",
-        choices=SAMPLINGS,
-        off=("images",),
-    )
     augmentation: str = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",

@@ -21,8 +21,9 @@ from keras_vit.training.data import Source
 from keras_vit.training.data.sources import describe_skipped
 
 from .features import extract
+from .nearest import neighbour_accuracy
 from .predictions import EvaluatedModel
-from .protocols import DTYPES, L2, SEEDS, SHOTS
+from .protocols import DTYPES, L2, NEIGHBOURS, SEEDS, SHOTS
 
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
 STD_EPSILON = 1e-5
@@ -202,6 +203,8 @@ class FewShotReport:
         num_test: Test images.
         skipped: `(path, reason)` of images that could not be read.
         poor: Training images of each class that has fewer than the largest number of shots.
+        nearest: Accuracy of the vote of the `NEIGHBOURS` nearest training images, all of them
+            to choose from; see `nearest.neighbour_accuracy`.
     """
 
     accuracies: dict[int, dict[int, float]]
@@ -212,6 +215,7 @@ class FewShotReport:
     num_test: int
     skipped: tuple[tuple[str, str], ...] = ()
     poor: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    nearest: float | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -223,6 +227,8 @@ class FewShotReport:
         for shots, by_seed in self.accuracies.items():
             values = "  ".join(f"{value:.4f}" for value in by_seed.values())
             lines.append(f"{shots:>5}  {statistics.fmean(by_seed.values()):.4f}  {values}")
+        if self.nearest is not None:
+            lines.append(f"  all  {self.nearest:.4f}  by the {NEIGHBOURS} nearest images")
         lines += [
             f"class {name} has {count} training images: all are taken for more shots"
             for name, count in self.poor.items()
@@ -320,6 +326,13 @@ def evaluate(
         len(test),
         tuple(source.skipped),
         {source.class_names[k]: n for k, n in _poor(train.labels, max(shots)).items()},
+        neighbour_accuracy(
+            train_features.values,
+            train_features.labels,
+            test_features.values,
+            test_features.labels,
+            count=NEIGHBOURS,
+        ),
     )
 
 

@@ -14,6 +14,7 @@ FEATURES = ("pre_logits", "token", "avg")
 # Few-shot evaluation, as in big_vision's `fewshot_lsr`.
 SHOTS = (1, 5, 10, 25)  # Images per class.
 SEEDS = (0, 1, 2)  # Each chooses other images.
+NEIGHBOURS = 20  # Training images whose votes give an accuracy beside few-shot's.
 L2 = 1024.0  # Added to the diagonal of the summed, not averaged, squares.
 DTYPES = ("float32", "float64")  # Of the linear map; the official code computes in float32.
 FEW_SHOT_RESIZE = "resize_central_crop"  # Resizing of images, one of preprocessing.EVALUATIONS.

@@ -1,0 +1,94 @@
+import html.parser
+import json
+
+import numpy as np
+import pytest
+
+from keras_vit.classifier import load_classifier
+from keras_vit.training.evaluation.embeddings import read_embeddings
+from keras_vit.training.evaluation.features import feature_model
+
+
+@pytest.fixture
+def embed(command, tiny, colors):
+    return lambda *arguments: command("embed", tiny, colors / "test", *arguments)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_features_are_what_the_head_reads(embed, tiny, colors, tmp_path, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"features{suffix}"
+    done = embed("--output", path)
+    assert done.code == 0, done.err
+    assert "of each of 6 images" in done.out
+    found = read_embeddings(path)
+    assert found.names == sorted(map(str, colors.glob("test/*/*.png")))
+    classifier = load_classifier(tiny)
+    images = classifier.preprocess([_read(name) for name in found.names])
+    expected = np.asarray(feature_model(classifier.model)(images))
+    np.testing.assert_allclose(found.values, expected, atol=1e-5)
+
+
+def _read(name):
+    from PIL import Image
+
+    return np.asarray(Image.open(name))
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.links, self.pictures, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.links += [given["href"]] if tag == "a" else []
+        self.pictures += [given["src"]] if tag == "img" else []
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_nearest_images_are_printed_with_pictures(embed, command, tiny, colors, tmp_path):
+    like, page = colors / "test" / "red" / "1.png", tmp_path / "nearest.html"
+    path = tmp_path / "features.npz"
+    done = embed("--like", like, "--top", 3, "--page", page, "--output", path)
+    assert done.code == 0, done.err
+    lines = [line for line in done.out.splitlines() if line.endswith(".png")]
+    assert lines[0] == f" 1.0000  {like}"
+    cosines = [float(line.split()[0]) for line in lines]
+    assert cosines == sorted(cosines, reverse=True)
+    assert len(lines) == 3
+    parsed = Page()
+    parsed.feed(page.read_text())
+    assert parsed.links == [like.as_uri()] + ["file://" + line.split()[1] for line in lines]
+    assert all(source.startswith("data:image/jpeg;base64,") for source in parsed.pictures)
+    assert "The 3 nearest of 6 images" in parsed.text
+    # The file of features instead of the images.
+    again = command("embed", tiny, path, "--like", like, "--top", 3)
+    assert [line for line in again.out.splitlines() if line.endswith(".png")] == lines
+
+
+def test_unreadable_images_are_named_and_left_out(command, tiny, colors, tmp_path):
+    bad = tmp_path / "broken.png"
+    bad.write_bytes(b"no image")
+    path = tmp_path / "features.npz"
+    done = command("embed", tiny, bad, colors / "test" / "red", "--output", path)
+    assert done.code == 1
+    assert f"keras-vit: {bad}: An image must be JPEG" in done.err
+    assert len(read_embeddings(path).names) == 2
+
+
+def test_wrong_input_is_refused_in_one_line(refused, tiny, colors, tmp_path):
+    images = colors / "test"
+    assert "--output FILE, --like IMAGE" in refused("embed", tiny, images)
+    assert "--page goes with" in refused("embed", tiny, images, "--page", "a", "--output", "b.npz")
+    assert ".npz or .parquet" in refused("embed", tiny, images, "--output", tmp_path / "b.csv")
+    other = tmp_path / "other.npz"
+    facts = {"model": "x", "weights_sha256": "y", "feature": "pre_logits"}
+    np.savez(other, names=["a"], features=np.zeros((1, 4), "float32"), **facts)
+    like = images / "red" / "1.png"
+    assert "must be of this model" in refused("embed", tiny, other, "--like", like)
+    other.write_text(json.dumps(facts))
+    assert "that keras-vit embed wrote" in refused("embed", tiny, other, "--like", like)

@@ -1,0 +1,78 @@
+"""Neighbours of images by the cosine of their features: the nearest, and their vote."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_ROWS = 1024  # Queries at once, so that memory is that of their similarities.
+
+
+def nearest(
+    features: npt.ArrayLike, queries: npt.ArrayLike, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the nearest features of each query, and the cosines of the angles to them.
+
+    Args:
+        features: `(N, D)`.
+        queries: `(M, D)`.
+        count: Neighbours k of each query, at most N.
+
+    Returns:
+        Numbers of features, int `(M, k)`, the nearest first, and cosines, `(M, k)`. Of equal
+        cosines the lower number is first.
+
+    Raises:
+        ValueError: If the shapes do not fit, or `count` is not from 1 to N.
+    """
+    known, asked = _unit_rows(features), _unit_rows(queries)
+    if known.shape[1] != asked.shape[1]:
+        raise ValueError(
+            "Features must have the same size. "
+            f"Received: {known.shape[1]} and {asked.shape[1]}, of different models?"
+        )
+    if not 1 <= count <= len(known):
+        raise ValueError(f"count must be from 1 to {len(known)}. Received: count={count}")
+    numbers, cosines = [], []
+    for start in range(0, len(asked), _ROWS):
+        found = asked[start : start + _ROWS] @ known.T
+        order = np.argsort(-found, axis=1, kind="stable")[:, :count]
+        numbers.append(order)
+        cosines.append(np.take_along_axis(found, order, axis=1))
+    return np.concatenate(numbers), np.concatenate(cosines)
+
+
+def neighbour_accuracy(
+    train_features: npt.ArrayLike,
+    train_labels: npt.ArrayLike,
+    test_features: npt.ArrayLike,
+    test_labels: npt.ArrayLike,
+    *,
+    count: int = 20,
+) -> float:
+    """Returns the accuracy of the vote of the nearest training images.
+
+    Each has one vote; of classes with as many votes the one with the lowest number wins, as in
+    scikit-learn.
+
+    Args:
+        train_features: `(N, D)`.
+        train_labels: Class numbers `(N,)`.
+        test_features: `(M, D)`.
+        test_labels: Class numbers `(M,)`.
+        count: Neighbours, k; at most N are taken.
+
+    Returns:
+        A share in [0, 1].
+    """
+    labels = np.asarray(train_labels)
+    numbers, _ = nearest(train_features, test_features, min(count, len(labels)))
+    votes = np.stack([(labels[numbers] == k).sum(axis=1) for k in range(labels.max() + 1)], axis=1)
+    return float(np.mean(votes.argmax(axis=1) == np.asarray(test_labels)))
+
+
+def _unit_rows(values):
+    rows = np.asarray(values, "float32")
+    if rows.ndim != 2 or not len(rows):
+        raise ValueError(f"Features must have the shape (N, D). Received: shape={rows.shape}")
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
