@@ -79,7 +79,7 @@ class FileExamples(Examples):
 
     def repeated(self, times: np.ndarray) -> FileExamples:
         places = np.repeat(np.arange(len(self)), times)
-        return FileExamples(self._paths[places], self._labels[places], self.transcode)
+        return FileExamples(list(self._paths[places]), self._labels[places], self.transcode)
 
     def one_hot(self, num_classes: int) -> FileExamples:
         return FileExamples(self.names, one_hot(self._labels, num_classes), self.transcode)

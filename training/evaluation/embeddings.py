@@ -50,8 +50,9 @@ class Embeddings:
         suffix = check_suffix(path)
         with atomic_write(path) as partial:
             if suffix == ".npz":
+                arrays: dict[str, Any] = {"names": self.names, "features": self.values}
                 with open(partial, "wb") as file:
-                    np.savez(file, names=np.array(self.names), features=self.values, **self.facts)
+                    np.savez(file, **arrays, **self.facts)  # type: ignore[arg-type]
                 return
             arrow, parquet = _pyarrow()
             rows = arrow.FixedSizeListArray.from_arrays(
