@@ -23,6 +23,7 @@ from keras_vit.files import (
     MODEL_CARD,
     PREPROCESSING,
     RECIPE,
+    TASK,
     atomic_folder,
     check_folder,
     write_csv,
@@ -32,6 +33,15 @@ from keras_vit.images.decoding import apply_preprocessing, image_files, read_ima
 from keras_vit.json_files import read_json
 from keras_vit.keras_private import num_values_of_config, xla_compiles
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import (
+    ACTIVATIONS,
+    MULTICLASS,
+    MULTILABEL,
+    Thresholds,
+    check_task,
+    read_task,
+    task_json,
+)
 
 _MAX_LISTED = 3  # Names in an error.
 
@@ -52,11 +62,14 @@ class Prediction(NamedTuple):
         top: `(class name, probability)`, the most likely first; empty if the image could
             not be read.
         error: Why the image could not be read, or None.
+        labels: The predicted classes, the most likely first: the first of `top`, or of several
+            labels an image those whose probability is above their threshold.
     """
 
     path: str
     top: list[tuple[str, float]]
     error: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 class Classifier:
@@ -68,9 +81,12 @@ class Classifier:
         preprocessing: The preprocessing from an image to the model's input.
         recipe: Everything needed to repeat the training.
         folder: The folder it was loaded from, or None.
+        task: "multiclass", or "multilabel" for several labels an image.
+        thresholds: For several labels, the probability above which an image has the label,
+            one for each class; 0.5 by default.
 
     Raises:
-        ValueError: If the class names or the image size do not fit the model.
+        ValueError: If the class names, the image size or the thresholds do not fit the model.
 
     Example:
     >>> classifier = load_classifier("runs/pets")
@@ -85,8 +101,13 @@ class Classifier:
         preprocessing: Preprocessing,
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
+        *,
+        task: str = MULTICLASS,
+        thresholds: Sequence[float] | None = None,
     ):
         check_classifier(class_names, model, preprocessing)
+        self.task = task
+        self.thresholds: Thresholds = check_task(task, class_names, thresholds)
         self.model = model
         self.class_names = tuple(class_names)
         self.preprocessing = preprocessing
@@ -176,13 +197,16 @@ class Classifier:
     def _predict_batch(self, paths, images, top):
         arrays = [image for image in images if not isinstance(image, str)]
         rows = iter(predict_batch(self.model, np.stack(arrays)) if arrays else ())
+        limits = None if self.thresholds is None else np.array(self.thresholds)  # float64.
         for path, image in zip(paths, images, strict=True):
             if isinstance(image, str):
                 yield Prediction(path, [], image)
                 continue
             row = next(rows)
-            order = np.argsort(-row, kind="stable")[:top]
-            yield Prediction(path, [(self.class_names[k], float(row[k])) for k in order])
+            order = np.argsort(-row, kind="stable")
+            best = [(self.class_names[k], float(row[k])) for k in order[:top]]
+            given = order[:1] if limits is None else order[(row > limits)[order]]
+            yield Prediction(path, best, None, tuple(self.class_names[k] for k in given))
 
 
 def predict_batch(model: Any, images: Any) -> np.ndarray:
@@ -232,9 +256,12 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
     class_names = _read_class_names(folder / CLASSES)
     preprocessing = _read_preprocessing(folder / PREPROCESSING)
     recipe = _read_recipe(folder / RECIPE)
+    task, thresholds = read_task(folder / TASK, class_names)
     model = read_model(folder / MODEL)
     try:
-        return Classifier(model, class_names, preprocessing, recipe, folder)
+        return Classifier(
+            model, class_names, preprocessing, recipe, folder, task=task, thresholds=thresholds
+        )
     except ValueError as error:
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
 
@@ -305,6 +332,8 @@ def save_classifier(
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
     overwrite: bool = False,
+    task: str = MULTICLASS,
+    thresholds: Sequence[float] | None = None,
 ) -> Classifier:
     """Writes a classifier's folder, complete or not at all.
 
@@ -317,6 +346,8 @@ def save_classifier(
         history: Rows of `history.csv`, each a mapping from column to value.
         model_card: The text of `model_card.md`; a short one by default.
         overwrite: Whether to replace an older classifier.
+        task: See `Classifier`.
+        thresholds: See `Classifier`.
 
     Returns:
         The `Classifier`.
@@ -327,8 +358,10 @@ def save_classifier(
         OSError: If there is no space, or no permission to write.
     """
     check_folder(folder, marker=MODEL, overwrite=overwrite)
-    classifier = Classifier(model, class_names, preprocessing, recipe, folder)
-    _check_probabilities(model)
+    classifier = Classifier(
+        model, class_names, preprocessing, recipe, folder, task=task, thresholds=thresholds
+    )
+    _check_probabilities(model, task)
     with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
     return classifier
@@ -345,6 +378,8 @@ def write_files(
     names = "".join(f"{name}\n" for name in classifier.class_names)
     write_text(folder / CLASSES, names)
     write_text(folder / PREPROCESSING, classifier.preprocessing.to_json())
+    if classifier.thresholds is not None:
+        write_text(folder / TASK, task_json(classifier.class_names, classifier.thresholds))
     write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
     write_history(folder / HISTORY, history)
     write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
@@ -362,7 +397,8 @@ def _short_card(classifier):
     more = ", ..." if len(classifier.class_names) > 20 else ""
     return (
         f"# {classifier.model.name}\n\n"
-        f"An image classifier with {len(classifier.class_names)} classes: {names}{more}.\n\n"
+        f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
+        f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
         f"Images are {height}x{width} pixels. Load it with "
         f"`keras_vit.load_classifier(folder)`. {LOADING}\n"
     )
@@ -377,7 +413,7 @@ def check_classifier(
 
     Args:
         class_names: The names of the classes.
-        model: The model, with or without its softmax; or None.
+        model: The model, with or without its last activation; or None.
         preprocessing: The preprocessing of its images; needed with a model.
 
     Raises:
@@ -433,13 +469,26 @@ def _check_shapes(model, num_classes, preprocessing):
         )
 
 
-def _check_probabilities(model):
+def _check_probabilities(model, task):
     shape = [1, *(side or 224 for side in model.input_shape[1:])]
     scores = keras.ops.convert_to_numpy(model(np.zeros(shape, "float32"), training=False))
     # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
-    # with a zero head, whose logits are all 0.
-    if scores.min() < 0 or abs(scores.sum() - 1) > 1e-3:
+    # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
+    if task == MULTICLASS:
+        is_right = scores.min() >= 0 and abs(scores.sum() - 1) <= 1e-3
+    else:
+        is_right = 0 <= scores.min() <= scores.max() <= 1 and scores.any()
+        last = getattr(model.layers[-1], "activation", None)
+        is_right = is_right and last is not keras.activations.softmax
+    if not is_right:
         raise ValueError(
-            'The model must give probabilities: build it with classifier_activation="softmax". '
-            f"Received: outputs with sum {scores.sum():.4g} and minimum {scores.min():.4g}"
+            f"The model must give probabilities{_OF_TASK[task]}: build it with "
+            f'classifier_activation="{ACTIVATIONS[task]}". Received: outputs with sum '
+            f"{scores.sum():.4g} and minimum {scores.min():.4g}"
         )
+
+
+_OF_TASK = {
+    MULTICLASS: "",
+    MULTILABEL: " of each label by itself",
+}

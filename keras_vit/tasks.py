@@ -19,6 +19,9 @@ TASKS = (MULTICLASS, MULTILABEL)
 # Of the model's last layer.
 ACTIVATIONS = {MULTICLASS: "softmax", MULTILABEL: "sigmoid"}
 
+# The score on validation images by which the best weights are chosen: in history.csv, recipe.json.
+SCORES = {MULTICLASS: "accuracy", MULTILABEL: "mAP"}
+
 SEPARATOR = ";"  # Between the labels of an image in a CSV file; in no class name.
 
 DEFAULT_THRESHOLD = 0.5  # Probability over which an image has a label.

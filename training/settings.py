@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, get_args
 from keras_vit.configs import Gelu
 from keras_vit.preprocessing import EVALUATIONS, NORMALIZATIONS
 from keras_vit.recognition import config_of_json
+from keras_vit.tasks import MULTICLASS, MULTILABEL
 
 from . import recipes
 from .fields import (
@@ -229,7 +230,12 @@ class Settings:
         off=(0,),
     )
     # The loss and regularisation.
-    loss: str = setting("softmax", "cross-entropy; sigmoid sums over the classes", choices=LOSSES)
+    loss: str | None = setting(
+        None,
+        "cross-entropy; sigmoid sums over the classes",
+        choices=LOSSES,
+        absent="softmax, or sigmoid for several labels an image",
+    )
     head_bias: float = setting(
         0.0,
         "logit of every class at the start: with the loss sigmoid about -10 for 21,000 classes, "
@@ -359,7 +365,7 @@ class Settings:
                 "accumulate must divide the batch size. "
                 f"Received: accumulate={self.accumulate}, batch_size={self.batch_size}"
             )
-        if self.label_smoothing and self.loss != "softmax":
+        if self.label_smoothing and self.loss == "sigmoid":
             raise ValueError(
                 'label_smoothing is for loss="softmax". Received: '
                 f"label_smoothing={self.label_smoothing}, loss={self.loss!r}"
@@ -444,14 +450,28 @@ class Settings:
             **self._with_steps(steps),
         )
 
-    def resolve(self, num_images: int, data_size: tuple[int, int] | None = None) -> Self:
+    def resolve(
+        self,
+        num_images: int,
+        data_size: tuple[int, int] | None = None,
+        task: str = MULTICLASS,
+    ) -> Self:
         """Returns the settings with every value that depends on the data filled in.
 
         Args:
             num_images: Images to train with, including the validation images.
             data_size: Pixels (height, width) of the images; only for BiT's HyperRule.
+            task: "multiclass", or "multilabel" for several labels an image.
+
+        Raises:
+            ValueError: If the loss is not for the task, or steps do not fit each other.
         """
         settings = self
+        if task == MULTILABEL and self.loss == "softmax":
+            raise ValueError(
+                "Several labels an image need the loss sigmoid (--loss, loss=), as the "
+                'probabilities of a softmax sum to 1. Received: loss="softmax"'
+            )
         if self.recipe == recipes.HYPER_RULE_NAME:
             settings = self._by_hyper_rule(num_images, data_size)
         steps = settings.steps
@@ -475,6 +495,7 @@ class Settings:
             warmup_steps=warmup_steps,
             validation=settings.validation_share(num_images),
             evaluate_every=evaluate_every,
+            loss=settings.loss or ("sigmoid" if task == MULTILABEL else "softmax"),
         )
 
     def validation_share(self, num_images: int) -> float:
@@ -700,12 +721,18 @@ class MaskedPatches(PreTraining):
 
     command = f"pretrain --objective {OBJECTIVE}"
 
-    def resolve(self, num_images: int, data_size: tuple[int, int] | None = None) -> Self:
+    def resolve(
+        self,
+        num_images: int,
+        data_size: tuple[int, int] | None = None,
+        task: str = MULTICLASS,
+    ) -> Self:
         """Returns the settings with every value that depends on others filled in.
 
         Args:
             num_images: Images to train with, including the validation images.
             data_size: Not used.
+            task: Not used.
         """
         recipe = recipes.MASKED_PATCHES["ViT-B/16 JFT-300M masked patches"].settings
         steps = recipe["steps"] if self.steps is None else self.steps

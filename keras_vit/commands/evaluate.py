@@ -12,8 +12,9 @@ from keras_vit.commands.shared_arguments import (
 )
 from keras_vit.commands.training_arguments import add_data
 from keras_vit.optional_packages import install_command
+from keras_vit.tasks import MULTICLASS
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
-from keras_vit.training.evaluation.results import RESULT, Result, task_of
+from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"written {path}")
         task = task_of(arguments.data)
         model = evaluated_classifier(classifier, task)
-        _write_result(arguments, model, "classification", task, report)
-        if not any(path.suffix == ".png" for path in written):
+        _write_result(arguments, model, protocol_of(report.to_json()), task, report)
+        if classifier.task == MULTICLASS and not any(path.suffix == ".png" for path in written):
             print(f"The confusion matrix was not drawn: {install_command('plots')}")
     return 0
 
@@ -133,7 +134,8 @@ def _write_result(
         model: An `EvaluatedModel`.
         protocol: Field of the result file.
         task: Field of the result file.
-        report: A `ClassificationReport` or a report of `training.paper.imagenet`.
+        report: A `ClassificationReport`, a `MultilabelReport` or a report of
+            `training.paper.imagenet`.
     """
     path = pathlib.Path(arguments.output) / RESULT
     settings = model.recipe.get("settings", {})

@@ -1,7 +1,7 @@
 """The same weights in a changed model: another size, head or precision.
 
 copy_weights(source, target)    into a model that was built already; positions are resized
-inference_model(model)          after training: float32, softmax, no dropout, LoRA merged
+inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
 float32_model(model)            any Keras model in float32
 resized_model(model, size)      another image size; shares all layers but the positions
 """
@@ -69,15 +69,20 @@ def copy_weights(
 
 
 def inference_model(
-    model: keras.Model, *, include_top: bool = True, name: str | None = None
+    model: keras.Model,
+    *,
+    include_top: bool = True,
+    name: str | None = None,
+    activation: str = "softmax",
 ) -> keras.Model:
-    """Returns a trained model as it is saved: float32, softmax, no dropout, LoRA merged.
+    """Returns a trained model as it is saved: float32, probabilities, no dropout, LoRA merged.
 
     Args:
         model: A trained model of `keras_vit.build`. Layers of a pre-training objective on top
             of it are left out.
         include_top: Whether to keep the head; without it the output is the map of patches.
         name: Name of the new model; the model's by default.
+        activation: Activation of the head.
     """
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
@@ -87,6 +92,7 @@ def inference_model(
             include_top=include_top,
             input_shape=model.input_shape[1:],
             classes=model.output_shape[-1] if include_top else 1,
+            classifier_activation=activation,
             name=name or model.name,
         )
     finally:

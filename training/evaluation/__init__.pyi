@@ -3,6 +3,7 @@ from . import (
     classification as classification,
     features as features,
     few_shot as few_shot,
+    multilabel as multilabel,
     predictions as predictions,
     protocols as protocols,
     results as results,

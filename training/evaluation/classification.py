@@ -10,7 +10,7 @@ import operator
 import os
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -20,10 +20,13 @@ from keras_vit.classifier import Classifier
 from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import MULTILABEL
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
 from keras_vit.training.data.sources import describe_skipped
 
+from . import multilabel
 from .calibration import Calibration, calibration_of
+from .multilabel import MultilabelReport
 from .predictions import predictions
 
 CONFUSION_CSV = "confusion_matrix.csv"
@@ -75,6 +78,16 @@ class ClassificationReport:
     def top_1(self) -> float:
         """Share of images whose class was the most probable."""
         return self.correct / self.count
+
+    @property
+    def score(self) -> float:
+        """Top-1 accuracy, by which the best weights are chosen."""
+        return self.top_1
+
+    @property
+    def summary(self) -> str:
+        """The main numbers in one line."""
+        return f"top-1 {self.top_1:.4f}, top-5 {self.top_5:.4f} of {self.count} images"
 
     @property
     def top_5(self) -> float:
@@ -276,7 +289,7 @@ def evaluate_classifier(
     follow_symlinks: bool = False,
     batch_size: int = 32,
     progress: bool = False,
-) -> ClassificationReport:
+) -> ClassificationReport | MultilabelReport:
     """Evaluates a classifier on a data set; classes are matched by their names.
 
     If the classifier was trained on the same data, the images that were held out from
@@ -294,11 +307,11 @@ def evaluate_classifier(
         progress: Whether to show a line with the rate and the time left.
 
     Returns:
-        The report.
+        The report of the classifier's task.
 
     Raises:
-        ValueError: If the data cannot be opened, lack the split, or have a class that the
-            classifier does not know.
+        ValueError: If the data cannot be opened, lack the split, have a class that the
+            classifier does not know, or several labels an image where it gives one class.
     """
     spec = DataSpec(os.fspath(data), holdout=0.0)
     trained_on = (classifier.recipe.get("data") or {}).get("data")
@@ -311,6 +324,7 @@ def evaluate_classifier(
         strict=strict,
         follow_symlinks=follow_symlinks or spec.follow_symlinks,
         test=True,
+        task=classifier.task,
     ).open()
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:
@@ -327,7 +341,10 @@ def evaluate_classifier(
             f"The split must be one of the data's: {', '.join(source.splits)}. "
             f"Received: split={split!r}"
         )
-    return evaluate(
+    of_task: Callable[..., Any] = evaluate
+    if classifier.task == MULTILABEL:
+        of_task = functools.partial(multilabel.evaluate, thresholds=classifier.thresholds)
+    return of_task(
         classifier.model,
         source.splits[split],
         classifier.class_names,

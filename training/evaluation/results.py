@@ -18,6 +18,7 @@ from typing import Any
 from keras_vit._version import __version__
 from keras_vit.files import MODEL, RECIPE, write_text
 from keras_vit.json_files import read_json
+from keras_vit.tasks import MULTILABEL
 
 RESULT = "result.json"
 _FORMAT = 1
@@ -33,6 +34,9 @@ TASKS = {
     "oxford_flowers102": "Flowers-102",
 }
 
+# Numbers of a run's `recipe.json` that are results.
+_METRICS = ("top_1", "top_5", "mAP", "micro_AP", "macro_F1", "micro_F1", "subset_accuracy", "loss")
+
 # Pre-training data by the name of the weights.
 PRETRAINING = {"imagenet21k": "ImageNet-21k", "imagenet": "ImageNet"}
 FROM_SCRATCH = "from scratch"
@@ -44,7 +48,7 @@ class Result:
     """The outcome of one evaluation.
 
     Args:
-        protocol: "classification", "few-shot", "vtab", "vtab-linear" or a name of
+        protocol: "classification", "multilabel", "few-shot", "vtab", "vtab-linear" or a name of
             `protocols.IMAGENET_PROTOCOLS`.
         task: Name of the test set in tables.
         model: Name, config, weights and their hash, pre-training data, preprocessing.
@@ -159,6 +163,11 @@ def task_of(data: str | os.PathLike) -> str:
     return TASKS.get(name.lower().replace("-", ""), name)
 
 
+def protocol_of(metrics: Mapping[str, Any]) -> str:
+    """Returns the protocol of a classifier's evaluation on its own task."""
+    return MULTILABEL if metrics.get("task") == MULTILABEL else "classification"
+
+
 def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[str, Any]:
     """Returns the fields of a result file about the pre-training of its model.
 
@@ -253,8 +262,9 @@ def _of_recipe(path, recipe):
     task = task_of(recipe["data"]["data"])
     with open(path.with_name(MODEL), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
+    test = recipe["test"]
     return Result(
-        protocol="classification",
+        protocol=protocol_of(test),
         task=task,
         model={
             "name": recipe["model"],
@@ -267,8 +277,8 @@ def _of_recipe(path, recipe):
             **recipe.get("preprocessing", {}),
         },
         data={**recipe["data"], "images": recipe["images"]},
-        metrics={name: recipe["test"][name] for name in ("top_1", "top_5", "loss")},
-        images=recipe["test"]["images"],
+        metrics={name: value for name, value in test.items() if name in _METRICS},
+        images=test["images"],
         recipe=settings,
         seed=settings["seed"],
         command=recipe.get("command", ""),

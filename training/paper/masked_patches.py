@@ -266,8 +266,8 @@ class PretrainMaskedPatches(Job):
         )
         return model, "random"
 
-    def make_trainer(self, model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
-        return make_trainer(model, settings)
+    def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> MaskedPatchTrainer:
+        return make_trainer(model, plan.settings)
 
     def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
         pass  # There are no classes.
@@ -290,7 +290,7 @@ class PretrainMaskedPatches(Job):
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Pretrained:
         """Writes the folder of a model without classes; see `Job.finish`."""
         folder = self.folder
-        recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best()}
+        recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best(plan.source.task)}
         name = configs.layer_name(plan.body.name)
         plain = inference_model(model, include_top=False, name=name)
         plain.save(folder.path / MODEL)
@@ -312,7 +312,7 @@ class _Score:
     """The scores of a validation."""
 
     loss: float
-    top_1: float
+    score: float
 
 
 def _card(recipe, history):

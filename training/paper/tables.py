@@ -192,12 +192,16 @@ def write_report(
 
 
 def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
-    """Returns a header and a row for each result: protocol, task, model and accuracy."""
+    """Returns a header and a row for each result: protocol, task, model, accuracy or mAP."""
+    results = list(results)
+    scores = {"top_1": "top-1", "mAP": "mAP"}
+    if not any("mAP" in r.metrics for r in results):
+        del scores["mAP"]
     rows: list[tuple[str, ...]] = [
-        ("protocol", "task", "model", "weights", "seed", "images", "top-1")
+        ("protocol", "task", "model", "weights", "seed", "images", *scores.values())
     ]
     for r in results:
-        top_1 = r.metrics.get("top_1")
+        values = [r.metrics.get(name) for name in scores]
         rows.append(
             (
                 r.protocol + (f" {r.recipe['shots']}" if "shots" in r.recipe else ""),
@@ -206,7 +210,7 @@ def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
                 r.pretraining,
                 "" if r.seed is None else str(r.seed),
                 str(r.images),
-                "" if top_1 is None else f"{top_1:.4f}",
+                *("" if value is None else f"{value:.4f}" for value in values),
             )
         )
     return rows

@@ -15,12 +15,13 @@ import tensorflow as tf
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import Source
+from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES, Thresholds
+from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation import classification
+from keras_vit.training.evaluation import classification, multilabel
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import (
     HIGHER_RESOLUTION,
@@ -32,11 +33,13 @@ from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
 from .folder import RunFolder, unfinished_recipe
-from .loop import train
+from .loop import Score, train
 from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
-from .trainer_setup import make_schedule, make_trainer, not_decayed
+from .trainer_setup import make_metric, make_schedule, make_trainer, not_decayed
 from .transfer import Body, build_model, choose_trained, dtype_policy, find_body, settle
+
+_MAX_LISTED = 20  # Thresholds that are printed.
 
 
 def finetune(
@@ -156,12 +159,13 @@ class Finished:
 
     Args:
         classifier: The best weights, as read back from the folder.
-        report: The evaluation on the test images; None if the data have none.
+        report: The evaluation on the test images, a `ClassificationReport`, or of several
+            labels a `MultilabelReport`; None if the data have none.
         history: The rows of `history.csv`.
     """
 
     classifier: Classifier
-    report: classification.ClassificationReport | None
+    report: Any
     history: list[dict[str, str]]
 
 
@@ -239,7 +243,7 @@ class Job:
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
             model, weights = self.build(plan.body, settings, num_classes)
-            trainer = self.make_trainer(model, settings)
+            trainer = self.make_trainer(model, plan)
         self.check(plan, model)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = place.batches(
@@ -270,6 +274,7 @@ class Job:
             settings,
             start_step=start_step,
             validate=None if plan.validation is None else self.validation(trainer, plan),
+            task=plan.source.task,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
         plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
@@ -309,7 +314,7 @@ class Job:
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
         size = typical_size(source.splits["train"]) if by_data else None
-        settings = settings.resolve(num_images, size)
+        settings = settings.resolve(num_images, size, source.task)
         if settings.patience and not counts["validation"]:
             raise ValueError(
                 "patience needs validation images, to tell when there is nothing more to gain. "
@@ -329,6 +334,7 @@ class Job:
             "data": self.data.to_json(),
             "overwrite": self.folder.overwrite,
             "classes": len(source.class_names),
+            "task": source.task,
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": {
                 "keras_vit": __version__,
@@ -362,33 +368,22 @@ class Job:
         """Returns the model to train, giving logits, and the origin of its weights in words."""
         raise NotImplementedError
 
-    def make_trainer(self, model: keras.Model, settings: Any) -> Trainer:
+    def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
         """Returns a compiled trainer."""
-        return make_trainer(model, settings)
+        return make_trainer(model, plan.settings, metric=make_metric(plan.source.task))
 
-    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
+    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
         """Returns a function that evaluates the weights on the validation images.
 
-        Its result has a `loss` and a `top_1`, by which the best weights are chosen.
+        Its result has a `loss` and a `score`, by which the best weights are chosen.
         """
         predictor = predictor_of(trainer)
+        return lambda: evaluate(plan, predictor, plan.validation, from_logits=True)
 
-        def validate():
-            return classification.evaluate(
-                predictor,
-                plan.validation,
-                plan.source.class_names,
-                preprocessing=plan.preprocessing,
-                batch_size=min(plan.settings.micro_batch_size, 64),
-                from_logits=True,
-            )
-
-        return validate
-
-    def best(self) -> dict[str, float] | None:
-        """Returns step, accuracy and loss of the best validation; None without one."""
+    def best(self, task: str) -> dict[str, float] | None:
+        """Returns step, score and loss of the best validation; None without one."""
         best = self.folder.best_score()
-        return best and {"step": best[0], "accuracy": best[1], "loss": best[2]}
+        return best and {"step": best[0], SCORES[task]: best[1], "loss": best[2]}
 
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
         """Evaluates the model on the test images and writes the classifier's folder.
@@ -398,26 +393,30 @@ class Job:
             model: The model with its best weights.
             history: The rows of `history.csv`.
         """
-        folder, source, settings = self.folder, plan.source, plan.settings
-        kept = inference_model(model)
+        folder, source = self.folder, plan.source
+        kept = inference_model(model, activation=ACTIVATIONS[source.task])
+        thresholds, chosen = choose_thresholds(plan, kept)
+        for line in chosen:
+            self.log(line)
         test = source.splits.get("test")
         report = None
         if test is not None and len(test):
-            report = classification.evaluate(
-                kept,
-                test,
-                source.class_names,
-                preprocessing=plan.preprocessing,
-                batch_size=min(settings.micro_batch_size, 64),
-                skipped=source.skipped,
-                progress=folder.writes,
+            options = {} if thresholds is None else {"thresholds": thresholds}
+            report = evaluate(
+                plan, kept, test, skipped=source.skipped, progress=folder.writes, **options
             )
-            self.log(
-                f"test    top-1 {report.top_1:.4f}, top-5 {report.top_5:.4f} of {report.count} "
-                "images"
-            )
-        recipe = {**plan.recipe, "best": self.best(), "test": report and report.to_json()}
-        classifier = Classifier(kept, source.class_names, plan.preprocessing, recipe, folder.path)
+            self.log(f"test    {report.summary}")
+        test_json = report and report.to_json()
+        recipe = {**plan.recipe, "best": self.best(source.task), "test": test_json}
+        classifier = Classifier(
+            kept,
+            source.class_names,
+            plan.preprocessing,
+            recipe,
+            folder.path,
+            task=source.task,
+            thresholds=thresholds,
+        )
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
         write_samples(folder.path, test if report else source.splits["train"])
         self.publish(source)
@@ -431,6 +430,48 @@ class Job:
         self.folder.publish()
         for line in describe_skipped(source.skipped):
             self.log(line)
+
+
+def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **options: Any) -> Any:
+    """Returns the report of a model on images of a run's data, by the task of the data.
+
+    Args:
+        plan: The run.
+        model: The model, or its predictor.
+        examples: The images.
+        **options: More arguments of `classification.evaluate` or `multilabel.evaluate`.
+    """
+    of_task = multilabel if plan.source.task == MULTILABEL else classification
+    return of_task.evaluate(
+        model,
+        examples,
+        plan.source.class_names,
+        preprocessing=plan.preprocessing,
+        batch_size=min(plan.settings.micro_batch_size, 64),
+        **options,
+    )
+
+
+def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Thresholds, list[str]]:
+    """Returns the threshold of each class of several labels, and lines that print them.
+
+    They are chosen on the validation images; without any, each is 0.5.
+
+    Args:
+        plan: The run.
+        model: The model with its best weights, giving probabilities.
+    """
+    names = plan.source.class_names
+    if plan.source.task != MULTILABEL:
+        return None, []
+    if plan.validation is None:
+        thresholds: Thresholds = (DEFAULT_THRESHOLD,) * len(names)
+        return thresholds, [f"labels  probability above {DEFAULT_THRESHOLD}, no validation images"]
+    thresholds = evaluate(plan, model, plan.validation).best_thresholds
+    pairs = list(zip(names, thresholds, strict=True))[:_MAX_LISTED]
+    shown = ", ".join(f"{name} {value:.3g}" for name, value in pairs)
+    more = ", ..." if len(names) > _MAX_LISTED else ""
+    return thresholds, [f"labels  probability above (best F1 in validation): {shown}{more}"]
 
 
 class FineTune(Job):

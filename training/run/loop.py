@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from keras_vit.files import HISTORY, write_csv
 from keras_vit.progress import progress_bar
-from keras_vit.training.evaluation.classification import ClassificationReport
+from keras_vit.tasks import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
@@ -27,17 +28,37 @@ from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .trainer_setup import make_schedule
 
-HISTORY_COLUMNS = (
-    "step",
-    "loss",
-    "accuracy",
-    "learning_rate",
-    "images_per_second",
-    "validation_loss",
-    "validation_accuracy",
-    "averaged_loss",
-    "averaged_accuracy",
-)
+# The metric of training images beside the loss.
+METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
+
+
+def history_columns(task: str = MULTICLASS) -> tuple[str, ...]:
+    """Returns the columns of `history.csv`, which name the metrics of the task."""
+    return (
+        "step",
+        "loss",
+        METRICS[task],
+        "learning_rate",
+        "images_per_second",
+        "validation_loss",
+        f"validation_{SCORES[task]}",
+        "averaged_loss",
+        f"averaged_{SCORES[task]}",
+    )
+
+
+class Score(Protocol):
+    """What the loop reads of an evaluation."""
+
+    @property
+    def score(self) -> float:
+        """The higher the better, such as the accuracy."""
+        ...
+
+    @property
+    def loss(self) -> float:
+        """The mean loss, which decides between equal scores."""
+        ...
 
 
 class Interrupted(KeyboardInterrupt):
@@ -60,15 +81,16 @@ def train(
     settings: Settings,
     *,
     start_step: int = 0,
-    validate: Callable[[], ClassificationReport] | None = None,
+    validate: Callable[[], Score] | None = None,
+    task: str = MULTICLASS,
 ) -> list[dict[str, str]]:
     """Trains to the last step, then gives the trainer's model its best weights.
 
-    The best weights have the highest validation accuracy; ties go to the lower loss. Without
-    validation images these are the last weights. A trainer that keeps averages validates
-    both weights and averages, and the averages are the ones kept. `last.keras` in the run's
-    folder has the weights of the last step. With `patience` a run ends early, after so many
-    validations in a row without an improvement.
+    The best weights have the highest score on the validation images; ties go to the lower
+    loss. Without validation images these are the last weights. A trainer that keeps averages
+    validates both weights and averages, and the averages are the ones kept. `last.keras` in
+    the run's folder has the weights of the last step. With `patience` a run ends early, after
+    so many validations in a row without an improvement.
 
     Args:
         trainer: A compiled trainer, at `start_step`.
@@ -77,6 +99,7 @@ def train(
         settings: Resolved settings.
         start_step: Optimizer steps that were done before.
         validate: Function that evaluates the trainer's model on the validation images.
+        task: Names the metrics in the history, see `history_columns`.
 
     Returns:
         The rows of the history.
@@ -87,12 +110,14 @@ def train(
             any, or if a micro-batch does not fit into memory.
     """
     last_step = required(settings.steps, "steps")
-    history = HistoryFile(run.path / HISTORY, HISTORY_COLUMNS, start_step)
+    history = HistoryFile(run.path / HISTORY, history_columns(task), start_step)
     log = TensorBoardLog(run.path / TENSORBOARD)
     bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:
         with catch_signals() as received:
-            steps = _StepCallback(run, settings, start_step, validate, history, log, bar, received)
+            steps = _StepCallback(
+                run, settings, start_step, validate, history, log, bar, received, task
+            )
             if start_step < last_step and not steps.is_out_of_patience():
                 trainer.fit(
                     batches,
@@ -138,7 +163,7 @@ def _keep_last(model, run, step):
 class _StepCallback(keras.callbacks.Callback):
     """Logs, validates, saves and stops, after each execution of one or more steps."""
 
-    def __init__(self, run, settings, start_step, validate, history, log, bar, received):
+    def __init__(self, run, settings, start_step, validate, history, log, bar, received, task):
         super().__init__()
         self.run = run
         self.settings = settings
@@ -153,7 +178,8 @@ class _StepCallback(keras.callbacks.Callback):
         self.schedule = make_schedule(settings)
         self.stopped_at: int | None = None
         self.learning_rate = 0.0
-        self.validation_accuracy = "-"
+        self.metric, self.score = METRICS[task], SCORES[task]
+        self.validation = "-"
         self._start_interval()
 
     def is_out_of_patience(self) -> bool:
@@ -171,7 +197,7 @@ class _StepCallback(keras.callbacks.Callback):
             self.learning_rate = float(self.schedule(last))
 
     def on_train_batch_end(self, batch, logs=None):
-        loss, accuracy = float(logs["loss"]), float(logs["accuracy"])
+        loss, accuracy = float(logs["loss"]), float(logs[self.metric])
         if not math.isfinite(loss):
             return  # The trainer stops here, with the weights of the step before.
         self.step += self.executed
@@ -182,9 +208,9 @@ class _StepCallback(keras.callbacks.Callback):
         self.bar.set_postfix(
             {
                 "loss": f"{loss:.4f}",
-                "accuracy": f"{accuracy:.4f}",
+                self.metric.replace("_", " "): f"{accuracy:.4f}",
                 "images/s": f"{rate:.1f}",
-                "validation": self.validation_accuracy,
+                "validation" + (" mAP" if self.score == "mAP" else ""): self.validation,
             },
             refresh=False,
         )
@@ -194,14 +220,15 @@ class _StepCallback(keras.callbacks.Callback):
         row = {
             "step": self.step,
             "loss": loss,
-            "accuracy": accuracy,
+            self.metric: accuracy,
             "learning_rate": self.learning_rate,
             "images_per_second": rate,
         }
         if validates and self.validate is not None:
             row |= self._validate()
         self.history.add(row)
-        self.log.add(self.step, {name: row[name] for name in HISTORY_COLUMNS[1:] if name in row})
+        columns = self.history.columns[1:]
+        self.log.add(self.step, {name: row[name] for name in columns if name in row})
         if validates or stops:
             self.run.checkpoints.save(self.model)
         if stops:
@@ -222,22 +249,22 @@ class _StepCallback(keras.callbacks.Callback):
         """Returns the columns of a validation, and saves the weights if they are the best."""
         try:
             report = self.validate()
-            row = {"validation_loss": report.loss, "validation_accuracy": report.top_1}
+            row = {"validation_loss": report.loss, f"validation_{self.score}": report.score}
             if not self.model.averages:
                 self._save_if_best(report)
                 return row
             with self.model.averaged_weights():
                 report = self.validate()
                 self._save_if_best(report)
-            return row | {"averaged_loss": report.loss, "averaged_accuracy": report.top_1}
+            return row | {"averaged_loss": report.loss, f"averaged_{self.score}": report.score}
         except NonFiniteScores:
             return {"validation_loss": math.nan}  # Training stops at the next step.
 
     def _save_if_best(self, report):
         best = self.run.best_score()
-        if best is None or (report.top_1, -report.loss) > (best[1], -best[2]):
-            self.run.save_best(self.model.model, self.step, report.top_1, report.loss)
-        self.validation_accuracy = f"{report.top_1:.4f}"
+        if best is None or (report.score, -report.loss) > (best[1], -best[2]):
+            self.run.save_best(self.model.model, self.step, report.score, report.loss)
+        self.validation = f"{report.score:.4f}"
 
     def _start_interval(self):
         self.interval_start = self.step

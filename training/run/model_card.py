@@ -12,6 +12,7 @@ from keras_vit.classifier import LOADING
 from keras_vit.files import SAMPLES
 from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import describe_range
+from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
 
@@ -29,10 +30,12 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     """
     settings, images, test = recipe["settings"], recipe["images"], recipe["test"]
     height, width = settings["image_size"]
+    several = recipe.get("task") == MULTILABEL
+    kind = "An image classifier of several labels an image" if several else "An image classifier"
     lines = [
         f"# {recipe['model']}, {len(class_names)} classes",
         "",
-        f"An image classifier made by `keras-vit {recipe['job']}`, for images of {height}x{width} "
+        f"{kind} made by `keras-vit {recipe['job']}`, for images of {height}x{width} "
         f"pixels ({recipe['facts']['evaluation']['value']}) with values from "
         f"{describe_range(recipe['facts']['pixels']['value'])}.",
         "",
@@ -40,7 +43,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         "import keras_vit",
         "",
         'classifier = keras_vit.load_classifier("THIS FOLDER")',
-        'print(classifier.predict("image.jpg")[0].top)',
+        f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})',
         "```",
         "",
         LOADING,
@@ -51,17 +54,18 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     if test:
         lines += [
             f"On {test['images']} test images, used neither for training nor for any choice: "
-            f"top-1 {test['top_1']:.4f}, top-5 {test['top_5']:.4f}.",
+            + _scores(test),
             "",
         ]
     else:
         lines += ["The data have no test images: the accuracy is unknown.", ""]
     if recipe["best"]:
         best = recipe["best"]
+        score = f"mAP {best['mAP']:.4f}" if several else f"top-1 {best['accuracy']:.4f}"
         lines += [
-            f"On {images['validation']} validation images: top-1 {best['accuracy']:.4f} after step "
-            f"{best['step']}, the best, whose weights are in `model.keras`. `last.keras` has the "
-            "weights of the last step.",
+            f"On {images['validation']} validation images: {score} after step {best['step']}, the "
+            "best, whose weights are in `model.keras`. `last.keras` has the weights of the last "
+            "step.",
             "",
         ]
     lines += [
@@ -70,7 +74,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         f"`{recipe['data']['data']}`: {images['train']} images to train, {images['validation']} to "
         f"validate, {images['test']} to test, {images['skipped']} skipped as unreadable.",
         "",
-        _class_table(class_names, test),
+        _label_table(class_names, test) if several else _class_table(class_names, test),
         "",
         "## Recipe",
         "",
@@ -95,15 +99,41 @@ def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _scores(test):
+    if test.get("task") != MULTILABEL:
+        return f"top-1 {test['top_1']:.4f}, top-5 {test['top_5']:.4f}."
+    return (
+        f"mean average precision (mAP) {test['mAP']:.4f}, F1 {test['macro_F1']:.4f} (mean over "
+        f"classes; {test['micro_F1']:.4f} of all labels together), all labels right of "
+        f"{test['subset_accuracy']:.2%}."
+    )
+
+
+def _label_table(class_names, test):
+    """The numbers of each class on the test images; `task.json` has the thresholds."""
+    columns = ("AP", "F1", "precision", "recall", "threshold")
+    numbers = test["by_class"] if test else {}
+    rows = [["class", *columns]]
+    for name in class_names[:MAX_CLASSES]:
+        found = numbers.get(name, {})
+        values = [found.get(column) for column in columns]
+        rows.append([name, *("-" if value is None else f"{value:.4f}" for value in values)])
+    return markdown_table(rows + _rest(class_names, len(columns)))
+
+
+def _rest(class_names, columns):
+    """The last row of a table that does not have all classes."""
+    left = len(class_names) - MAX_CLASSES
+    return [["...", f"{left} more in `classes.txt`", *[""] * (columns - 1)]] if left > 0 else []
+
+
 def _class_table(class_names, test):
     accuracies = test["class_accuracy"] if test else {}
     rows = [["class", "test accuracy"]]
     for name in class_names[:MAX_CLASSES]:
         accuracy = accuracies.get(name)
         rows.append([name, "-" if accuracy is None else f"{accuracy:.4f}"])
-    if len(class_names) > MAX_CLASSES:
-        rows.append(["...", f"{len(class_names) - MAX_CLASSES} more in `classes.txt`"])
-    return markdown_table(rows)
+    return markdown_table(rows + _rest(class_names, 1))
 
 
 MAX_SAMPLES = 32

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_vit.models.counting import describe
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
@@ -76,6 +77,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     notes = plan.body.weights.notes if plan.body.weights else ()
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
+        **({"task": "several labels an image"} if plan.source.task == MULTILABEL else {}),
         "recipe": line,
         "weights": getattr(settings, "weights", None) or "random",
         **fact_lines(recipe["facts"]),

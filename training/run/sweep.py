@@ -14,6 +14,7 @@ from typing import Any
 from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.files import write_text
 from keras_vit.json_files import read_json
+from keras_vit.tasks import MULTILABEL, SCORES
 from keras_vit.text_tables import markdown_table
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
@@ -43,12 +44,15 @@ class SweepResult:
             rate, which needs no choice.
         test: Accuracy on the test images by seed.
         folder: The folder of all runs.
+        metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
+            several labels an image.
     """
 
     learning_rate: float
     development: dict[float, float]
     test: dict[int, float]
     folder: pathlib.Path
+    metric: str = "top_1"
 
     @property
     def mean(self) -> float:
@@ -62,16 +66,16 @@ class SweepResult:
 
     def __str__(self) -> str:
         """The tables, in Markdown."""
-        tables = []
+        tables, metric = [], self.metric.replace("_", "-")
         if self.development:
-            rows = [("learning rate", "top-1 on the development split")]
+            rows = [("learning rate", f"{metric} on the development split")]
             for rate, accuracy in self.development.items():
                 best = " (best)" if rate == self.learning_rate else ""
                 rows.append((f"{rate:g}{best}", f"{accuracy:.2%}"))
             tables.append(markdown_table(rows))
         deviation = "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
         rows = [
-            (f"seed, learning rate {self.learning_rate:g}", "top-1 on test"),
+            (f"seed, learning rate {self.learning_rate:g}", f"{metric} on test"),
             *((str(seed), f"{accuracy:.2%}") for seed, accuracy in self.test.items()),
             ("mean", f"{100 * self.mean:.2f}{deviation}%"),
         ]
@@ -175,10 +179,11 @@ def sweep(
                 f"sweep: remove it, or take another output. Received: {run}, with learning "
                 f"rate {recipe['settings']['learning_rate']:g} instead of {best:g}"
             )
-        test[seed] = recipe["test"]["top_1"]
+        metric = "mAP" if recipe.get("task") == MULTILABEL else "top_1"
+        test[seed] = recipe["test"][metric]
 
     development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
-    result = SweepResult(best, development, test, folder)
+    result = SweepResult(best, development, test, folder, metric)
     write_result(result, command)
     return result
 
@@ -254,7 +259,10 @@ def _last_score(run, weights):
     """Returns (accuracy, -loss) of the last validation; weights: "validation" or "averaged"."""
     with open(run / HISTORY, newline="", encoding="utf-8") as file:
         last = list(csv.DictReader(file))[-1]
-    return float(last[f"{weights}_accuracy"]), -float(last[f"{weights}_loss"])
+    score = next(
+        last[f"{weights}_{name}"] for name in SCORES.values() if f"{weights}_{name}" in last
+    )
+    return float(score), -float(last[f"{weights}_loss"])
 
 
 def write_result(result: SweepResult, command: str) -> None:
@@ -264,16 +272,18 @@ def write_result(result: SweepResult, command: str) -> None:
         result: The result.
         command: The command to record.
     """
-    first_seed = next(iter(result.test))
+    first_seed, metric = next(iter(result.test)), result.metric
     final_run = read_result(result.folder / "seeds" / str(first_seed) / RECIPE)
     dataclasses.replace(
         final_run,
         protocol=PROTOCOL,
         metrics={
-            "top_1": result.mean,
-            "top_1_deviation": result.deviation,
-            "top_1_by_seed": {str(seed): value for seed, value in result.test.items()},
-            "development_top_1": {f"{rate:g}": value for rate, value in result.development.items()},
+            metric: result.mean,
+            f"{metric}_deviation": result.deviation,
+            f"{metric}_by_seed": {str(seed): value for seed, value in result.test.items()},
+            f"development_{metric}": {
+                f"{rate:g}": value for rate, value in result.development.items()
+            },
             "learning_rate": result.learning_rate,
         },
         seed=None,

@@ -7,9 +7,14 @@ from typing import Any, TypeVar
 
 import keras
 
+from keras_vit.tasks import MULTICLASS
 from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.losses import SigmoidCrossentropy, SoftmaxCrossentropy
+from keras_vit.training.trainer.losses import (
+    SigmoidCrossentropy,
+    SoftmaxCrossentropy,
+    label_accuracy,
+)
 from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
 from keras_vit.training.trainer.schedule import WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
@@ -59,10 +64,17 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
 
 
 def make_loss(settings: Settings) -> keras.losses.Loss:
-    """Returns the loss of logits, for class numbers or mixup's shares of classes."""
+    """Returns the loss of logits, for class numbers, several labels or mixup's shares."""
     if settings.loss == "sigmoid":
         return SigmoidCrossentropy()
     return SoftmaxCrossentropy(label_smoothing=settings.label_smoothing)
+
+
+def make_metric(task: str) -> str | keras.metrics.Metric:
+    """Returns the metric that a task shows beside the loss."""
+    if task == MULTICLASS:
+        return "accuracy"
+    return keras.metrics.MeanMetricWrapper(label_accuracy, name=label_accuracy.__name__)
 
 
 def make_trainer(

@@ -1,4 +1,4 @@
-"""Softmax and sigmoid cross-entropy of logits, for class numbers and soft labels."""
+"""Losses and metrics of logits, for class numbers, several labels and soft labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from keras import ops
 
 
 class LogitsLoss(keras.losses.Loss):
-    """A loss of logits `(B, K)`, with class numbers `(B,)` or soft labels `(B, K)`.
+    """A loss of logits `(B, K)`, with class numbers `(B,)`, or several or soft labels
+    `(B, K)`.
 
     Args:
         class_weights: K factors of the terms of the classes' labels, w, or None for 1 each.
@@ -98,3 +99,14 @@ class SigmoidCrossentropy(LogitsLoss):
             more = ops.cast(self.class_weights, y_pred.dtype) - 1
             loss = loss + more * labels * ops.softplus(-y_pred)
         return ops.sum(loss, axis=-1)
+
+
+def label_accuracy(y_true, y_pred):
+    """Returns the share of right labels of each example, at a probability of 0.5.
+
+    Args:
+        y_true: Zeros and ones `(B, K)`; shares of labels count as 1 above 0.5.
+        y_pred: Logits `(B, K)`.
+    """
+    right = ops.equal(ops.cast(y_true, y_pred.dtype) > 0.5, y_pred > 0)
+    return ops.mean(ops.cast(right, y_pred.dtype), axis=-1)

@@ -94,7 +94,7 @@ class Report:
     """What the loop reads of an evaluation."""
 
     def __init__(self, top_1):
-        self.top_1, self.loss = top_1, 0.5
+        self.score, self.loss = top_1, 0.5
 
 
 class SignalAt(keras.callbacks.Callback):

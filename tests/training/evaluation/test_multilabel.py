@@ -1,0 +1,158 @@
+"""Average precision, F1 and thresholds of several labels an image, against scikit-learn."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import open_source
+from keras_vit.training.evaluation import multilabel
+from keras_vit.training.evaluation.per_class import average_precision, best_threshold
+
+NAMES = ("ant", "bee", "crow", "dog", "emu")
+
+
+def drawn(seed=0, count=200, ties=True):
+    """Random labels, some rare, and probabilities in float32, many of them equal."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((count, len(NAMES))) < [0.02, 0.1, 0.3, 0.5, 0.9]).astype("uint8")
+    labels[0] = 1
+    scores = 0.6 * rng.random(labels.shape) + 0.3 * labels
+    return labels, (np.round(scores, 1) if ties else scores).astype("float32")
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_the_numbers_are_scikit_learns(ties):
+    metrics = pytest.importorskip("sklearn.metrics")
+    labels, scores = drawn(ties=ties)
+    thresholds = (0.31, 0.45, 0.5, 0.6, 0.99)  # The last is above all: no image gets the label.
+    report = multilabel.report_of(labels, scores, NAMES, thresholds)
+    given = scores > np.array(thresholds)
+    for ours, expected in [
+        (report.score, metrics.average_precision_score(labels, scores, average="macro")),
+        (report.micro_average_precision,
+         metrics.average_precision_score(labels, scores, average="micro")),
+        (report.average_precisions, metrics.average_precision_score(labels, scores, average=None)),
+        (report.macro_f1, metrics.f1_score(labels, given, average="macro", zero_division=0)),
+        (report.counts.micro_f1, metrics.f1_score(labels, given, average="micro")),
+        (report.subset_accuracy, metrics.accuracy_score(labels, given)),
+    ]:  # fmt: skip
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+    counts = report.counts
+    np.testing.assert_allclose(
+        [counts.precision, counts.recall, counts.f1, counts.images],
+        metrics.precision_recall_fscore_support(labels, given, average=None, zero_division=0),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_the_threshold_has_the_best_f1_of_all(ties):
+    f1_score = pytest.importorskip("sklearn.metrics").f1_score
+    labels, scores = drawn(1, 60, ties)
+    for label, score in zip(labels.T, scores.T, strict=True):
+        threshold = best_threshold(label, score)
+        values = np.unique(score).astype("float64")
+        tried = (np.append(0.0, values[:-1]) + values) / 2
+        f1 = np.array([f1_score(label, score > t, zero_division=0) for t in tried])
+        assert threshold in tried
+        assert f1_score(label, score > threshold) == f1.max()
+        assert threshold == tried[f1 == f1.max()].max()
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "threshold"),
+    [
+        ([1, 1, 0, 0], [0.9, 0.7, 0.4, 0.1], 0.55),
+        ([1, 1, 1], [0.9, 0.6, 0.2], 0.1),  # Below the lowest: half of it.
+        ([0, 0], [0.9, 0.1], 0.5),  # No image has the label.
+        ([1, 0], [0.0, 0.0], 0.5),  # No threshold gives an image the label.
+        ([1, 0, 1], [0.8, 0.5, 0.0], 0.65),  # 0 is above no threshold.
+    ],
+)
+def test_thresholds_are_in_the_middle_of_two_scores(labels, scores, threshold):
+    found = best_threshold(np.array(labels), np.array(scores))
+    assert found == pytest.approx(threshold)
+
+
+def test_equal_scores_are_one_step_whatever_their_order():
+    labels, scores = np.array([0, 1, 1, 0]), np.full(4, 0.5)
+    for _ in range(2):
+        assert average_precision(labels, scores) == 0.5
+        labels = labels[::-1]
+
+
+def test_a_class_without_images_is_left_out_of_the_means():
+    labels, scores = drawn()
+    labels[:, 0] = 0
+    report = multilabel.report_of(labels, scores, NAMES)
+    rest = multilabel.report_of(labels[:, 1:], scores[:, 1:], NAMES[1:])
+    assert (report.score, report.macro_f1) == (rest.score, rest.macro_f1)
+    assert "not in the means, as no image has it: ant" in str(report)
+    assert report.to_json()["by_class"]["ant"]["AP"] is None
+    assert report.best_thresholds[0] == 0.5
+
+
+def test_the_files_hold_the_numbers(tmp_path):
+    labels, scores = drawn()
+    report = multilabel.report_of(labels, scores, NAMES, loss=1.0)
+    assert {path.name for path in report.write(tmp_path)} == {"per_class.csv", "metrics.json"}
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert (metrics["mAP"], metrics["micro_F1"]) == (report.score, report.counts.micro_f1)
+    with open(tmp_path / "per_class.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["class"] for row in rows] == list(NAMES)
+    np.testing.assert_allclose(
+        [float(row["recall"]) for row in rows], report.counts.recall, rtol=1e-5
+    )
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    from PIL import Image
+
+    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for name in NAMES[:3]:
+        (folder / name).mkdir()
+        for number in range(3):
+            pixels = rng.integers(0, 256, (8, 8, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    source = open_source(folder, holdout=0, verify=False, task="multilabel")
+    return source.splits["train"]
+
+
+def test_the_loss_is_keras_binary_cross_entropy_times_the_classes(examples):
+    images = keras.Input((8, 8, 3))
+    keras.utils.set_random_seed(1)
+    logits = keras.layers.Dense(3)(keras.layers.Flatten()(images))
+    model = keras.Model(images, logits)
+    with_sigmoid = keras.Model(images, keras.layers.Activation("sigmoid")(logits))
+    options = {"preprocessing": Preprocessing((8, 8)), "batch_size": 4}
+    report = multilabel.evaluate(model, examples, NAMES[:3], from_logits=True, **options)
+    again = multilabel.evaluate(with_sigmoid, examples, NAMES[:3], **options)
+    assert report.count == 9
+    assert again.loss == pytest.approx(report.loss, rel=1e-5)
+    assert again.score == pytest.approx(report.score)
+    inputs = [image for image, _ in examples.encoded()]
+    from keras_vit.images.decoding import apply_preprocessing, decode_image
+
+    inputs = np.stack([apply_preprocessing(decode_image(i), Preprocessing((8, 8))) for i in inputs])
+    expected = keras.losses.BinaryCrossentropy(from_logits=True)(examples.labels, model(inputs))
+    assert report.loss == pytest.approx(3 * float(expected), rel=1e-5)
+
+
+def test_classes_are_those_of_the_classifier(examples):
+    # Labels 0, 1 and 2 of the data are classes 3, 1 and 0 of the model.
+    images = keras.Input((8, 8, 3))
+    logits = keras.layers.Dense(4)(keras.layers.Flatten()(images))
+    model = keras.Model(images, logits)
+    options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
+    names = ("crow", "bee", "cow", "ant")
+    report = multilabel.evaluate(model, examples, names, class_numbers=[3, 1, 0], **options)
+    assert report.counts.images.tolist() == [3, 3, 0, 3]
+    plain = keras.Model(images, keras.ops.take(logits, np.array([3, 1, 0]), axis=1))
+    expected = multilabel.evaluate(plain, examples, NAMES[:3], **options)
+    assert report.score == pytest.approx(expected.score)

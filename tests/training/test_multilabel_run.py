@@ -1,0 +1,160 @@
+"""Several labels an image, from a CSV file to a classifier's folder."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit.classifier import load_classifier
+from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.evaluation.results import read_result
+from keras_vit.training.run.job import finetune
+from keras_vit.training.settings import FineTuning
+
+CHANNELS = ("red", "green", "blue")
+SETTINGS = FineTuning(
+    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    weights=None,
+    image_size=(8, 8),
+    steps=40,
+    batch_size=8,
+    accumulate=1,
+    learning_rate=3e-3,
+    optimizer="adam",
+    evaluate_every=20,
+    validation=0.25,
+    augmentation="none",
+    mixup=0.1,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Noise in which each colour is bright where the image has its label, or none is."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    rows = ["path,label,split"]
+    for number in range(64):
+        bright = [bool(number >> bit & 1) for bit in range(3)]
+        pixels = rng.normal(np.where(bright, 200, 50), 25, (9, 8, 3))
+        Image.fromarray(np.clip(pixels, 0, 255).astype("uint8")).save(folder / f"{number}.png")
+        names = ";".join(name for name, is_on in zip(CHANNELS, bright, strict=True) if is_on)
+        rows.append(f"{number}.png,{names},{'test' if number < 16 else 'train'}")
+    path = folder / "labels.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(data, tmp_path_factory):
+    output, lines = tmp_path_factory.mktemp("runs") / "several", []
+    finished = finetune(data, output, SETTINGS, command="keras-vit finetune", log=lines.append)
+    return finished, output, "\n".join(lines)
+
+
+def test_a_classifier_that_learned_is_written(done, data):
+    finished, output, _ = done
+    report = finished.report
+    assert (report.count, report.counts.images.tolist()) == (16, [8, 8, 8])
+    assert report.score > 0.95
+    assert report.macro_f1 > 0.9
+    classifier = load_classifier(output)
+    assert classifier.task == "multilabel"
+    assert classifier.class_names == ("blue", "green", "red")
+    (both,) = classifier.predict(data.parent / "5.png")  # Bits 0 and 2.
+    assert set(both.labels) == {"red", "blue"}
+    (nothing,) = classifier.predict(data.parent / "8.png")
+    assert nothing.labels == ()
+    assert len(nothing.top) == 3
+
+
+def test_the_loss_and_what_is_printed_are_of_the_task(done):
+    finished, output, text = done
+    assert finished.classifier.recipe["settings"]["loss"] == "sigmoid"
+    assert finished.classifier.recipe["task"] == "multilabel"
+    assert (
+        "task     several labels an image" in " ".join(text.split(" ")) or "several labels" in text
+    )
+    assert "probability above (best F1 in validation): blue 0." in text
+    assert "test    mAP " in text
+    with open(output / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {"label_accuracy", "validation_mAP", "validation_loss"} < set(rows[-1])
+    assert not {"accuracy", "validation_accuracy"} & set(rows[-1])
+    best = finished.classifier.recipe["best"]
+    assert best["mAP"] == pytest.approx(max(float(row["validation_mAP"]) for row in rows), abs=1e-5)
+
+
+def test_thresholds_are_those_of_the_validation_images(done, data):
+    finished, output, _ = done
+    validation = DataSpec.from_recipe_json(finished.classifier.recipe).open(0.25)
+    examples = validation.splits["validation"]
+    classifier = load_classifier(output)
+    found = classifier.predict(examples.names, top=3)
+    f1_score = pytest.importorskip("sklearn.metrics").f1_score
+    for number, name in enumerate(classifier.class_names):
+        scores = np.array([dict(prediction.top)[name] for prediction in found])
+        label, threshold = examples.labels[:, number], classifier.thresholds[number]
+        best = max(f1_score(label, scores >= score) for score in scores)
+        assert f1_score(label, scores > threshold) == pytest.approx(best)
+
+
+def test_evaluation_uses_the_thresholds_of_the_folder(done, data):
+    finished, output, _ = done
+    report = evaluate_classifier(load_classifier(output), data)
+    assert report.to_json()["mAP"] == finished.classifier.recipe["test"]["mAP"]
+    assert tuple(report.thresholds) == finished.classifier.thresholds
+    assert report.counts.f1.tolist() == finished.report.counts.f1.tolist()
+
+
+def test_the_model_card_and_the_result_have_the_numbers(done):
+    finished, output, _ = done
+    card = (output / "model_card.md").read_text()
+    for fact in (
+        "classifier of several labels an image",
+        f"mean average precision (mAP) {finished.report.score:.4f}",
+        "| class | AP | F1 | precision | recall | threshold |",
+        ".labels)",
+    ):
+        assert fact in card
+    result = read_result(output / "recipe.json")
+    assert (result.protocol, result.images) == ("multilabel", 16)
+    assert result.metrics["mAP"] == finished.report.score
+
+
+def test_softmax_is_refused_before_anything_is_written(data, tmp_path):
+    import dataclasses
+
+    settings = dataclasses.replace(SETTINGS, loss="softmax")
+    with pytest.raises(ValueError, match="need the loss sigmoid .--loss"):
+        finetune(data, tmp_path / "new", settings, log=lambda text: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_classifier_of_one_class_does_not_take_several_labels(done, data, tmp_path):
+    finished, _, _ = done
+    from keras_vit.classifier import Classifier
+    from keras_vit.models.rebuild import inference_model
+
+    plain = inference_model(finished.classifier.model)
+    names, preprocessing = finished.classifier.class_names, finished.classifier.preprocessing
+    with pytest.raises(ValueError, match="whose images may have several labels"):
+        evaluate_classifier(Classifier(plain, names, preprocessing), data)
+
+
+def test_the_head_is_kept_by_name(done, data, tmp_path):
+    import dataclasses
+
+    finished, output, _ = done
+    settings = dataclasses.replace(
+        SETTINGS, model=None, weights=str(output), head="keep", learning_rate=1e-6, steps=1,
+        evaluate_every=1, validation=0.0,
+    )  # fmt: skip
+    again = finetune(data, tmp_path / "again", settings, log=lambda text: None)
+    assert again.report.score == pytest.approx(finished.report.score, abs=1e-3)
+    assert again.classifier.thresholds == (0.5, 0.5, 0.5)  # Without validation images.
+    assert json.loads((tmp_path / "again" / "task.json").read_text())["thresholds"]["red"] == 0.5
+    assert open_source(data).task == "multilabel"
