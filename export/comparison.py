@@ -32,7 +32,9 @@ class SignatureCheck:
 
     Args:
         signature: The signature's name.
-        agreement: Share of images with the same first class.
+        agreement: Share of images with the same first class. For several labels an image the
+            mean share of labels that both give, of those that either gives; where neither
+            gives any, whether the first class is the same.
         largest_difference: Largest absolute difference of two probabilities.
         mean_difference: Mean absolute difference of all probabilities.
         milliseconds: Time per image, the median of single calls.
@@ -69,7 +71,7 @@ class ExportReport:
 
     @property
     def agreement(self) -> float:
-        """Share of images with the Keras model's first class, in the worst signature."""
+        """Agreement with the Keras model in the worst signature; see `SignatureCheck`."""
         return min(check.agreement for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
@@ -204,6 +206,7 @@ def compare_with_keras(
                     answers[f"{signature}/probabilities"],
                     keras_seconds=seconds,
                     seconds=answers[f"{signature}/seconds"],
+                    thresholds=classifier.thresholds,
                 )
             )
     return ExportReport(
@@ -218,6 +221,7 @@ def compare(
     *,
     keras_seconds: np.ndarray,
     seconds: np.ndarray,
+    thresholds: Sequence[float] | None = None,
 ) -> SignatureCheck:
     """Returns the comparison of an export's probabilities with the Keras model's.
 
@@ -228,6 +232,7 @@ def compare(
             nothing.
         keras_seconds: `(N,)`, of the Keras model's single calls.
         seconds: `(N,)`, of the export's.
+        thresholds: For several labels an image, the probability above which it has each.
 
     Raises:
         ValueError: If the shapes differ.
@@ -238,7 +243,7 @@ def compare(
             f"Received: shape={received.shape} of signature {signature}"
         )
     finite = np.isfinite(received).all(axis=1)
-    same = finite & (expected.argmax(axis=1) == received.argmax(axis=1))
+    same = finite * _agreement(expected, received, thresholds)
     difference = np.abs(expected.astype("float64") - received)
     return SignatureCheck(
         signature,
@@ -248,6 +253,16 @@ def compare(
         1000 * float(np.median(seconds)),
         1000 * float(np.median(keras_seconds)),
     )
+
+
+def _agreement(expected, received, thresholds):
+    """The share of the answer to each image that is the same, `(N,)`."""
+    same_first = (expected.argmax(axis=1) == received.argmax(axis=1)).astype("float64")
+    if thresholds is None:
+        return same_first
+    ours, theirs = (scores > np.array(thresholds) for scores in (expected, received))
+    both, either = (ours & theirs).sum(axis=1), (ours | theirs).sum(axis=1)
+    return np.divide(both, either, out=same_first, where=either > 0)
 
 
 def format_of(path: str | os.PathLike) -> str:

@@ -20,6 +20,7 @@ from keras_vit.configs import ViTConfig
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder, check_space
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
+from keras_vit.tasks import MULTILABEL
 from keras_vit.trained_weights import TrainedWeights, open_weights
 
 from . import other_code_bases
@@ -32,6 +33,16 @@ _MARKERS = {
     "timm": other_code_bases.WEIGHTS,
 }
 
+# What of several labels an image a format has no place for.
+_NO_THRESHOLDS = "the thresholds of the labels have no place in the output"
+_NOTES_OF_SEVERAL_LABELS = {
+    "classifier": (),
+    "official": (_NO_THRESHOLDS,),
+    "weights": (f"{_NO_THRESHOLDS}, nor has that an image may have several",),
+    "huggingface": (_NO_THRESHOLDS,),
+    "timm": (f"{_NO_THRESHOLDS}; apply a sigmoid to timm's outputs, not a softmax",),
+}
+
 _WITHOUT_NAMES = "class names and preprocessing have no place in the output"
 
 
@@ -40,7 +51,7 @@ class Converted:
     """A model that was read from any source.
 
     Args:
-        model: The model, with softmax; or without a head.
+        model: The model, giving probabilities; or without a head.
         class_names: The names of its classes, or None without a head.
         weights: Where they are from, and the facts about them.
         notes: A sentence for each assumption and each part that was left out.
@@ -109,7 +120,10 @@ def convert(
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
     converted = read(source, num_heads, normalization, image_size, gelu)
-    return [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
+    notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
+    if converted.class_names and converted.weights.task == MULTILABEL:
+        notes += _NOTES_OF_SEVERAL_LABELS[name]
+    return notes
 
 
 def read(
@@ -161,6 +175,8 @@ def _write_classifier(converted, destination, overwrite):
         converted.preprocessing,
         recipe={"converted": True, "notes": list(converted.notes)},
         overwrite=overwrite,
+        task=converted.weights.task,
+        thresholds=converted.weights.thresholds,
     )
     return []
 
@@ -230,7 +246,7 @@ def _write_hugging_face(converted, destination, overwrite):
     processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
     files = {
         other_code_bases.CONFIG: other_code_bases.config_json(
-            config, (height, width), channels, converted.class_names
+            config, (height, width), channels, converted.class_names, converted.weights.task
         ),
         PREPROCESSOR: processor,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import warnings
 from collections.abc import Iterable
 
@@ -31,7 +32,8 @@ def onnx(
 
     Input `images` `(batch, H, W, C)` float32 in the preprocessing's value range, output
     `probabilities` `(batch, K)` float32; the batch size is free. The file's metadata
-    properties `class_names`, `preprocessing`, `origin` and `check` are JSON.
+    properties `class_names`, `preprocessing`, `origin` and `check` are JSON, and `task` of
+    several labels an image.
 
     Args:
         classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
@@ -103,6 +105,10 @@ def _write(file, classifier, opset):
             "class_names": json.dumps(classifier.class_names),
             "preprocessing": classifier.preprocessing.to_json(),
             "origin": json.dumps(publish.origin(classifier)),
+            **{
+                pathlib.Path(name).stem: text
+                for name, text in publish.task_files(classifier).items()
+            },
         },
     )
 

@@ -12,6 +12,7 @@ from keras_vit.checkpoints.metadata import PILLOW_FILTERS
 from keras_vit.configs import ViTConfig
 from keras_vit.files import PREPROCESSING
 from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing
+from keras_vit.tasks import MULTICLASS, MULTILABEL
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -27,7 +28,9 @@ _TIMM_ACTIVATIONS = {"tanh": "gelu_tanh", "quick": "quick_gelu", "relu": "relu"}
 _TIMM_POOLINGS = {"token": "token", "gap": "avg", "max": "max", "map": "map"}
 
 
-def config_json(config: ViTConfig, image_size, channels: int, class_names) -> dict:
+def config_json(
+    config: ViTConfig, image_size, channels: int, class_names, task: str = MULTICLASS
+) -> dict:
     """Returns the content of `config.json`.
 
     Args:
@@ -35,6 +38,7 @@ def config_json(config: ViTConfig, image_size, channels: int, class_names) -> di
         image_size: Pixels (height, width).
         channels: Channels of the images.
         class_names: Names of the classes, or None without a head.
+        task: Of the classes.
     """
 
     def sides(size):
@@ -46,6 +50,7 @@ def config_json(config: ViTConfig, image_size, channels: int, class_names) -> di
     labels = {} if class_names is None else {
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
+        **({"problem_type": "multi_label_classification"} if task == MULTILABEL else {}),
     }  # fmt: skip
     return {
         "architectures": [f"{body}{'Model' if class_names is None else suffix}"],

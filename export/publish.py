@@ -21,9 +21,10 @@ import tensorflow as tf
 
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.files import TASK, atomic_folder, atomic_write, check_file, check_folder
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.optional_packages import import_optional
+from keras_vit.tasks import MULTILABEL, task_json
 
 from .comparison import (
     SAVED_MODEL_FILE,
@@ -55,7 +56,7 @@ def prepare(
         format_name: "saved_model", "tflite" or "onnx".
         packages: Modules of the extra `export` that the export imports later.
         check_images: See `find_check_images`.
-        minimum_agreement: Least share of check images with the Keras model's first class.
+        minimum_agreement: Least agreement with the Keras model; see `SignatureCheck`.
         overwrite: Whether an older export is replaced.
 
     Raises:
@@ -130,7 +131,7 @@ def check_export(
         path: Its final path, for the report.
         classifiers: See `compare_with_keras`.
         files: Image files.
-        minimum_agreement: Least share of images with the Keras model's first class.
+        minimum_agreement: Least agreement with the Keras model; see `SignatureCheck`.
         notes: Remarks for the user, kept in the report.
 
     Returns:
@@ -141,8 +142,10 @@ def check_export(
     """
     report = compare_with_keras(partial, classifiers, files, notes)
     if report.agreement < minimum_agreement:
+        several = any(classifier.task == MULTILABEL for classifier in classifiers.values())
+        answer = "labels" if several else "first class"
         raise ValueError(
-            f"An export must have the Keras model's first class on {minimum_agreement:.1%} of "
+            f"An export must have the Keras model's {answer} on {minimum_agreement:.1%} of "
             "the check images, else it is removed; more check images measure this better. "
             f"Received: {report.agreement:.1%} of {report.num_images} images"
         )
@@ -177,6 +180,13 @@ def origin(classifier: Classifier) -> dict:
         "parameters": classifier.model.count_params(),
         "recipe": classifier.recipe,
     }
+
+
+def task_files(classifier: Classifier) -> dict[str, str]:
+    """Returns the file of several labels that an export holds, by name; none for one class."""
+    if classifier.thresholds is None:
+        return {}
+    return {TASK: task_json(classifier.class_names, classifier.thresholds)}
 
 
 def import_export_package(module: str) -> Any:

@@ -56,6 +56,8 @@ def saved_model(
     - `probabilities` `(B, K)` float32, in the order of `assets/classes.txt`;
     - `classes` `(B, k)` string, class names, the most likely first;
     - `top_probabilities` `(B, k)` float32, the probabilities of `classes`;
+    - `predicted` `(B, K)` bool, only of several labels an image: whether the probability is
+      above the class's threshold;
     - `valid` `(B,)` bool, only of `serve_bytes`: whether the file could be decoded. If not,
       its probabilities are 0 and its class names empty; other images are not affected.
 
@@ -118,6 +120,8 @@ def saved_model(
         names = "".join(f"{name}\n" for name in classifier.class_names)
         (assets / CLASSES).write_text(names, encoding="utf-8")
         (assets / PREPROCESSING).write_text(classifier.preprocessing.to_json(), encoding="utf-8")
+        for name, text in publish.task_files(classifier).items():
+            (assets / name).write_text(text, encoding="utf-8")
         _write_json(assets / "origin.json", publish.origin(classifier))
         if warm_up:
             _write_warm_up_requests(classifier, folder, files)
@@ -134,13 +138,15 @@ def _resized(classifier, image_size):
         resized_model(classifier.model, image_size),
         classifier.class_names,
         classifier.preprocessing.with_image_size(image_size),
+        task=classifier.task,
+        thresholds=classifier.thresholds,
     )
 
 
 def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
     model, preprocessing = classifier.model, classifier.preprocessing
     shape = (*preprocessing.image_size, model.input_shape[-1])
-    names = tf.constant(classifier.class_names)
+    names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
     top = min(top, len(classifier.class_names))
 
     @tf.function(jit_compile=jit_compile)
@@ -149,11 +155,15 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
 
     def name(probabilities):
         top_probabilities, order = tf.math.top_k(probabilities, top)
-        return {
+        answer = {
             "probabilities": probabilities,
             "classes": tf.gather(names, order),
             "top_probabilities": top_probabilities,
         }
+        if thresholds is not None:
+            limits = tf.constant(thresholds, tf.float64)
+            answer["predicted"] = tf.cast(probabilities, tf.float64) > limits
+        return answer
 
     def serve(images):
         return name(probabilities_of(images))
@@ -162,12 +172,9 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
         pixels, valid = decode_or_mark(images, preprocessing, max_pixels)
         answer = name(probabilities_of(pixels))
         mask = valid[:, tf.newaxis]
-        return {
-            "probabilities": tf.where(mask, answer["probabilities"], 0.0),
-            "classes": tf.where(mask, answer["classes"], ""),
-            "top_probabilities": tf.where(mask, answer["top_probabilities"], 0.0),
-            "valid": valid,
-        }
+        # 0, "" and False.
+        masked = {key: tf.where(mask, part, tf.zeros_like(part)) for key, part in answer.items()}
+        return {**masked, "valid": valid}
 
     image_batch = tf.TensorSpec((None, *shape), "float32", "images")
     file_batch = tf.TensorSpec((None,), "string", "images")

@@ -68,7 +68,7 @@ def tflite(
     preprocessing's value range and gives `probabilities` `(batch_size, K)` float32. The file has
     builtin operations only and tensors of rank 4 at most. Its TFLite metadata holds the
     normalisation and refers to `labels.txt`. The file is also a ZIP archive of `labels.txt`,
-    `preprocessing.json`, `origin.json` and `check.json`.
+    `preprocessing.json`, `origin.json` and `check.json`, and of several labels `task.json`.
 
     Precisions:
 
@@ -144,6 +144,7 @@ def tflite(
                 LABELS: "".join(f"{name}\n" for name in classifier.class_names),
                 PREPROCESSING: classifier.preprocessing.to_json(),
                 "origin.json": json.dumps(publish.origin(classifier), indent=2),
+                **publish.task_files(classifier),
             },
         )
         report = publish.check_export(

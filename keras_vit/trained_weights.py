@@ -42,6 +42,7 @@ from keras_vit.preprocessing import (
     value_range,
 )
 from keras_vit.recognition import config_of
+from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL, Thresholds, task_of_model
 
 DEFAULT_SIZE = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE)
 # The head and the hidden layer of pre-training, as patterns of `skip`.
@@ -70,6 +71,9 @@ class TrainedWeights:
         checkpoint: The opened file, or None.
         position_grid: Patches (down, across) of its position table, or None.
         model: The Keras model of a `.keras` file, or None.
+        task: "multilabel" if an image may have several labels, else "multiclass".
+        thresholds: For several labels the probability above which an image has each, or None
+            for 0.5.
     """
 
     name: str
@@ -87,6 +91,8 @@ class TrainedWeights:
     checkpoint: Checkpoint | None = None
     position_grid: tuple[int, int] | None = None
     model: keras.Model | None = None
+    task: str = MULTICLASS
+    thresholds: Thresholds = None
 
     def __post_init__(self):
         known = self.preprocessing
@@ -150,7 +156,7 @@ class TrainedWeights:
     ) -> tuple[keras.Model, tuple[str, ...]]:
         """Returns the model with its weights, and a sentence for each part left out.
 
-        Its head has a softmax; without a head the output is what the head would read.
+        Its head gives probabilities; without a head the output is what the head would read.
 
         Args:
             image_size: Pixels (height, width); the weights' by default.
@@ -178,7 +184,11 @@ class TrainedWeights:
             config,
             input_shape=(*(image_size or self.image_size or DEFAULT_SIZE), self.channels),
             name="vit" if config.architecture == "vit" else None,
-            **({"classes": classes} if classes else headless),
+            **(
+                {"classes": classes, "classifier_activation": ACTIVATIONS[self.task]}
+                if classes
+                else headless
+            ),
         )
         return built, (*notes, *self.load_into(built, skip=skip).notes)
 
@@ -272,7 +282,13 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     if path.is_dir() and (path / CLASSES).exists():
         classifier = load_classifier(path)
         names = None if is_numbered(classifier) else classifier.class_names
-        metadata = Metadata(classifier.preprocessing, names, PREPROCESSING)
+        metadata = Metadata(
+            classifier.preprocessing,
+            names,
+            PREPROCESSING,
+            task=classifier.task,
+            thresholds=classifier.thresholds,
+        )
         opened = _of_model(weights, classifier.model, metadata, classifier.recipe)
     elif (path / MODEL).is_file():  # Pre-trained without classes.
         opened = _of_model(weights, read_model(path / MODEL), read_folder(path, None), {})
@@ -339,6 +355,8 @@ def _of_model(weights, model, metadata, recipe):
         },
         recipe=recipe,
         model=model,
+        task=MULTILABEL if metadata.task == MULTILABEL else task_of_model(model),
+        thresholds=metadata.thresholds,
     )
 
 
@@ -381,6 +399,8 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         },
         notes=(*shown.notes, *metadata.notes),
         checkpoint=checkpoint,
+        task=metadata.task,
+        thresholds=metadata.thresholds,
     )
 
 

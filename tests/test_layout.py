@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "keras_private": set(),
     "recognition": {"configs"},
     "json_files": set(),
+    "tasks": {"json_files"},
     "preprocessing": {"json_files"},
     "checkpoints": {
         "configs",
@@ -38,6 +39,7 @@ MAY_IMPORT = {
         "preprocessing",
         "progress",
         "recognition",
+        "tasks",
     },
     "models": {"configs", "layers", "models", "checkpoints", "recognition"},
 }

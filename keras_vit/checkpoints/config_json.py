@@ -80,6 +80,7 @@ _FIELDS: Fields = {
     "vision_config": _MODEL_FIELDS,
     "architecture": str,
     "id2label": dict,
+    "problem_type": str,
     "label_names": list,
     "global_pool": str,
     "model_args": {

@@ -21,6 +21,7 @@ from keras_vit.configs import Gelu, HeadInput
 from keras_vit.files import atomic_write
 from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
+from keras_vit.tasks import TASKS
 
 # The value of an array in an open file, by the array's key.
 ReadValue = Callable[[Any], np.ndarray]
@@ -142,6 +143,8 @@ def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
             noted["gelu"] = facts["gelu"]
         if facts.get("classifier") in get_args(HeadInput):
             noted["classifier"] = facts["classifier"]
+        if facts.get("task") in TASKS:
+            noted["task"] = facts["task"]
         if isinstance(facts.get("num_heads"), int):
             noted["num_heads"] = facts["num_heads"]
         if isinstance(facts.get("norm_epsilon"), (int, float)):

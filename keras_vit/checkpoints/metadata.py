@@ -28,13 +28,14 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.files import CLASSES, PREPROCESSING
+from keras_vit.files import CLASSES, PREPROCESSING, TASK
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Preprocessing,
     value_range,
 )
+from keras_vit.tasks import MULTICLASS, MULTILABEL, Thresholds, read_task
 
 PREPROCESSOR = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"
@@ -66,12 +67,17 @@ class Metadata(NamedTuple):
         class_names: The names of the classes.
         origin: Where the preprocessing is from, or which file is missing, for people.
         notes: A sentence for each difference between the source and what is read.
+        task: "multilabel" if an image may have several labels, else "multiclass".
+        thresholds: For several labels the probability above which an image has each of the
+            class names, or None for 0.5.
     """
 
     preprocessing: Preprocessing | None = None
     class_names: tuple[str, ...] | None = None
     origin: str = "the file holds weights alone"
     notes: tuple[str, ...] = ()
+    task: str = MULTICLASS
+    thresholds: Thresholds = None
 
 
 def read_metadata(
@@ -87,6 +93,12 @@ def read_metadata(
     Raises:
         ValueError: If no `Preprocessing` prepares images in the same way.
     """
+    found = _read_metadata(checkpoint, image_size, classes)
+    task = checkpoint.facts.get("task")
+    return found if task is None else found._replace(task=task)
+
+
+def _read_metadata(checkpoint, image_size, classes):
     if "preprocessing" in checkpoint.facts:  # Noted by `convert`; None if it was unknown there.
         noted = checkpoint.facts["preprocessing"]
         if noted is None:
@@ -129,19 +141,23 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Metadata:
     Raises:
         ValueError: If `preprocessing.json` is not one.
     """
-    path, names = folder / PREPROCESSING, None
+    path, names, task, thresholds = folder / PREPROCESSING, None, MULTICLASS, None
     if not path.is_file():
         return Metadata(origin=f"no {PREPROCESSING}")
     if classes is not None and (folder / CLASSES).is_file():
         lines = (folder / CLASSES).read_text(encoding="utf-8").splitlines()
         names = _names(lines, classes)
+        if names is not None:
+            task, thresholds = read_task(folder / TASK, names)
     preprocessing = Preprocessing.from_json(path.read_text(encoding="utf-8"))
-    return Metadata(preprocessing, names, PREPROCESSING)
+    return Metadata(preprocessing, names, PREPROCESSING, task=task, thresholds=thresholds)
 
 
 def _hugging_face(checkpoint, image_size, classes):
+    several = checkpoint.config.get("problem_type") == "multi_label_classification"
     return _of_processor(checkpoint.folder, image_size)._replace(
-        class_names=class_names_of(checkpoint.config, classes)
+        class_names=class_names_of(checkpoint.config, classes),
+        task=MULTILABEL if several else MULTICLASS,
     )
 
 

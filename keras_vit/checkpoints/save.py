@@ -17,6 +17,7 @@ from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.configs import classifier_layer
 from keras_vit.recognition import config_of
+from keras_vit.tasks import MULTILABEL, task_of_model
 
 
 def save_checkpoint(
@@ -106,11 +107,15 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def facts_of(model: keras.Model) -> dict[str, Any]:
-    """Returns what arrays do not show: numerics, `position_grid` and the head's `classifier`."""
+    """Returns what arrays do not show: numerics, `position_grid`, and of a head its `classifier`
+    and the `task` of a sigmoid.
+    """
     facts, grid = numerics(model), position_grid(model)
     if grid:
         facts["position_grid"] = list(grid)
     with contextlib.suppress(ValueError):  # A model of other layers.
         if classifier_layer({layer.name: layer for layer in model.layers}) is not None:
             facts["classifier"] = getattr(config_of(model), "classifier", None)
+            if task_of_model(model) == MULTILABEL:
+                facts["task"] = MULTILABEL
     return facts

@@ -40,7 +40,8 @@ def add_arguments(parser):
         "--minimum-agreement",
         type=float,
         metavar="SHARE",
-        help="least share of check images with the same first class, else nothing is written; "
+        help="least share of check images with the same first class (or of their labels, where an "
+        "image may have several), else nothing is written; "
         "by default 0.99, with integers 0.98",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an export of this kind")

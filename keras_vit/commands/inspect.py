@@ -94,6 +94,7 @@ def run(arguments):
         opened.preprocessing,
         arguments.images,
         class_names=class_names,
+        thresholds=opened.thresholds,
         name=opened.name,
         figures=arguments.figures,
         query=arguments.query,

@@ -1,8 +1,10 @@
-"""`keras-vit predict`: the most likely classes of images."""
+"""`keras-vit predict`: the most likely classes of images, or their labels."""
 
 import csv
 import json
 import sys
+
+from keras_vit.tasks import MULTILABEL, SEPARATOR
 
 EPILOG = (
     "Exit code: 0 if every image was predicted, 1 if some could not be read (they are "
@@ -44,7 +46,8 @@ def run(arguments):
     classifier = load_classifier(arguments.folder)
     predictions = classifier.stream(files, arguments.top, arguments.batch_size)
     failed: list = []
-    WRITERS[arguments.format](_checked(predictions, failed, arguments.strict))
+    several = classifier.task == MULTILABEL
+    WRITERS[arguments.format](_checked(predictions, failed, arguments.strict), several)
     for prediction in failed:
         print(f"keras-vit: {prediction.path}: {prediction.error}", file=sys.stderr)
     return 1 if failed else 0
@@ -61,37 +64,45 @@ def _checked(predictions, failed, strict):
         sys.stdout.flush()  # Of the prediction that the writer has just printed.
 
 
-def _write_text(predictions):
+def _write_text(predictions, several):
     for prediction in predictions:
         print(prediction.path)
         if prediction.error is not None:
             print(f"  could not be read: {prediction.error}")
+        elif several:
+            print(f"  labels: {', '.join(prediction.labels) or 'none'}")
         for name, probability in prediction.top:
             print(f"  {probability:7.2%}  {name}")
 
 
-def _write_json(predictions):
+def _write_json(predictions, several):
     """One array with a line for each image, so that lines can also be read one by one."""
     print("[", end="")
     for index, prediction in enumerate(predictions):
         top = [{"class": name, "probability": value} for name, value in prediction.top]
         entry = {"path": prediction.path, "top": top}
+        if several:
+            entry["labels"] = list(prediction.labels)
         if prediction.error is not None:
             entry["error"] = prediction.error
         print(("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False), end="")
     print("\n]")
 
 
-def _write_csv(predictions):
+def _write_csv(predictions, several):
+    """A row for each class; of several labels each row has all labels of the image."""
     from keras_vit.files import csv_row
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["path", "rank", "class", "probability", "error"])
+    last = ["labels"] if several else []
+    writer.writerow(["path", "rank", "class", "probability", "error", *last])
     for prediction in predictions:
+        if several:
+            last = [SEPARATOR.join(prediction.labels)]
         if prediction.error is not None:
-            writer.writerow(csv_row([prediction.path, "", "", "", prediction.error]))
+            writer.writerow(csv_row([prediction.path, "", "", "", prediction.error, *last]))
         for rank, (name, value) in enumerate(prediction.top, 1):
-            writer.writerow(csv_row([prediction.path, rank, name, f"{value:.6f}", ""]))
+            writer.writerow(csv_row([prediction.path, rank, name, f"{value:.6f}", "", *last]))
 
 
 WRITERS = {"text": _write_text, "json": _write_json, "csv": _write_csv}

@@ -242,6 +242,7 @@ def write_report(
     images: Iterable[str | os.PathLike] = (),
     *,
     class_names: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
     name: str | None = None,
     figures: Sequence[str] | None = None,
     query: str | None = None,
@@ -258,6 +259,7 @@ def write_report(
         preprocessing: The preprocessing from an image to the model's input.
         images: Image files and folders of images.
         class_names: Names of the model's classes, for predictions in the titles, or None.
+        thresholds: For several labels an image, the probability above which it has each.
         name: The heading of the page; by default the model's name.
         figures: Names of `FIGURES`; by default all that the model and the images allow.
         query: See `attention_rollout`.
@@ -287,7 +289,9 @@ def write_report(
     images = list(images)
     names, left_out = _applicable(inspected, figures, bool(images))
     if any(FIGURES[figure].needs_images for figure in names):
-        _read_images(inspected, images, preprocessing, class_names, num_images, num_pictures)
+        _read_images(
+            inspected, images, preprocessing, class_names, thresholds, num_images, num_pictures
+        )
     sections = []
     with atomic_folder(folder) as scratch:
         for figure in names:
@@ -338,7 +342,9 @@ def _applicable(inspected, figures, has_images):
     return names, left_out
 
 
-def _read_images(inspected, paths, preprocessing, class_names, num_images, num_pictures):
+def _read_images(
+    inspected, paths, preprocessing, class_names, thresholds, num_images, num_pictures
+):
     files = image_files(paths)
     files = evenly_spread(files, num_images)
     # Drawn images first, spread over all files: images of one folder often have one class.
@@ -362,9 +368,17 @@ def _read_images(inspected, paths, preprocessing, class_names, num_images, num_p
     if class_names is not None:
         scores = predict_batch(inspected.model, inspected.first_images)
         inspected.titles = [
-            f"{name}: {class_names[row.argmax()]} {row.max():.1%}"
+            f"{name}: {_predicted(class_names, row, thresholds)}"
             for name, row in zip(names, scores, strict=True)
         ]
+
+
+def _predicted(class_names, row, thresholds):
+    """The most likely class with its probability; with thresholds all labels above them."""
+    chosen = [row.argmax()]
+    if thresholds is not None:
+        chosen = sorted(np.flatnonzero(row > np.array(thresholds)), key=lambda k: -row[k])
+    return ", ".join(f"{class_names[k]} {row[k]:.1%}" for k in chosen) or "no label"
 
 
 def seen_region(

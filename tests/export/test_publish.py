@@ -10,13 +10,14 @@ from keras_vit.classifier import Classifier
 from keras_vit.export import comparison, publish
 
 
-def compare(expected, received):
+def compare(expected, received, thresholds=None):
     return comparison.compare(
         "serve",
         np.array(expected),
         np.array(received),
         keras_seconds=np.array([0.004]),
         seconds=np.array([0.001, 0.003, 0.002, 0.002]),
+        thresholds=thresholds,
     )
 
 
@@ -29,6 +30,17 @@ def test_agreement_counts_equal_first_classes():
     assert check.largest_difference == pytest.approx(0.2)
     assert check.mean_difference == pytest.approx((2 * 0.1 + 2 * 0.2) / 8)
     assert (check.milliseconds, check.keras_milliseconds) == pytest.approx((2, 4))
+
+
+def test_agreement_of_several_labels_is_the_share_of_equal_labels():
+    check = compare(
+        # Labels: both; the first of two; one of each; none, with another first class; none.
+        [[0.9, 0.8], [0.9, 0.8], [0.9, 0.1], [0.2, 0.3], [0.2, 0.3]],
+        [[0.6, 0.9], [0.9, 0.7], [0.1, 0.9], [0.3, 0.2], [0.1, 0.4]],
+        thresholds=(0.5, 0.75),
+    )
+    assert check.agreement == (1 + 1 / 2 + 0 + 0 + 1) / 5
+    assert compare([[0.9, 0.8]], [[np.nan, 0.8]], thresholds=(0.5, 0.75)).agreement == 0
 
 
 def test_a_row_that_is_not_finite_agrees_with_nothing():

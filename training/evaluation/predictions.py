@@ -20,6 +20,7 @@ from keras_vit.models.build import build
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_range, value_range
 from keras_vit.progress import progress_bar
 from keras_vit.recognition import config_of
+from keras_vit.tasks import Thresholds, check_task
 from keras_vit.trained_weights import open_weights
 
 from .results import PRETRAINING, pretraining_fields
@@ -86,6 +87,8 @@ class EvaluatedModel:
             `pretraining_fields`.
         recipe: The `recipe.json` of its folder; empty if there is none.
         facts: Range of the pixels and GELU, with where they are from, for people.
+        thresholds: For several labels an image, the probability above which it has each of the
+            class names; None for one class an image.
     """
 
     model: keras.Model
@@ -96,6 +99,7 @@ class EvaluatedModel:
     pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
     facts: str = ""
+    thresholds: Thresholds = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the field `model` of a result file."""
@@ -163,6 +167,7 @@ def open_model(
             pretraining=pretraining_fields(dict(opened.recipe), None),
             recipe=dict(opened.recipe),
             facts=opened.describe(),
+            thresholds=_thresholds(opened),
         )
     try:
         configs.resolve(name)
@@ -216,7 +221,14 @@ def open_model(
         class_names=opened.class_names,
         pretraining=pretraining,
         facts=opened.describe(),
+        thresholds=_thresholds(opened),
     )
+
+
+def _thresholds(opened):
+    """The thresholds of weights whose classes have names."""
+    names = opened.class_names
+    return None if names is None else check_task(opened.task, names, opened.thresholds)
 
 
 def evaluated_classifier(classifier: Classifier, task: str | None = None) -> EvaluatedModel:

@@ -6,7 +6,9 @@ import json
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
+from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import multilabel
@@ -112,8 +114,6 @@ def test_the_files_hold_the_numbers(tmp_path):
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    from PIL import Image
-
     folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     for name in NAMES[:3]:
         (folder / name).mkdir()
@@ -137,8 +137,6 @@ def test_the_loss_is_keras_binary_cross_entropy_times_the_classes(examples):
     assert again.loss == pytest.approx(report.loss, rel=1e-5)
     assert again.score == pytest.approx(report.score)
     inputs = [image for image, _ in examples.encoded()]
-    from keras_vit.images.decoding import apply_preprocessing, decode_image
-
     inputs = np.stack([apply_preprocessing(decode_image(i), Preprocessing((8, 8))) for i in inputs])
     expected = keras.losses.BinaryCrossentropy(from_logits=True)(examples.labels, model(inputs))
     assert report.loss == pytest.approx(3 * float(expected), rel=1e-5)
