@@ -92,24 +92,6 @@ def xla_compiles() -> bool:
     return True
 
 
-class FixedSeed(keras.random.SeedGenerator):
-    """A seed in the form that the functions of `keras.random` take inside a compiled step.
-
-    They take an integer or a `SeedGenerator`, but no tensor, and a generator's own
-    initialiser would make a state variable.
-
-    Args:
-        value: Two integers, the seed: an array or a tensor.
-    """
-
-    def __init__(self, value):
-        self.value = value
-
-    def next(self, ordered=True):
-        """Returns the seed, the same at every call."""
-        return self.value
-
-
 def unscale_loss(loss: Any) -> Any:
     """Returns a replica's mean loss; Keras divides it by the number of replicas."""
     return unscale_loss_for_distribution(loss)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.keras_private import FixedSeed, loss_tracker, unscale_loss, variable_index
+from keras_vit.keras_private import loss_tracker, unscale_loss, variable_index
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASES = (
@@ -20,15 +20,6 @@ BASES = (
     keras.optimizers.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule,
 )
-
-
-def test_keras_still_takes_no_tensor_for_a_seed():
-    seed = keras.ops.convert_to_tensor(np.array([1, 2], "uint32"))
-    images = np.ones((4, 4), "float32")
-    with pytest.raises((ValueError, TypeError)):  # Where Keras takes it, FixedSeed can go.
-        keras.random.dropout(images, 0.5, seed=seed)
-    masks = [keras.random.dropout(images, 0.5, seed=FixedSeed(seed)) for _ in range(2)]
-    np.testing.assert_array_equal(*masks)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from keras_vit.layers.compiled_gradient import with_compiled_gradient
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.quantization import QuantizedSublayers
+from keras_vit.layers.random_numbers import draws_by_example, named_seed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -130,10 +131,12 @@ class MLP(keras.layers.Layer):
         if len(tokens.shape) > 2:  # TensorFlow fuses 2-D products only.
             rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
             return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
-        seeds = (None, None) if seed is None else (seed, seed + 1)
+        seed_1, seed_2 = (
+            None if seed is None else named_seed(seed, name) for name in ("dropout_1", "dropout_2")
+        )
         x = self.dense_1(tokens, training=training)
-        x = self.dropout_1(x, training=training, seed=seeds[0])
-        return self.dropout_2(self.dense_2(x), training=training, seed=seeds[1])
+        x = self.dropout_1(x, training=training, seed=seed_1)
+        return self.dropout_2(self.dense_2(x), training=training, seed=seed_2)
 
     def get_config(self):
         return {
@@ -264,6 +267,7 @@ class EncoderBlock(QuantizedSublayers):
                 part.build(tokens_shape)
         if self._is_random:
             self.seed_generator = keras.random.SeedGenerator()
+            draws_by_example(self)
 
     @property
     def _is_random(self):
@@ -290,7 +294,10 @@ class EncoderBlock(QuantizedSublayers):
 
     def _encode(self, z, training, seed, patches):
         """Returns the tokens after the block `(B, N, D)`, and the attention probabilities."""
-        seeds = [None if seed is None else seed + use for use in range(5)]
+
+        def seed_of(use):
+            return None if seed is None else named_seed(seed, use)
+
         shape = ops.shape(z)
         # TensorFlow fuses a sum with the product before it if both are matrices, so the
         # residual stream is kept as the rows of all examples, (B N, D).
@@ -299,20 +306,22 @@ class EncoderBlock(QuantizedSublayers):
         y, attention = self.attention(
             self.norm_1(z) if is_before else z,
             training=training,
-            seed=seeds[0],
+            seed=seed_of("attention"),
             return_attention=True,
             as_rows=True,
             patches=patches,
         )
-        y = self.dropout(y, training=training, seed=seeds[1])
+        y = self.dropout(y, training=training, seed=seed_of("dropout"))
         y = y if is_before else self.norm_1(y)
         y = self.layer_scale_1(y) if self.layer_scale else y
-        rows = rows + self._drop_examples(y, shape, training, seeds[3])  # Equation 2.
+        y = self._drop_examples(y, shape, training, seed_of("stochastic_depth_1"))
+        rows = rows + y  # Equation 2.
         y = self.norm_2(rows) if is_before else rows
-        y = self.mlp(y, training=training, seed=seeds[2])
+        y = self.mlp(y, training=training, seed=seed_of("mlp"))
         y = y if is_before else self.norm_2(y)
         y = self.layer_scale_2(y) if self.layer_scale else y
-        rows = rows + self._drop_examples(y, shape, training, seeds[4])  # Equation 3.
+        y = self._drop_examples(y, shape, training, seed_of("stochastic_depth_2"))
+        rows = rows + y  # Equation 3.
         return ops.reshape(rows, shape), attention
 
     def _drop_examples(self, rows, shape, training, seed):

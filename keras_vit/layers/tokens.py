@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.keras_private import FixedSeed
+from keras_vit.layers.random_numbers import draws_by_example, named_seed, random_bits
 
 # Arguments of a convolution that are fixed here.
 _FIXED = (
@@ -238,6 +238,7 @@ class PatchCorruption(keras.layers.Layer):
         self.mask_rate = mask_rate
         self.replace_rate = replace_rate
         self.seed_generator = keras.random.SeedGenerator()
+        draws_by_example(self)
 
     def build(self, input_shape):
         length = input_shape[1]
@@ -257,13 +258,18 @@ class PatchCorruption(keras.layers.Layer):
         count = self._count(length)
         generator = self.seed_generator
         seed = generator.next() if training else ops.zeros((2,), generator.state.dtype)
-        seeds = [FixedSeed(seed + offset) for offset in range(3)]
-        order = ops.argsort(keras.random.uniform((batch, length), dtype="float32", seed=seeds[0]))
+
+        def drawn(use):
+            """Returns float32 numbers in [0, 1), one for each patch."""
+            bits = ops.right_shift(random_bits((batch, length), named_seed(seed, use)), 8)
+            return ops.cast(bits, "float32") * 2.0**-24
+
+        order = ops.argsort(drawn("order"))
         places, left = order[:, :count], order[:, count:]
-        donor = keras.random.randint((batch, length), 0, length - count, seed=seeds[1])
+        donor = ops.cast(ops.floor(drawn("donor") * (length - count)), "int32")
         donor = ops.take_along_axis(left, donor, axis=1)
         others = ops.take_along_axis(tokens, donor[..., None], axis=1)
-        kind = keras.random.uniform((batch, length), dtype="float32", seed=seeds[2])
+        kind = drawn("kind")
         is_drawn = ops.argsort(order) < count  # By the rank of each patch.
         is_masked = ops.logical_and(is_drawn, kind < self.mask_rate)
         is_replaced = ops.logical_and(

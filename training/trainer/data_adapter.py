@@ -102,6 +102,13 @@ class Padded(NamedTuple):
     rows: Any
 
 
+def num_examples(batch):
+    """Returns the number of real rows of a batch."""
+    if isinstance(batch, Padded):
+        return batch.rows.shape[1]
+    return next(part for part in keras.tree.flatten(batch) if part is not None).shape[0]
+
+
 def unpadded(batch):
     """Returns the real rows of a batch, inside a compiled step."""
     if not isinstance(batch, Padded):
@@ -111,7 +118,7 @@ def unpadded(batch):
 
 
 def _padded(batch, shards):
-    rows = len(next(part for part in keras.tree.flatten(batch) if part is not None))
+    rows = num_examples(batch)
     missing = -rows % shards
 
     def pad(part):

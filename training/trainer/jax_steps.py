@@ -8,7 +8,9 @@ import jax
 import keras
 from jax import numpy as jnp
 
-from .data_adapter import unpadded
+from keras_vit.layers.random_numbers import examples_from
+
+from .data_adapter import num_examples, unpadded
 
 
 class JAXSteps:
@@ -38,8 +40,10 @@ class JAXSteps:
             if trainer.accumulation_steps == 1:
                 return whole(state, batches[0])
             totals, state = first(state, batches[0], 0)
-            for index, batch in enumerate(batches[1:], 1):
-                totals, state = further(state, totals, batch, index)
+            examples = num_examples(batches[0])
+            for batch in batches[1:]:
+                totals, state = further(state, totals, batch, examples)
+                examples += num_examples(batch)
             return last(state, totals)
 
         return self._function(step, trainer.accumulation_steps)
@@ -83,11 +87,11 @@ class JAXSteps:
         totals, state = self._gradients(state, batch, 0)
         return self._update(state, totals)
 
-    def _add_gradients(self, state, totals, batch, index):
-        more, state = self._gradients(state, batch, index)
+    def _add_gradients(self, state, totals, batch, first_example):
+        more, state = self._gradients(state, batch, first_example)
         return jax.tree.map(jnp.add, totals, more), state
 
-    def _gradients(self, state, batch, index):
+    def _gradients(self, state, batch, first_example):
         """Returns the gradients times the weight, the loss times the weight, the weight."""
         trainer = self.trainer
         trainable, non_trainable, optimizer, metrics = state
@@ -95,11 +99,15 @@ class JAXSteps:
         variables = self._variables(trainer.optimizer.variables)
 
         with keras.StatelessScope(_mapping(variables, state)):
-            drawn = list(zip(trainer.seed_states, trainer.draw_seeds(0, index), strict=True))
+            seeds = trainer.draw_seeds(0, first_example)
+            drawn = list(zip(trainer.seed_states, seeds, strict=True))
 
         def mean_loss(trainable):
             mapping = _mapping(variables, (trainable, *state[1:])) + drawn
-            with keras.StatelessScope(mapping, collect_losses=True) as scope:
+            with (
+                keras.StatelessScope(mapping, collect_losses=True) as scope,
+                examples_from(first_example, num_examples(batch)),
+            ):
                 y_pred = trainer(x, training=True)
                 loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=True)
                 scaled = trainer.optimizer.scale_loss(loss)
@@ -170,7 +178,10 @@ class JAXSteps:
     def _test(self, state, batch):
         trainer = self.trainer
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(unpadded(batch))
-        with keras.StatelessScope(_mapping(self._variables(), state)) as scope:
+        with (
+            keras.StatelessScope(_mapping(self._variables(), state)) as scope,
+            examples_from(0, num_examples(batch)),
+        ):
             y_pred = trainer(x, training=False)
             loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=False)
             weight = trainer.loss_weight(x, sample_weight)

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.keras_private import disable_gradient_summing, unscale_loss
+from keras_vit.layers.random_numbers import examples_from
 
 
 class TensorFlowSteps:
@@ -112,7 +113,7 @@ class TensorFlowSteps:
             return self._draw(iterator, lambda batch: self._train_on([batch]))
 
         def accumulate(batches, _):
-            drawn = self._draw(iterator, lambda batch: self._accumulate(batch, batches))
+            drawn = self._draw(iterator, self._accumulate)
             return batches + drawn, drawn > 0
 
         wanted = self.trainer.accumulation_steps
@@ -124,19 +125,19 @@ class TensorFlowSteps:
 
     def _train_on(self, batches):
         if not self.accumulators:
-            self._update(self.strategy.run(self._weighted_gradients, (batches[0], 0)))
+            self._update(self.strategy.run(self._weighted_gradients, (batches[0],)))
             return
-        for index, batch in enumerate(batches):
-            self._accumulate(batch, index)
+        for batch in batches:
+            self._accumulate(batch)
         self._update_from_accumulators()
 
-    def _accumulate(self, batch, index):
-        def add(batch, index):
-            totals = self._weighted_gradients(batch, index)
+    def _accumulate(self, batch):
+        def add(batch):
+            totals = self._weighted_gradients(batch)
             for accumulator, total in zip(self.accumulators, totals, strict=True):
                 accumulator.assign_add(tf.cast(total, accumulator.dtype))
 
-        self.strategy.run(add, (batch, index))
+        self.strategy.run(add, (batch,))
 
     def _update_from_accumulators(self):
         def take():
@@ -179,12 +180,13 @@ class TensorFlowSteps:
 
     # On one replica.
 
-    def _weighted_gradients(self, batch, index):
-        """Returns the gradients times the weight, the loss times the weight, the weight."""
+    def _weighted_gradients(self, batch):
+        """Returns sums for the step: gradients and loss times weight, the weight, examples."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seeds = self.trainer.draw_seeds(replica, index)
-        gradients, loss, y_pred, updates = self.differentiate(x, y, sample_weight, seeds)
+        first = self._first_example(x)
+        seeds = self.trainer.draw_seeds(replica, first)
+        gradients, loss, y_pred, updates = self.differentiate(x, y, sample_weight, seeds, first)
         for variable, value in zip(self.trainer.stateful_variables(), updates, strict=True):
             if value is not None:
                 variable.assign(value)
@@ -192,24 +194,37 @@ class TensorFlowSteps:
         weight = self.trainer.loss_weight(x, sample_weight)
         if not self.is_whole:
             gradients = [g * tf.cast(weight, g.dtype) for g in gradients]
-        return [*gradients, loss * weight, weight]
+        return [*gradients, loss * weight, weight, tf.cast(_num_examples(x), "float32")]
 
-    def _differentiate(self, x, y, sample_weight, seeds):
+    def _first_example(self, x):
+        """Returns the number of this replica's first example among those of the step."""
+        before = self.accumulators[-1].read_value() if self.accumulators else tf.constant(0.0)
+        replicas = self.strategy.num_replicas_in_sync
+        if replicas > 1 and self.trainer.draws_by_example:
+            context = tf.distribute.get_replica_context()
+            replica = context.replica_id_in_sync_group
+            counts = tf.one_hot(replica, replicas) * tf.cast(_num_examples(x), "float32")
+            before, counts = context.all_reduce(tf.distribute.ReduceOp.SUM, [before, counts])
+            before += tf.reduce_sum(tf.where(tf.range(replicas) < replica, counts, 0.0))
+        return tf.cast(before, "int32")
+
+    def _differentiate(self, x, y, sample_weight, seeds, first_example):
         trainer = self.trainer
         mapping = list(zip(trainer.seed_states, seeds, strict=True))
-        with (
-            keras.StatelessScope(mapping, collect_losses=True) as scope,
-            tf.GradientTape() as tape,
-        ):
-            y_pred = trainer(x, training=True)
-            loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=True)
-            loss = unscale_loss(loss)
-            scaled = trainer.optimizer.scale_loss(loss)
-        gradients = tape.gradient(
-            scaled,
-            [variable.value for variable in trainer.trainable_variables],
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,  # As in JAX.
-        )
+        with _examples_from(first_example, x):  # Around the gradient too, which computes again.
+            with (
+                keras.StatelessScope(mapping, collect_losses=True) as scope,
+                tf.GradientTape() as tape,
+            ):
+                y_pred = trainer(x, training=True)
+                loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=True)
+                loss = unscale_loss(loss)
+                scaled = trainer.optimizer.scale_loss(loss)
+            gradients = tape.gradient(
+                scaled,
+                [variable.value for variable in trainer.trainable_variables],
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,  # As in JAX.
+            )
         updates = [scope.get_current_value(v) for v in trainer.stateful_variables()]
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return gradients, tf.cast(loss, "float32"), y_pred, updates
@@ -217,9 +232,9 @@ class TensorFlowSteps:
     def _mean_gradients(self, totals, skipped):
         """Returns the mean over all examples, and whether the step may be taken."""
         trainer = self.trainer
-        weight_here = totals[-1]
+        weight_here = totals[-2]
         context = tf.distribute.get_replica_context()
-        *gradients, loss, weight = context.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        *gradients, loss, weight, _ = context.all_reduce(tf.distribute.ReduceOp.SUM, totals)
         loss = tf.math.divide_no_nan(loss, weight)
         if not self.is_whole:
             gradients = [tf.math.divide_no_nan(g, tf.cast(weight, g.dtype)) for g in gradients]
@@ -238,14 +253,15 @@ class TensorFlowSteps:
 
     def _test_on_replica(self, batch):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        loss, y_pred = self.predict(x, y, sample_weight)
+        loss, y_pred = self.predict(x, y, sample_weight, self._first_example(x))
         weight = self.trainer.loss_weight(x, sample_weight)
         self.trainer.track_loss(loss, weight)
         self.trainer.compute_metrics(x, y, y_pred, sample_weight)
 
-    def _predict(self, x, y, sample_weight):
-        y_pred = self.trainer(x, training=False)
-        loss = self.trainer.compute_loss(x, y, y_pred, sample_weight, training=False)
+    def _predict(self, x, y, sample_weight, first_example):
+        with _examples_from(first_example, x):
+            y_pred = self.trainer(x, training=False)
+            loss = self.trainer.compute_loss(x, y, y_pred, sample_weight, training=False)
         return tf.cast(unscale_loss(loss), "float32"), y_pred
 
     def _make_accumulators(self):
@@ -258,7 +274,7 @@ class TensorFlowSteps:
                     synchronization=tf.VariableSynchronization.ON_READ,
                     aggregation=tf.VariableAggregation.SUM,
                 )
-                for shape, dtype in [*trained, ((), "float32"), ((), "float32")]
+                for shape, dtype in [*trained, *[((), "float32")] * 3]
             ]
 
 
@@ -281,6 +297,14 @@ def explain_lost_workers():
             "Every worker must answer; restart all of them, and the run continues from its "
             f"last state. Lost: {names}"
         ) from error
+
+
+def _num_examples(x):
+    return tf.shape(keras.tree.flatten(x)[0])[0]
+
+
+def _examples_from(first, x):
+    return examples_from(first, tf.maximum(_num_examples(x), 1))  # A replica may have none.
 
 
 def _without_optionals(batch):

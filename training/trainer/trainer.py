@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_vit.keras_private import CompileWherePossible, FixedSeed, SymbolicBuild, loss_tracker
+from keras_vit.keras_private import CompileWherePossible, SymbolicBuild, loss_tracker
+from keras_vit.layers.random_numbers import philox
 
 from .data_adapter import StepAdapter, unpadded
 
@@ -48,7 +50,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     rounding on one device, several replicas, several workers and the JAX backend. It differs
     from `keras.Model.fit`: the gradient is the mean over all examples of the step, however
     they are split into batches, micro-batches and replicas, and is clipped after that;
-    dropout draws different masks on each replica; evaluation counts every example once.
+    dropout masks of this package's layers depend on the example's place in the step, not on
+    its replica; evaluation counts every example once.
 
     A step is one update of the optimizer: schedules, averages, `steps_per_epoch` and
     `steps_per_execution` count steps. Under a `tf.distribute` strategy, build model, trainer
@@ -65,8 +68,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             first step; see `averaged_weights`.
         skip_nonfinite_steps: Number of steps with NaN or infinity in the loss or gradients
             that are skipped before training stops. The optimizer does not count them.
-        seed: Seed of the dropout masks. They depend on it and on step, replica and
-            micro-batch alone, so that a resumed run draws the same masks.
+        seed: Seed of the dropout masks. They depend on it, on the step and on the example's
+            place in it alone, so that a resumed run draws the same masks. Layers of Keras's
+            own draw other masks on each replica and in each micro-batch.
         **kwargs: Passed to `keras.Model`.
 
     Raises:
@@ -349,20 +353,34 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         weights = {id(weight) for weight in self.model.weights}
         return [v for v in self.model.variables if id(v) not in weights]
 
-    def draw_seeds(self, replica, micro_batch):
-        """Returns a state for each generator, new in each step, replica and micro-batch."""
+    @property
+    def draws_by_example(self):
+        """Whether the model has layers whose random numbers depend on the example's place."""
+        return any(getattr(state, "draws_by_example", False) for state in self.seed_states)
+
+    def draw_seeds(self, replica, first_example):
+        """Returns a state for each generator, new in each step.
+
+        A layer of this package gets the same on all replicas and in all micro-batches, and
+        draws by example; another layer gets one for each of them.
+
+        Args:
+            replica: Number of the replica.
+            first_example: Number of its first example among those of the step.
+        """
         states = self.seed_states
         if not states:
             return []
-        dtype = states[0].dtype
-
-        def draw(shape, seed):
-            seed = ops.stack([ops.cast(part, dtype) for part in seed])
-            return keras.random.randint(shape, 0, 2**30, dtype="int32", seed=FixedSeed(seed))
-
-        first, second = ops.unstack(draw((2,), (self.seed % 2**30, self.step)), 2)
-        place = (first + ops.cast(replica, "int32"), second + ops.cast(micro_batch, "int32"))
-        return ops.unstack(ops.cast(draw((len(states), 2), place), dtype), len(states))
+        step = ops.stack([np.uint32(self.seed % 2**32), ops.cast(self.step, "uint32")])
+        *shared, place = ops.unstack(philox((len(states) + 1, 2), step), len(states) + 1)
+        place = place + ops.cast(ops.stack([replica, first_example]), "uint32")
+        own = ops.unstack(philox((len(states), 2), place), len(states))
+        return [
+            ops.cast(
+                by_step if getattr(state, "draws_by_example", False) else by_place, state.dtype
+            )
+            for state, by_step, by_place in zip(states, shared, own, strict=True)
+        ]
 
     def stateful_variables(self):
         """Returns the variables that a forward pass may change: statistics and metrics."""

@@ -13,6 +13,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import load_classifier
+from keras_vit.layers.random_numbers import examples_from
 from keras_vit.training import Adam
 from keras_vit.training.paper.masked_patches import (
     MaskedPatchTrainer,
@@ -141,18 +142,22 @@ def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
     assert float(trainer.compute_loss(others, None, model(pixels))) == expected
 
 
-def test_draws_differ_between_replicas_micro_batches_and_steps_and_repeat():
+def test_draws_belong_to_the_step_and_the_image_and_repeat():
     trainer = make_trainer(masked_patch_model(CONFIG, image_size=(16, 12)), resolved())
 
-    def places(replica, micro_batch, step):
+    def places(replica, first, count, step):
         trainer.step.assign(step)
-        seeds = trainer.draw_seeds(replica, micro_batch)
-        with keras.StatelessScope(list(zip(trainer.seed_states, seeds, strict=True))):
-            return np.array(trainer(images(8), training=True)["places"]).tolist()
+        seeds = trainer.draw_seeds(replica, first)
+        with (
+            keras.StatelessScope(list(zip(trainer.seed_states, seeds, strict=True))),
+            examples_from(first, count),
+        ):
+            return np.array(trainer(images(count), training=True)["places"]).tolist()
 
-    drawn = [places(0, 0, 1), places(1, 0, 1), places(0, 1, 1), places(0, 0, 2)]
-    assert all(first != second for i, first in enumerate(drawn) for second in drawn[:i])
-    assert places(0, 0, 1) == drawn[0]
+    whole = places(0, 0, 8, 1)
+    assert len({tuple(row) for row in whole}) == 8
+    assert places(0, 0, 5, 1) + places(1, 5, 3, 1) == whole
+    assert not any(one == other for one, other in zip(places(0, 0, 8, 2), whole, strict=True))
 
 
 @pytest.fixture(scope="module")

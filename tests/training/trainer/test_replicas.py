@@ -19,12 +19,17 @@ def outcomes(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_replicas_draw_their_own_dropout_masks_and_repeat_them(outcomes):
+def test_replicas_draw_other_masks_in_layers_of_keras_and_repeat_them(outcomes):
     (one, other), again, later = outcomes["masks"]
     assert one != other
     assert again == [one, other]
     assert later[0] not in (one, other)
     assert outcomes["training repeats"]
+
+
+def test_keras_fit_on_replicas_draws_the_masks_of_one_device(outcomes):
+    one, two = outcomes["plain fit with dropout"]
+    assert one == pytest.approx(two, abs=1e-6)
 
 
 def test_not_a_number_on_one_replica_stops_all(outcomes):

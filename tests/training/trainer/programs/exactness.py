@@ -22,6 +22,10 @@ STEPS = 5  # Of an epoch.
 
 EVERYTHING = {"global_clipnorm": 1.0, "weight_decay": 0.1, "averaging": 0.9, "smoothing": 0.1}
 
+RANDOM = {"model": {"dropout_rate": 0.2, "stochastic_depth_rate": 0.3}}
+if MODEL == "ViT":
+    RANDOM["model"] |= {"attention_dropout_rate": 0.2, "remat": True}
+
 # What the case changes. A case that names another must give that one's numbers. On JAX all
 # but the first are compiled, as Keras does it there.
 CASES = {
@@ -54,16 +58,32 @@ CASES = {
         "steps_per_execution": 4,
         "jit_compile": True,
     },
+    "dropout and stochastic depth": RANDOM,
+    "dropout and stochastic depth, in micro-batches": {
+        "of": "dropout and stochastic depth",
+        **RANDOM,
+        "accumulation_steps": 3,
+        "steps_per_execution": 4,
+    },
+    "dropout and stochastic depth, compiled": {
+        "of": "dropout and stochastic depth",
+        **RANDOM,
+        "accumulation_steps": 2,
+        "steps_per_execution": 4,
+        "jit_compile": True,
+    },
 }
 
 
-def build():
+def build(**options):
     shape = (8, 8, 3)
     if MODEL == "ViT":
-        config = keras_vit.ViTConfig(4, 16, 2, 32, 2)
+        config = keras_vit.ViTConfig(4, 16, 2, 32, 2, **options)
         model = keras_vit.build(config, input_shape=shape, classes=4, classifier_activation=None)
     else:
         hidden = [keras.layers.Flatten(), keras.layers.Dense(8, "gelu")]
+        if options:
+            hidden.append(keras_vit.layers.Dropout(options["dropout_rate"]))
         model = keras.Sequential([keras.Input(shape), *hidden, keras.layers.Dense(4)])
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
@@ -83,6 +103,7 @@ def optimizer(adam=False, **options):
 def train(
     scope,
     of=None,
+    model=None,
     accumulation_steps=1,
     averaging=None,
     smoothing=0.0,
@@ -94,7 +115,9 @@ def train(
     images = rng.standard_normal((EXAMPLES, 8, 8, 3)).astype("float32")
     labels = rng.integers(0, 4, EXAMPLES)
     with scope():
-        trainer = Trainer(build(), accumulation_steps=accumulation_steps, averaging=averaging)
+        trainer = Trainer(
+            build(**(model or {})), accumulation_steps=accumulation_steps, averaging=averaging
+        )
         trainer.compile(
             optimizer(**options),
             SoftmaxCrossentropy(smoothing),

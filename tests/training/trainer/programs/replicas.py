@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.layers import Dropout
 from keras_vit.training import SGD, Checkpoints, NonFiniteError, SoftmaxCrossentropy, Trainer
 
 devices = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -18,18 +19,20 @@ IMAGES = RNG.standard_normal((13, 8, 8, 3)).astype("float32")
 LABELS = RNG.integers(0, 4, 13)
 
 
-def dense():
+def dense(*layers):
     """A model so small that Keras's own defects show at once."""
     keras.utils.set_random_seed(0)
-    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    return keras.Sequential(
+        [keras.Input((3,)), *(make() for make in layers), keras.layers.Dense(1)]
+    )
 
 
-def plain(strategy, rows=8, optimizer=None, **options):
+def plain(strategy, rows=8, optimizer=None, layers=(), **options):
     """Trains as Keras does; returns the weights, or the error's type."""
     x = np.random.default_rng(1).standard_normal((rows, 3)).astype("float32")
     try:
         with strategy.scope():
-            model = dense()
+            model = dense(*layers)
             model.compile(
                 optimizer or keras.optimizers.SGD(0.1, global_clipnorm=0.1), "mse", **options
             )
@@ -138,6 +141,10 @@ print(
             "evaluation": evaluation(),
             "half precision": half_precision(),
             "resumed": resumed(sys.argv[1]),
+            "plain fit with dropout": [
+                plain(place, optimizer=keras.optimizers.SGD(0.1), layers=[lambda: Dropout(0.5)])
+                for place in (ONE, MIRRORED)
+            ],
             "keras": {
                 "clipped, one": plain(ONE),
                 "clipped, two": plain(MIRRORED),
