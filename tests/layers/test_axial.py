@@ -87,6 +87,11 @@ def test_a_pixel_reaches_its_row_in_the_row_attention_only():
     np.testing.assert_array_equal(moved[[0, 2]], 0)
 
 
+def test_a_unit_keeps_the_size_unless_it_has_a_stride():
+    unit = AxialUnit(32, num_heads=8, grid=(3, 4))
+    assert tuple(unit(image(3, 4, channels=32)).shape) == (2, 3, 4, 128)
+
+
 def test_parameters_are_those_of_the_docstring():
     height, width = 3, 5
     layer = randomized(AxialAttention(HEADS, grid=(height, width)), (None, None, None, CHANNELS))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.training.trainer import devices
 from keras_vit.training.trainer.devices import Place
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
@@ -103,3 +104,10 @@ def test_one_device_is_one_replica_of_one_worker(name, capsys):
     place = Place(name)
     assert (place.replicas, place.workers, place.worker) == (1, 1, 0)
     assert ("strategy: cpu" in capsys.readouterr().out) == (name is not None)
+
+
+@pytest.mark.parametrize("name", [None, "cpu"])
+def test_one_worker_gets_whole_batches(name, monkeypatch):
+    monkeypatch.setattr(devices, "training_batches", lambda examples, **options: options)
+    options = {"batch_size": 8, "augmentation": "inception_crop", "mixup": None}
+    assert Place(name).batches(None, **options) == options

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import shutil
 import sys
@@ -143,6 +144,19 @@ def test_the_picture_shows_the_matrix(report, tmp_path):
     with Image.open(tmp_path / "confusion_matrix.png") as picture:
         assert min(picture.size) > 300
         assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
+
+
+def test_the_picture_has_the_share_of_each_class(report, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    shown, imshow = [], Axes.imshow
+    monkeypatch.setattr(Axes, "imshow", lambda *a, **k: shown.append(a[1]) or imshow(*a, **k))
+    confusion = np.array([[1, 0, 0], [0, 2, 2], [0, 0, 0]])  # One image, four images, none.
+    names = ("one", "four", "none")
+    other = dataclasses.replace(report, class_names=names, confusion=confusion)
+    other.draw(tmp_path / "matrix.png")
+    np.testing.assert_array_equal(shown[0], [[1, 0, 0], [0, 0.5, 0.5], [0, 0, 0]])
 
 
 def test_without_matplotlib_all_but_the_picture_is_written(report, tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.training import SGD, NonFiniteError, Trainer, warmup_schedule
-from keras_vit.training.trainer.data_adapter import StepAdapter
+from keras_vit.training.trainer.data_adapter import Padded, StepAdapter, _padded, unpadded
+from keras_vit.training.trainer.trainer import _split
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((22, 8, 8, 3)).astype("float32")
@@ -147,6 +148,23 @@ def test_dropout_repeats_for_a_seed_and_differs_between_micro_batches():
         for micro in range(3)
     }
     assert len(drawn) == 9
+
+
+def test_the_validation_split_takes_the_last_of_data_without_labels():
+    (x, y, weight), (held, *none) = _split(0.25, IMAGES, None, None)
+    np.testing.assert_array_equal(np.concatenate([x, held]), IMAGES)
+    assert (len(x), y, weight, none) == (16, None, None, [None, None])
+
+
+@pytest.mark.parametrize(("rows", "padded"), [(7, 8), (8, 8), (1, 4)])
+def test_a_batch_is_padded_to_a_multiple_of_the_devices(rows, padded):
+    batch = _padded((IMAGES[:rows], LABELS[:rows], None), 4)
+    assert isinstance(batch, Padded)
+    assert [len(part) for part in batch.batch[:2]] == [padded, padded]
+    images, labels, weights = unpadded(batch)
+    np.testing.assert_array_equal(images, IMAGES[:rows])
+    np.testing.assert_array_equal(labels, LABELS[:rows])
+    assert weights is None
 
 
 def test_not_a_number_stops_and_keeps_the_last_good_weights():
