@@ -58,6 +58,7 @@ from .configs import (
     AxialResNetConfig as AxialResNetConfig,
     BiTConfig as BiTConfig,
     ResNetStem as ResNetStem,
+    Rotary as Rotary,
     ViTConfig as ViTConfig,
     list_models as list_models,
     shape_study as shape_study,

@@ -12,6 +12,8 @@ Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
 BlockNorm = Literal["before", "after"]
 PositionKind = Literal["none", "learned_1d", "learned_2d", "relative", "relative_bias"]
+RotaryCoordinates = Literal["centred", "index"]
+RotaryPairs = Literal["halves", "neighbours"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
@@ -19,6 +21,16 @@ PositionPlace = Literal["input", "every_block", "every_block_shared"]
 CLASSIFIER_LAYERS = ("class_token_head", "distillation_token_head", "predictions")
 # The head that transfer learning replaces: these and the hidden layer of pre-training.
 HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
+
+
+def _check_choices(config: Any, **kinds: Any) -> None:
+    """Raises ValueError if a field is not one of the strings of its `Literal`."""
+    for field, kind in kinds.items():
+        known = get_args(kind)
+        if getattr(config, field) not in known:
+            raise ValueError(
+                f"{field} must be one of {known}. Received: {field}={getattr(config, field)!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +125,46 @@ class BiTConfig(_ResNet):
 
 
 @dataclasses.dataclass(frozen=True)
+class Rotary:
+    """Rotary positions in the attention of all blocks (RoPE); by default DINOv3's.
+
+    Args:
+        temperature: The longest wavelength.
+        coordinates: "centred" between -1 and 1 along each side, or "index", the number of the
+            row or column.
+        offset: Added to the index.
+        reference_grid: Patches (down, across) to which an index is scaled, or None.
+        columns_first: Whether the first half of a head's pairs of units belongs to columns.
+        pairs: The units that turn together: "halves" or "neighbours".
+        learned: Whether the frequencies are learned, for each block and head.
+
+    The equations are in `keras_vit.layers.RotaryPositions`.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+
+    temperature: float = 100.0
+    coordinates: RotaryCoordinates = "centred"
+    offset: float = 0.0
+    reference_grid: tuple[int, int] | None = None
+    columns_first: bool = False
+    pairs: RotaryPairs = "halves"
+    learned: bool = False
+
+    def __post_init__(self):
+        _check_choices(self, coordinates=RotaryCoordinates, pairs=RotaryPairs)
+        if self.reference_grid is not None:
+            object.__setattr__(self, "reference_grid", tuple(self.reference_grid))
+        if self.temperature <= 0 or min(self.reference_grid or (1,)) < 1:
+            raise ValueError(f"Temperature and sides must be positive. Received: {self}")
+        if self.coordinates == "centred" and (self.offset or self.reference_grid):
+            raise ValueError(
+                f'Offset and reference grid need coordinates="index". Received: {self}'
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class ViTConfig:
     """A Vision Transformer; paper, Table 1 and equations 1 to 4.
 
@@ -163,6 +215,12 @@ class ViTConfig:
             arXiv 2103.17239), as in DINOv2 and DeiT III.
         qk_norm: Whether queries and keys are normalised for each head (arXiv 2302.05442).
         unread_class_token: Whether there is a class token though the head pools the patches.
+        map_num_heads: Heads of the attention pooling; None means `num_heads`.
+        map_mlp_dim: Hidden units of the attention pooling's MLP; None means `mlp_dim`.
+        map_reads_prefix: Whether the attention pooling reads the tokens in front of the patches,
+            too, as in the Perception Encoder (arXiv 2504.13181).
+        rotary: Rotary positions of queries and keys, beside those of `position_embedding`, or
+            None.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -192,25 +250,27 @@ class ViTConfig:
     layer_scale: bool = False
     qk_norm: bool = False
     unread_class_token: bool = False
+    map_num_heads: int | None = None
+    map_mlp_dim: int | None = None
+    map_reads_prefix: bool = False
+    rotary: Rotary | None = None
 
     def __post_init__(self):
         if not isinstance(self.patch_size, int):
             object.__setattr__(self, "patch_size", tuple(self.patch_size))
         if isinstance(self.resnet, dict):
             object.__setattr__(self, "resnet", ResNetStem(**self.resnet))
-        for field, kind in (
-            ("classifier", HeadInput),
-            ("gelu", Gelu),
-            ("position_embedding", PositionKind),
-            ("position_embedding_at", PositionPlace),
-            ("final_norm", FinalNorm),
-            ("block_norm", BlockNorm),
-        ):
-            known = get_args(kind)
-            if getattr(self, field) not in known:
-                raise ValueError(
-                    f"{field} must be one of {known}. Received: {field}={getattr(self, field)!r}"
-                )
+        if isinstance(self.rotary, dict):
+            object.__setattr__(self, "rotary", Rotary(**self.rotary))
+        _check_choices(
+            self,
+            classifier=HeadInput,
+            gelu=Gelu,
+            position_embedding=PositionKind,
+            position_embedding_at=PositionPlace,
+            final_norm=FinalNorm,
+            block_norm=BlockNorm,
+        )
         sizes = [*self.patch_sizes, self.width, self.depth, self.mlp_dim, self.num_heads]
         if len(self.patch_sizes) != 2 or min(sizes) < 1:
             raise ValueError(f"Every size must be positive. Received: {self}")
@@ -218,6 +278,16 @@ class ViTConfig:
             raise ValueError(
                 "The number of heads must divide the width. "
                 f"Received: width={self.width}, num_heads={self.num_heads}"
+            )
+        if self.rotary and self.width // self.num_heads % 4:
+            raise ValueError(
+                "Rotary positions need heads with a multiple of 4 units. "
+                f"Received: width={self.width}, num_heads={self.num_heads}"
+            )
+        if self.rotary and not (self.adds_positions or self.position_embedding == "none"):
+            raise ValueError(
+                "Rotary positions stand beside positions that are added, or alone "
+                f'(position_embedding="none"). Received: "{self.position_embedding}"'
             )
         if self.position_embedding_at != "input" and not self.adds_positions:
             raise ValueError(
@@ -242,6 +312,13 @@ class ViTConfig:
         if self.unread_class_token and self.classifier not in ("gap", "max", "map"):
             raise ValueError(
                 "unread_class_token is for a head that pools the patches. "
+                f"Received: classifier={self.classifier!r}"
+            )
+        if self.classifier != "map" and (
+            self.map_num_heads or self.map_mlp_dim or self.map_reads_prefix
+        ):
+            raise ValueError(
+                'map_num_heads, map_mlp_dim and map_reads_prefix need classifier="map". '
                 f"Received: classifier={self.classifier!r}"
             )
         for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
@@ -308,6 +385,16 @@ class ViTConfig:
             "block_norm": self.block_norm,
             "layer_scale": self.layer_scale,
             "qk_norm": self.qk_norm,
+            "rotary": dataclasses.asdict(self.rotary) if self.rotary else None,
+        }
+
+    def map_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `keras_vit.layers.AttentionPooling`."""
+        return {
+            "num_heads": self.map_num_heads or self.num_heads,
+            "mlp_dim": self.map_mlp_dim or self.mlp_dim,
+            "gelu": self.gelu,
+            "norm_epsilon": self.norm_epsilon,
         }
 
     @property
@@ -358,10 +445,10 @@ class AxialConfig(ViTConfig):
                 "An Axial-ViT has no stochastic depth: its blocks see lines, not images. "
                 f"Received: stochastic_depth_rate={self.stochastic_depth_rate}"
             )
-        if self.position_embedding == "relative_bias":
+        if self.position_embedding == "relative_bias" or self.rotary:
             raise ValueError(
                 "An Axial-ViT has no steps of rows and columns: its blocks see lines. "
-                'Received: position_embedding="relative_bias"'
+                f'Received: position_embedding="{self.position_embedding}", rotary={self.rotary}'
             )
 
     @property

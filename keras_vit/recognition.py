@@ -128,6 +128,8 @@ def config_of_shapes(
     fields = dict(fields or {})
     epsilon_in = fields.pop("epsilon_in", ResNetStem.epsilon_in)
     classifier = fields.get("classifier") or usual
+    if fields.get("rotary") and "position_embedding" not in shapes:
+        fields.setdefault("position_embedding", "none")
     # The table of biases is the only variable of two axes that an attention itself has.
     has_biases = len(shapes.get("encoder_block_0/attention") or ()) == 2
     representation, registers = shapes.get("pre_logits"), shapes.get("registers")
@@ -142,10 +144,26 @@ def config_of_shapes(
         num_registers=registers[1] if registers else 0,
         gelu=gelu,
         norm_epsilon=norm_epsilon or ViTConfig.norm_epsilon,
-        position_embedding="relative_bias" if has_biases else ViTConfig.position_embedding,
-        **{**_later_features(shapes, classifier), **fields, "classifier": classifier},
+        **{
+            **({"position_embedding": "relative_bias"} if has_biases else {}),
+            **_later_features(shapes, classifier),
+            **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
+            **fields,
+            "classifier": classifier,
+        },
     )
     return config, tuple(notes)
+
+
+def _map_sizes(shapes, num_heads, mlp_dim):
+    """Fields of `ViTConfig` that the shapes of an attention pooling show."""
+    query, mlp = (shapes.get(f"map_head/{layer}") for layer in ("query", "mlp/dense_2"))
+    sizes = {
+        "map_num_heads": query[1] if query and len(query) == 3 else num_heads,
+        "map_mlp_dim": mlp[0] if mlp else mlp_dim,
+    }
+    usual = {"map_num_heads": num_heads, "map_mlp_dim": mlp_dim}
+    return {field: size for field, size in sizes.items() if size != usual[field]}
 
 
 def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
@@ -295,6 +313,8 @@ def _vit_of_layers(config_type, model, layers, block_name):
             "block_norm": block.block_norm,
             "layer_scale": block.layer_scale,
             "qk_norm": block.qk_norm,
+            "rotary": block.rotary,
+            **(_map_fields(model, layers, block) if classifier == "map" else {}),
         },
     )
 
@@ -357,12 +377,26 @@ def _positions(model, layers, block):
     if "position_embedding" not in layers:
         return "none", "input"
     kind = POSITION_LAYERS[type(layers["position_embedding"]).__name__]
-    calls = next(
-        layer["inbound_nodes"]
-        for layer in model.get_config()["layers"]
-        if layer["name"] == "position_embedding"
-    )
+    calls = _calls(model, "position_embedding")
     return kind, "every_block_shared" if len(calls) > 1 else "input"
+
+
+def _map_fields(model, layers, block):
+    """The fields of an attention pooling."""
+    head = layers["map_head"]
+    return {
+        "map_num_heads": head.num_heads if head.num_heads != block.num_heads else None,
+        "map_mlp_dim": head.mlp_dim if head.mlp_dim != block.mlp_dim else None,
+        # Patches alone are the output of a slice, which is no layer.
+        "map_reads_prefix": {"class_token", "registers"} & layers.keys() != set()
+        and _calls(model, "map_head")[0]["args"][0]["config"]["keras_history"][0] in layers,
+    }
+
+
+def _calls(model, name):
+    """The calls of a layer in the config of a functional model."""
+    config = model.get_config()
+    return next(layer["inbound_nodes"] for layer in config["layers"] if layer["name"] == name)
 
 
 def _head_bias(layers):

@@ -428,6 +428,7 @@ def _is_shown_by_shapes(config):
     return (
         type(config) in (ViTConfig, BiTConfig)
         and (positions, place) == ("learned_1d", "input")
+        and not getattr(config, "rotary", None)
     )  # fmt: skip
 
 

@@ -9,24 +9,29 @@ import pathlib
 import re
 from typing import Any
 
+import numpy as np
+
 from keras_vit.checkpoints.config_json import check_family, facts_of_config, read_json
 from keras_vit.checkpoints.formats import (
     StoredArray,
+    computed_array,
     open_zip,
     read_npz,
     read_safetensors,
     read_torch,
+    read_values,
 )
 from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h5
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.checkpoints.timm_models import with_bias_tables
+from keras_vit.checkpoints.timm_models import EVA_NAMES, with_bias_tables, with_block_frequencies
 from keras_vit.checkpoints.torch_names import (
     HUGGING_FACE,
     HUGGING_FACE_CLIP,
     HUGGING_FACE_DINOV2,
+    HUGGING_FACE_DINOV3,
     TIMM,
     TIMM_BIT,
     TORCHVISION,
@@ -37,8 +42,8 @@ from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, s
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
-    OFFICIAL, BIT, HUGGING_FACE_DINOV2, HUGGING_FACE, HUGGING_FACE_CLIP, TIMM, TIMM_BIT,
-    TORCHVISION, KERAS_HUB_DEIT, KERAS_HUB, VIT_KERAS,
+    OFFICIAL, BIT, HUGGING_FACE_DINOV2, HUGGING_FACE, HUGGING_FACE_CLIP, HUGGING_FACE_DINOV3,
+    TIMM, TIMM_BIT, TORCHVISION, KERAS_HUB_DEIT, KERAS_HUB, VIT_KERAS,
 )  # fmt: skip
 
 # The same for HDF5 files, by the version of Keras.
@@ -60,6 +65,9 @@ _GAP_NOTE = (
     'pool_type="0" and "none", which no model here has'
 )
 
+# Facts that are fields of `ViTConfig`.
+_CONFIG_FACTS = ("classifier", "block_norm", "rotary", "map_num_heads", "map_reads_prefix")
+
 # More than any model has.
 _MAX_PARTS = 1000
 _MAX_BLOCKS = 1000
@@ -73,9 +81,8 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier` and `position_grid` (down,
-            across), where
-            the layout or the file has them.
+        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`)
+            and `position_grid` (down, across), where the layout or the file has them.
         config: The object in the `config.json` in the file or beside it; {} without one.
         assumed: Names of the facts that the code base's models usually have, while the file
             does not say so.
@@ -178,12 +185,13 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
                 names = {name: names[name] for name in names.keys() - left_out}
         _check_features(path, layout, names.values())
         known = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
+        renamed = _joined(path, layout, _unstacked(path, layout, _renamed(path, arrays, names)))
+        if layout is TIMM:
+            renamed = with_block_frequencies(renamed)
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
-            arrays=_with_unread_tokens(
-                layout, _unstacked(path, layout, _renamed(path, arrays, names))
-            ),
+            arrays=_with_unread_tokens(layout, renamed),
             facts=facts,
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
@@ -194,6 +202,14 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         if shows_swiglu(checkpoint.shapes):
             stated["gelu"] = "swiglu"
         stated = _checked(stated, path)
+        is_rotary = layout is HUGGING_FACE_DINOV3 or (
+            layout is TIMM and any(map(EVA_NAMES.search, names))
+        )
+        if is_rotary and "rotary" not in stated:
+            raise ValueError(
+                "Files of DINOv3 and timm's Eva must have their config.json beside them, which "
+                f"shows the rotary positions. Received: {path}"
+            )
         assumed = tuple(fact for fact in known if fact not in stated) if layout.models_vary else ()
         if layout is TIMM:
             with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
@@ -350,6 +366,29 @@ def _with_unread_tokens(layout, arrays):
     return arrays
 
 
+def _joined(path, layout, arrays):
+    """Joins arrays that a file holds in parts; empty arrays are left out."""
+    arrays = {name: array for name, array in arrays.items() if 0 not in array.shape}
+    for name, parts in layout.parts_of_arrays(arrays).items():
+        found = [arrays.pop(part, None) for part in parts if part]
+        if len({array and array.shape for array in found}) > 1:
+            raise ValueError(
+                f"The parts {', '.join(filter(None, parts))} of an array must be in the file and "
+                f"of one shape. Received: {path}"
+            )
+        rows, *rest = found[0].shape
+        arrays[name] = computed_array(
+            name, (rows * len(parts), *rest), functools.partial(_concatenated, found, parts)
+        )
+    return arrays
+
+
+def _concatenated(arrays, parts):
+    values = iter(list(read_values(arrays)))
+    zeros = np.zeros(arrays[0].shape, "float32")
+    return np.concatenate([next(values) if part else zeros for part in parts])
+
+
 def _unstacked(path, layout, arrays):
     """Splits arrays that hold all blocks along their first axis into one for each block."""
     if layout.stacked is None:
@@ -433,7 +472,7 @@ def build_arguments(
             norm_epsilon=facts.get("norm_epsilon"),
             fields={
                 "epsilon_in": checkpoint.layout.epsilon_in,
-                **{name: facts[name] for name in ("classifier", "block_norm") if name in facts},
+                **{name: facts[name] for name in _CONFIG_FACTS if name in facts},
             },
             has_paper_sizes=not checkpoint.layout.models_vary,
         )
@@ -462,8 +501,15 @@ def _image_size(checkpoint, config, image_size):
         return image_size
     table = checkpoint.shapes.get("position_embedding")
     stride = config.resnet.stride if config.resnet else 1
-    if config.position_embedding == "relative_bias":
-        down, across = checkpoint.facts["position_grid"]
+    if config.position_embedding in ("relative_bias", "none"):
+        if image_size:
+            return image_size
+        if not (grid := checkpoint.facts.get("position_grid")):
+            raise ValueError(
+                "The image size (image_size, --image-size) must be given where neither the arrays "
+                f"nor config.json show it. Received: {checkpoint.path}"
+            )
+        down, across = grid
         return (down * config.patch_sizes[0], across * config.patch_sizes[1])
     if not table or len(table) != 3:
         hint = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +11,8 @@ from keras_vit.checkpoints.hdf5 import HUB_BACKBONES, HUB_CLASSIFIERS
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.timm_models import ACTIVATIONS, facts_of_timm
-from keras_vit.checkpoints.torch_names import (
-    HUGGING_FACE,
-    HUGGING_FACE_CLIP,
-    HUGGING_FACE_DINOV2,
-    TIMM,
-    TIMM_BIT,
-)
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT
+from keras_vit.configs import Rotary
 from keras_vit.json_files import Fields, read_json as read_any_json
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
@@ -35,6 +31,12 @@ _HUGGING_FACE_DEFAULTS: dict[str, dict[str, Any]] = {
     "ijepa": _VIT_DEFAULTS,
     "dinov2": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6, "patch_size": 14},
     "dinov2_with_registers": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6},
+    "dinov3_vit": {
+        **_VIT_DEFAULTS,
+        "layer_norm_eps": 1e-5,
+        "num_attention_heads": 6,
+        "rope_theta": 100.0,
+    },
     "clip_vision_model": {
         **_VIT_DEFAULTS,
         "hidden_act": "quick_gelu",
@@ -55,7 +57,6 @@ _HUGGING_FACE_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_mo
 _HUGGING_FACE_REFUSED = {
     "beit": "relative position biases",
     "data2vec-vision": "relative position biases",
-    "dinov3_vit": "rotary positions",
     "siglip2": "patches of a variable number (NaFlex)",
     "siglip2_vision_model": "patches of a variable number (NaFlex)",
     "vit-hybrid": "the stem of BiT",
@@ -74,6 +75,8 @@ _MODEL_FIELDS = {
     "num_attention_heads": int,
     "image_size": (int, list),
     "patch_size": (int, list),
+    "rope_theta": float,
+    "use_gated_mlp": bool,
 }
 _FIELDS: Fields = {
     **_MODEL_FIELDS,
@@ -136,13 +139,13 @@ def facts_of_config(
         shapes: Shapes of the weights by layer.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads`, `position_grid` and `classifier`, where the config
-        has them; {} if the config is not of the layout's code base.
+        `gelu`, `norm_epsilon`, `num_heads`, `position_grid`, `rotary` and `classifier`, where the
+        config has them; {} if the config is not of the layout's code base.
 
     Raises:
         ValueError: If the config is of a model that no model here equals.
     """
-    if layout in (HUGGING_FACE, HUGGING_FACE_DINOV2, HUGGING_FACE_CLIP) and "model_type" in config:
+    if layout.name.startswith(HUGGING_FACE.name) and "model_type" in config:
         return _hugging_face(config, path)
     if layout in (TIMM, TIMM_BIT) and "architecture" in config:
         return _timm(config, path, shapes)
@@ -182,6 +185,8 @@ def _hugging_face(config, path):
         )
     config = {**_HUGGING_FACE_DEFAULTS[kind], **config}
     activation = config["hidden_act"]
+    if config.get("use_gated_mlp"):  # DINOv3's.
+        activation = f"gated {activation}"
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"hidden_act must be one of {tuple(ACTIVATIONS)}. "
@@ -197,6 +202,11 @@ def _hugging_face(config, path):
             "norm_epsilon": float(config["layer_norm_eps"]),
             "num_heads": int(config["num_attention_heads"]),
             "position_grid": [image // patch for image, patch in zip(*sides, strict=True)],
+            **(
+                {"rotary": dataclasses.asdict(Rotary(float(config["rope_theta"])))}
+                if "rope_theta" in config
+                else {}
+            ),
         }
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise ValueError(

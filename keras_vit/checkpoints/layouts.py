@@ -249,6 +249,8 @@ class Layout:
             the state of an optimizer, are not weights.
         stacked: The part of the names that stands for all blocks where their arrays are
             stacked along a first axis, and the part for one block.
+        joined: Arrays of the rules that a file may hold in parts: the name of the array, and the
+            names of its parts in the order of its first axis; None is a part of zeros.
         aliases: Regular expressions and their replacements, applied one after another, which
             turn other spellings of the layout into that of the rules.
         left_out: Regular expressions of arrays that the image encoder does not use, each with
@@ -273,6 +275,7 @@ class Layout:
     prefixes: tuple[str, ...] = ("",)
     whole_prefix: bool = False
     stacked: tuple[str, str] | None = None
+    joined: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
     aliases: tuple[tuple[str, str | Callable[[re.Match], str]], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
@@ -330,6 +333,21 @@ class Layout:
     def stored_name(self, path: str) -> str:
         """Returns the canonical name of the array with a variable; "" without one."""
         return next((rule.stored for rule in self.rules if path in rule.paths), "")
+
+    def parts_of_arrays(self, names: Iterable[str]) -> dict[str, tuple[str | None, ...]]:
+        """Returns the arrays that a file holds in parts, and the names of their parts.
+
+        Args:
+            names: Canonical names of a file's arrays.
+        """
+        found = {}
+        for name in names:
+            for whole, parts in self.joined:
+                fields = _fields(parts[0], name)
+                if fields is not None:
+                    filled = (part and part.format(**fields) for part in parts)
+                    found[whole.format(**fields)] = tuple(filled)
+        return found
 
     def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
         """Returns the variable paths of optional rules that no array of a file belongs to.

@@ -165,7 +165,7 @@ def _warn(report, checkpoint, model):
             '(posemb="sincos2d"), and the model has none.',
             stacklevel=4,
         )
-    ours = numerics(model)
+    ours = {"rotary": None, **numerics(model)}
     theirs = {fact: checkpoint.facts.get(fact) for fact in ours}
     differ = [fact for fact in ours if theirs[fact] not in (None, ours[fact])]
     if differ:

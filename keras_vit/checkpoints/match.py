@@ -28,7 +28,7 @@ from keras_vit.checkpoints.resize import (
     resize_patch_kernel,
     resize_positions,
 )
-from keras_vit.configs import CLASSIFIER_LAYERS
+from keras_vit.configs import CLASSIFIER_LAYERS, Rotary
 from keras_vit.recognition import layer_shapes, similar_models
 
 # Arrays that an error names of each kind.
@@ -269,10 +269,16 @@ def position_grid(model: keras.Model) -> Grid | None:
 
 
 def numerics(model: keras.Model) -> dict[str, Any]:
-    """Returns `gelu`, `norm_epsilon` and `num_heads` of a model's blocks; {} without any."""
+    """Returns `gelu`, `norm_epsilon` and `num_heads` of a model's blocks; {} without any.
+
+    And `rotary`, the fields of `Rotary`, of blocks that have such positions.
+    """
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
     facts = ("gelu", "norm_epsilon", "num_heads")
-    return {fact: getattr(layer, fact) for fact in facts if hasattr(layer, fact)}
+    found = {fact: getattr(layer, fact) for fact in facts if hasattr(layer, fact)}
+    if rotary := getattr(layer, "rotary", None):
+        found["rotary"] = dataclasses.asdict(Rotary(**rotary))
+    return found
 
 
 def _layer_named(model, name):

@@ -62,6 +62,8 @@ _OFFICIAL_VALUES = {
     "final_norm": ("tokens",),
     "block_norm": ("before",),
     "unread_class_token": (False,),
+    "map_reads_prefix": (False,),
+    "rotary": (None,),
 }
 
 

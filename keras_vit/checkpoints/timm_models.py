@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 import re
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
-from keras_vit.configs import ViTConfig
+from keras_vit.configs import Rotary, ViTConfig
 
 # Names of activations in `transformers` and timm.
 ACTIVATIONS = {
@@ -24,6 +25,7 @@ ACTIVATIONS = {
     "quick_gelu": "quick",
     "quickgelu": "quick",
     "relu": "relu",
+    "gated silu": "swiglu",
 }
 
 # Names of the models, and what their functions in timm set. Every other name has heads of 64
@@ -34,6 +36,9 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^vit_base_patch16_gap_224$", {"num_heads": 16}),
     (r"^vit_small_resnet", {"num_heads": 8}),
     (r"_clip_", {"norm_epsilon": 1e-5}),
+    (r"_dinov3|_lingbot|_pe_", {"norm_epsilon": 1e-5}),
+    (r"^vit_7b_patch16_dinov3", {"num_heads": 32}),
+    (r"_pe_\w+_gigantic_", {"num_heads": 16}),
     (r"_rpn_", {"block_norm": "after"}),
     (r"_quickgelu_", {"gelu": "quick"}),
     (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
@@ -41,8 +46,24 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 _HEAD_DIM = 64
 
+_BY_INDEX = Rotary(coordinates="index", pairs="neighbours")
+_COLUMNS_FIRST = dataclasses.replace(_BY_INDEX, columns_first=True)
+
+# Rotary positions by the names of the models, and whether an index is scaled to the grid of the
+# images that the name states.
+_ROTARY: tuple[tuple[str, Rotary, bool], ...] = (
+    (r"_dinov3|_lingbot$", Rotary(), False),
+    (r"_rope_mixed_", dataclasses.replace(_COLUMNS_FIRST, temperature=10.0, learned=True), False),
+    (r"_rope_(ape_)?\d+$", _COLUMNS_FIRST, False),
+    (r"_rope_reg\d_gap_\d+$", dataclasses.replace(_BY_INDEX, temperature=10_000.0), True),
+    (r"_pe_(core|lang|spatial)_", dataclasses.replace(_COLUMNS_FIRST, temperature=10_000.0), True),
+)
+
 # The same, of models that no model here equals although all arrays have names.
-REFUSALS = ((r"rope|dinov3|_pe_|lingbot|sapiens|^eva", "rotary positions (timm's Eva)"),)
+REFUSALS = ((r"^eva|^beit", "the attention of BEiT and EVA"),)
+
+# Names of arrays in files of timm's Eva, whose rotary positions the arrays do not show.
+EVA_NAMES = re.compile(r"^rope\.freqs$|\.gamma_1$|\.attn\.q_bias$|\.mlp\.fc1_g\.weight$")
 
 # Our input of the head by timm's `global_pool`.
 _CLASSIFIERS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
@@ -56,6 +77,9 @@ _ARGUMENTS = {
 }
 
 
+_ROTARY_ARGUMENTS = ("rope_", "use_rot_pos_emb", "ref_feat_shape")
+
+
 def facts_of_timm(
     config: Mapping[str, Any], shapes: Mapping[str, Any], path: pathlib.Path
 ) -> dict[str, Any]:
@@ -67,8 +91,8 @@ def facts_of_timm(
         path: The file or folder, for messages.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `block_norm` and `image_size`, as far
-        as known.
+        `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `block_norm`, `rotary`, fields
+        of the attention pooling and `image_size`, as far as known.
 
     Raises:
         ValueError: If no model here equals it.
@@ -86,6 +110,12 @@ def facts_of_timm(
                 f"A timm model must have {argument}={default!r}. "
                 f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
             )
+    changed = [argument for argument in arguments if argument.startswith(_ROTARY_ARGUMENTS)]
+    if changed:
+        raise ValueError(
+            "A timm model must have the rotary positions of its name. "
+            f"Received: {', '.join(changed)} in the config.json of {path}"
+        )
     facts = _of_name(name, arguments, shapes)
     if activation := arguments.get("act_layer"):
         if activation not in ACTIVATIONS:
@@ -111,9 +141,33 @@ def facts_of_timm(
     return facts
 
 
+def with_block_frequencies(arrays: Mapping[str, StoredArray]) -> dict[str, StoredArray]:
+    """Returns a file's arrays with the learned frequencies of rotary positions for each block.
+
+    timm keeps those of all blocks in one array (2, blocks, heads, D_h / 2).
+    """
+    found = dict(arrays)
+    whole = found.get("rope.freqs")
+    if whole is None or len(whole.shape) != 4 or not 0 < whole.shape[1] <= _MAX_BLOCKS:
+        return found
+    del found["rope.freqs"]
+    axes, depth, heads, pairs = whole.shape
+    for block in range(depth):
+        name = f"blocks.{block}.attn.rope.freqs"
+        compute = functools.partial(_of_block, whole, block)
+        found[name] = computed_array(name, (axes, heads, pairs), compute)
+    return found
+
+
+def _of_block(whole, block):
+    (values,) = read_values([whole])
+    return values[:, block]
+
+
 _POSITION_MLP = re.compile(r"^(?:blocks\.(\d+)\.attn\.rel_pos|shared_rel_pos)\.mlp\.fc1\.weight$")
 
 
+_MAX_BLOCKS = 1000
 _MAX_SIDE = 256  # Patches; the table has the square of twice as many rows.
 
 
@@ -184,7 +238,22 @@ def _of_name(name, arguments, shapes):
     for pattern, more in _FACTS:
         if re.search(pattern, name):
             facts.update({k: v for k, v in more.items() if k != "num_heads" or k in facts})
+    if "_pe_core_" in name and "map_head" in shapes:
+        facts |= {"map_num_heads": 8, "map_reads_prefix": "class_token" in shapes}
+    for pattern, rotary, is_scaled in _ROTARY:
+        if re.search(pattern, name):
+            if is_scaled:
+                rotary = _scaled(rotary, name, shapes)
+            facts["rotary"] = dataclasses.asdict(rotary)
     return facts
+
+
+def _scaled(rotary, name, shapes):
+    """Rotary positions by index on the grid of a name's images, such as "..._patch16_..._224"."""
+    patch, size = (int(number) for number in re.findall(r"(?<=_patch)\d+|(?<=_)\d+$", name))
+    # The Perception Encoder numbers the class token 0.
+    offset = float("_pe_" in name and "class_token" in shapes)
+    return dataclasses.replace(rotary, reference_grid=(size // patch,) * 2, offset=offset)
 
 
 def _image_size(config, arguments):

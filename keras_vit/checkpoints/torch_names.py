@@ -48,6 +48,14 @@ def _torch_qkv(weight, bias, ours=f"{BLOCK}/attention"):
     )
 
 
+def _joined_gates(mlp, whole, gate, value):
+    """The halves of SwiGLU's first layer, for `Layout.joined`."""
+    return tuple(
+        (f"{mlp}.{whole}.{variable}", (f"{mlp}.{gate}.{variable}", f"{mlp}.{value}.{variable}"))
+        for variable in ("weight", "bias")
+    )
+
+
 _HF_BLOCK = "encoder.layer.{block}"
 
 # huggingface/transformers: ViTForImageClassification and ViTModel; DeiT's too.
@@ -121,6 +129,46 @@ HUGGING_FACE_DINOV2 = dataclasses.replace(
     norm_epsilon=1e-6,
 )
 
+_DINOV3_BLOCK = "layer.{block}"
+
+# huggingface/transformers: DINOv3ViTModel.
+HUGGING_FACE_DINOV3 = Layout(
+    name="Hugging Face DINOv3",
+    rules=(
+        *_torch_dense("embeddings.patch_embeddings", "patch_embedding", CONVOLUTION),
+        Rule("embeddings.cls_token", "class_token/token"),
+        Rule("embeddings.register_tokens", "registers/tokens"),
+        *_torch_norm(f"{_DINOV3_BLOCK}.norm1", f"{BLOCK}/norm_1"),
+        *(
+            row
+            for part, projection in zip("qkv", _QKV, strict=True)
+            for row in _torch_dense(
+                f"{_DINOV3_BLOCK}.attention.{part}_proj",
+                f"{BLOCK}/attention/{projection}",
+                optional_bias=True,
+            )
+        ),
+        *_torch_dense(
+            f"{_DINOV3_BLOCK}.attention.o_proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS, True
+        ),
+        Rule(f"{_DINOV3_BLOCK}.layer_scale1.lambda1", f"{BLOCK}/layer_scale_1/gamma"),
+        *_torch_norm(f"{_DINOV3_BLOCK}.norm2", f"{BLOCK}/norm_2"),
+        *_torch_dense(f"{_DINOV3_BLOCK}.mlp.up_proj", f"{BLOCK}/mlp/dense_1", optional_bias=True),
+        *_torch_dense(f"{_DINOV3_BLOCK}.mlp.down_proj", f"{BLOCK}/mlp/dense_2", optional_bias=True),
+        Rule(f"{_DINOV3_BLOCK}.layer_scale2.lambda1", f"{BLOCK}/layer_scale_2/gamma"),
+        *_torch_norm("norm", "encoder_norm"),
+    ),
+    marks=(
+        r"^embeddings\.patch_embeddings\.weight$",
+        r"^layer\.0\.attention\.q_proj\.weight$",
+        r"^layer\.0\.layer_scale1\.lambda1$",
+    ),
+    joined=_joined_gates(f"{_DINOV3_BLOCK}.mlp", "up_proj", "gate_proj", "up_proj"),
+    aliases=((r"^model\.layer\.", "layer."),),
+    left_out=((r"^embeddings\.mask_token$", "the mask token"),),
+    models_vary=True,
+)
+
 _TOWER_BLOCK = "encoder.layers.{block}"
 
 # huggingface/transformers: CLIPVisionModel and SiglipVisionModel, alone or with the text tower.
@@ -189,7 +237,7 @@ _TIMM_UNITS = (
 
 # By the names of their arrays.
 _TIMM_REFUSALS = (
-    (r"(^|\.)rope\.|\.attn\.[qkv]_proj\.|\.gamma_1$", "rotary positions (timm's Eva)"),
+    (r"\.attn\.[qkv]_proj\.", "grouped queries, or normalisation in the MLP (timm's Eva)"),
     (r"\.lambda_\w+$", "differential attention"),
     (r"^blocks\.\d+\.in_proj\.", "attention and MLP in parallel"),
     (r"^blocks\.\d+\.attns\.", "parallel attentions in a block"),
@@ -217,7 +265,7 @@ def _timm_units(prefix, rest):
     )
 
 
-# huggingface/pytorch-image-models: VisionTransformer, its hybrids and DeiT too.
+# huggingface/pytorch-image-models: VisionTransformer, its hybrids, DeiT and Eva too.
 TIMM = Layout(
     name="timm",
     rules=(
@@ -232,6 +280,7 @@ TIMM = Layout(
         *_torch_norm(f"{_TIMM_BLOCK}.attn.q_norm", f"{BLOCK}/attention/query_norm"),
         *_torch_norm(f"{_TIMM_BLOCK}.attn.k_norm", f"{BLOCK}/attention/key_norm"),
         *_torch_dense(f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
+        Rule(f"{_TIMM_BLOCK}.attn.rope.freqs", f"{BLOCK}/attention/rotation/frequencies"),
         Rule(f"{_TIMM_BLOCK}.attn.rel_pos.table", f"{BLOCK}/attention/bias_table"),
         Rule(f"{_TIMM_BLOCK}.ls1.gamma", f"{BLOCK}/layer_scale_1/gamma"),
         *_torch_norm(f"{_TIMM_BLOCK}.norm2", f"{BLOCK}/norm_2"),
@@ -266,8 +315,17 @@ TIMM = Layout(
     prefixes=("", "module.", "model."),
     aliases=(
         _TIMM_UNITS,
+        # Eva's.
+        (r"\.gamma_([12])$", r".ls\1.gamma"),
         # A stem without blocks is not in a separate module.
         (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
+    ),
+    joined=(
+        (
+            f"{_TIMM_BLOCK}.attn.qkv.bias",
+            (f"{_TIMM_BLOCK}.attn.q_bias", None, f"{_TIMM_BLOCK}.attn.v_bias"),
+        ),
+        *_joined_gates(f"{_TIMM_BLOCK}.mlp", "fc1", "fc1_g", "fc1_x"),
     ),
     gelu="exact",
     norm_epsilon=1e-6,

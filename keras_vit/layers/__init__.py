@@ -18,6 +18,7 @@ from keras_vit.layers.residual_units import (
     PreActivationUnit,
     StandardizedConv2D,
 )
+from keras_vit.layers.rotary import RotaryPositions
 from keras_vit.layers.tokens import (
     ClassToken,
     PatchCorruption,
@@ -49,6 +50,7 @@ __all__ = [
     "Registers",
     "RelativeEncoderBlock",
     "RelativeSelfAttention",
+    "RotaryPositions",
     "SelfAttention",
     "SplitLines",
     "StandardizedConv2D",

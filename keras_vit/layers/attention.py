@@ -9,6 +9,7 @@ from keras import ops
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import GridTable, resize_offsets
+from keras_vit.layers.rotary import RotaryPositions
 
 
 def make_projections(dim, num_heads, dtype_policy):
@@ -67,6 +68,7 @@ class SelfAttention(keras.layers.Layer):
         qk_norm: Whether to normalise queries and keys, each head by itself: LayerNorm with one
             scale and shift `(D_h,)` for all heads (arXiv 2302.05442).
         norm_epsilon: Added to the variance of that normalisation.
+        rotary: Arguments of `RotaryPositions`, or None without rotary positions.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -75,7 +77,8 @@ class SelfAttention(keras.layers.Layer):
         seed: Seed of the dropout, see `keras_vit.layers.Dropout`.
         return_attention: Whether to return the probabilities too.
         as_rows: Whether to return the tokens of all examples as the rows of a matrix.
-        patches: Used by `RelativeSelfAttention` only.
+        patches: The map `(B, down, across, D)` that the patches among the tokens were made of,
+            for rotary and relative positions.
 
     Output shape:
         `(B, N, D)`, or `(B N, D)` as rows; with `return_attention` a pair, the second
@@ -90,12 +93,21 @@ class SelfAttention(keras.layers.Layer):
     (2, 197, 192)
     """
 
-    def __init__(self, num_heads, dropout_rate=0.0, qk_norm=False, norm_epsilon=1e-6, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        dropout_rate=0.0,
+        qk_norm=False,
+        norm_epsilon=1e-6,
+        rotary=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
         self.qk_norm = qk_norm
         self.norm_epsilon = norm_epsilon
+        self.rotary = rotary
 
     def build(self, tokens_shape, patches_shape=None):
         dim = tokens_shape[-1]
@@ -110,6 +122,9 @@ class SelfAttention(keras.layers.Layer):
             )
             for norm in (self.query_norm, self.key_norm):
                 norm.build((None, None, None, self.head_dim))
+        if self.rotary:
+            self.rotation = RotaryPositions(**self.rotary, dtype=self.dtype_policy, name="rotation")
+            self.rotation.build((None, self.num_heads, None, self.head_dim))
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(
@@ -128,6 +143,8 @@ class SelfAttention(keras.layers.Layer):
         if self.qk_norm:
             query = self.query_norm(query, training=training) * scale
             key = self.key_norm(key, training=training)
+        if self.rotary:
+            query, key = self.rotation(query, key, patches)
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
         logits = self.add_position_logits(logits, query, patches)
         attention = ops.softmax(ops.cast(logits, "float32"))  # (B, k, N, N)
@@ -179,6 +196,7 @@ class SelfAttention(keras.layers.Layer):
             "dropout_rate": self.dropout_rate,
             "qk_norm": self.qk_norm,
             "norm_epsilon": self.norm_epsilon,
+            "rotary": self.rotary,
         }
 
 

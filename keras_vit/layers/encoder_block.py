@@ -198,13 +198,14 @@ class EncoderBlock(QuantizedSublayers):
         block_norm: "before" attention and MLP, or "after" them.
         layer_scale: Whether a `LayerScale` multiplies both branches.
         qk_norm: Whether the attention normalises queries and keys.
+        rotary: Arguments of `RotaryPositions` for the attention, or None.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, N, D)`: batch, tokens, token size.
         training: Whether to drop.
         return_attention: Whether to return the attention probabilities too.
-        patches: Used by `RelativeEncoderBlock` only.
+        patches: See `SelfAttention`.
 
     Output shape:
         `(B, N, D)`; with `return_attention` a pair, the second `(B, k, N, N)`.
@@ -231,6 +232,7 @@ class EncoderBlock(QuantizedSublayers):
         layer_scale=False,
         qk_norm=False,
         block_norm="before",
+        rotary=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -245,6 +247,7 @@ class EncoderBlock(QuantizedSublayers):
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
         self.block_norm = block_norm
+        self.rotary = rotary
 
     def build(self, tokens_shape, patches_shape=None):
         policy = self.dtype_policy
@@ -280,6 +283,7 @@ class EncoderBlock(QuantizedSublayers):
             self.attention_dropout_rate,
             self.qk_norm,
             self.norm_epsilon,
+            self.rotary,
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -348,6 +352,7 @@ class EncoderBlock(QuantizedSublayers):
             "layer_scale": self.layer_scale,
             "qk_norm": self.qk_norm,
             "block_norm": self.block_norm,
+            "rotary": self.rotary,
         }
 
 

@@ -218,13 +218,15 @@ def _vit_head(config, patches, classes) -> Cost:
     if config.classifier in ("gap", "token+gap"):
         cost += Cost(flops=patches * width)
     elif config.classifier == "map":
+        read = patches + config.num_prefix_tokens * config.map_reads_prefix
+        pooling = config.map_arguments()
         cost += (
             Cost(parameters=width)  # The probe.
             + 2 * _dense(1, width, width)  # Query, out.
-            + 2 * _dense(patches, width, width)  # Key, value.
-            + _attention(1, patches, width, config.num_heads)
+            + 2 * _dense(read, width, width)  # Key, value.
+            + _attention(1, read, width, pooling["num_heads"])
             + _norm(1, width)
-            + _mlp(config, 1)
+            + _mlp(dataclasses.replace(config, mlp_dim=pooling["mlp_dim"]), 1)
             + Cost(flops=width)  # The residual.
         )
     if config.classifier == "token+gap":
@@ -264,6 +266,8 @@ def _encoder_block(config, tokens, grid) -> Cost:
         cost += 2 * Cost(parameters=width, flops=tokens * width)
     if config.qk_norm:
         cost += 2 * Cost(parameters=2 * (width // heads), flops=NORM * tokens * width)
+    if config.rotary:  # Two products and a sum for each unit of queries and keys.
+        cost += Cost(parameters=width * config.rotary.learned, flops=6 * tokens * width)
     if config.position_embedding == "relative_bias":
         down, across = grid
         steps = (2 * down - 1) * (2 * across - 1)

@@ -142,11 +142,11 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     """Returns a model for another image size that shares the layers of the first.
 
     Only the position embeddings are new: resized by grid as the official loader does; paper,
-    section 3.2.
+    section 3.2. Rotary positions are computed from the grid.
 
     Args:
         model: A functional model of this package with learned_1d position embeddings at its
-            input.
+            input, or rotary positions alone.
         image_size: Pixels (height, width).
 
     Raises:
@@ -154,10 +154,12 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     """
     layers = {layer.name: layer for layer in model.layers}
     patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
-    if patches is None or type(positions) is not PositionEmbedding:
+    is_rotary = bool(getattr(layers.get("encoder_block_0"), "rotary", None))
+    is_known = type(positions) is PositionEmbedding or (is_rotary and positions is None)
+    if patches is None or not is_known:
         raise ValueError(
             "Another image size needs a model of this package with learned_1d position "
-            f"embeddings at its input. Received: {model.name}"
+            f"embeddings at its input, or rotary positions alone. Received: {model.name}"
         )
 
     images = keras.Input((*image_size, model.input_shape[-1]), name="images")
@@ -170,6 +172,8 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
             f"The image must be larger than a patch. Received: image_size={tuple(image_size)}"
         )
 
+    if positions is None:
+        return keras.models.clone_model(model, images, clone_function=lambda layer: layer)
     resized = PositionEmbedding.from_config({**positions.get_config(), "grid": grid})
     clone = keras.models.clone_model(
         model,

@@ -130,9 +130,8 @@ def pool_tokens(config: ViTConfig, x, pooling: str):
     prefix = config.num_prefix_tokens
     patches = x[:, prefix:] if prefix else x  # (B, N, D)
     if pooling == "map":
-        pooled = AttentionPooling(
-            config.num_heads, config.mlp_dim, config.gelu, config.norm_epsilon, name="map_head"
-        )(patches)
+        read = x if config.map_reads_prefix else patches
+        pooled = AttentionPooling(**config.map_arguments(), name="map_head")(read)
     elif pooling == "max":
         pooled = keras.layers.GlobalMaxPooling1D(name="max_pool")(patches)
     else:
@@ -186,7 +185,8 @@ def encode(config: ViTConfig, x, patches, block: int, grid):
     name = f"encoder_block_{block}"
     block_types = {"relative": RelativeEncoderBlock, "relative_bias": BiasedEncoderBlock}
     if config.position_embedding not in block_types:
-        return EncoderBlock(**config.block_arguments(block), name=name)(x)
+        layer = EncoderBlock(**config.block_arguments(block), name=name)
+        return layer(x, patches=patches) if config.rotary else layer(x)
     layer = block_types[config.position_embedding](
         **config.block_arguments(block),
         grid=grid,

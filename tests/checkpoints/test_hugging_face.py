@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
-from keras_vit.configs import ViTConfig
+from keras_vit.configs import Rotary, ViTConfig
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
 
@@ -85,6 +85,8 @@ FIELDS = {
     "SigLIP": {"classifier": "map", "gelu": "tanh", "norm_epsilon": 1e-6},
     "I-JEPA": {"classifier": "gap", "norm_epsilon": 1e-12},
     "DeiT, one head": {"classifier": "token", "num_registers": 1},
+    "DINOv3": {"rotary": Rotary(), "position_embedding": "none", "norm_epsilon": 1e-5},
+    "DINOv3 with SwiGLU": {"rotary": Rotary(), "gelu": "swiglu", "num_registers": 2},
 }
 
 
@@ -112,7 +114,6 @@ def test_what_is_left_out_is_noted(name, left_out, write):
     ("model_type", "feature"),
     [
         ("beit", "relative position biases"),
-        ("dinov3_vit", "rotary positions"),
         ("siglip2_vision_model", "NaFlex"),
         ("yolos", "detection tokens"),
     ],
@@ -120,6 +121,20 @@ def test_what_is_left_out_is_noted(name, left_out, write):
 def test_other_families_are_refused_by_their_feature(model_type, feature, write):
     with pytest.raises(ValueError, match=f"model_type {model_type} has .*{feature}"):
         open_checkpoint(write("ReLU", model_type=model_type))
+
+
+def test_dinov3_without_its_config_is_refused(write):
+    folder = write("DINOv3")
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"DINOv3 .* must have their config.json beside them"):
+        open_checkpoint(folder)
+
+
+def test_the_temperature_and_the_gate_of_dinov3_are_read(write):
+    config = build_arguments(open_checkpoint(write("DINOv3", rope_theta=50))).config
+    assert config.rotary == Rotary(50.0)
+    with pytest.raises(ValueError, match="hidden_act must be one of .*'gated gelu'"):
+        open_checkpoint(write("DINOv3 with SwiGLU", hidden_act="gelu"))
 
 
 def test_an_unknown_family_is_refused_by_its_name(write):

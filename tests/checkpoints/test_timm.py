@@ -1,5 +1,6 @@
 """timm's models by the folders that it puts on the Hub."""
 
+import dataclasses
 import json
 import pathlib
 import warnings
@@ -13,6 +14,7 @@ from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
 from keras_vit.checkpoints.torch_names import TIMM
+from keras_vit.configs import Rotary
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -35,7 +37,8 @@ def write(tmp_path):
             )
             for row in model["arrays"]
         }
-        safetensors_numpy.save_file({**values, **(arrays or {})}, tmp_path / "model.safetensors")
+        more = {name: np.asarray(value, "float32") for name, value in (arrays or {}).items()}
+        safetensors_numpy.save_file({**values, **more}, tmp_path / "model.safetensors")
         if config:
             (tmp_path / "config.json").write_text(json.dumps({**model["config"], **changes}))
         return tmp_path
@@ -100,6 +103,8 @@ def test_facts_that_a_folder_states_are_not_replaced(write):
         ("vit_giant_patch14_dinov2", 1536, {"num_heads": 24}),
         ("vit_giantopt_patch16_siglip_gap_256", 1536, {"num_heads": 16, "gelu": "tanh"}),
         ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "exact"}),
+        ("vit_7b_patch16_dinov3", 4096, {"num_heads": 32, "norm_epsilon": 1e-5}),
+        ("vit_pe_spatial_gigantic_patch14_448", 1536, {"num_heads": 16, "norm_epsilon": 1e-5}),
         ("vit_huge_patch14_clip_quickgelu_224", 1280, {"gelu": "quick", "norm_epsilon": 1e-5}),
     ],
 )
@@ -130,7 +135,8 @@ def test_a_changed_width_without_heads_asks_for_them(write):
         ({"model_args": {"act_layer": "silu"}}, "act_layer must be one of .*act_layer='silu'"),
         ({"model_args": {"pool_include_prefix": True}}, "must have pool_include_prefix=False"),
         ({"model_args": {"norm_layer": "rmsnorm"}}, "must have norm_layer='layernorm'"),
-        ({"architecture": "vit_small_patch16_rope_224"}, "has rotary positions .timm's Eva., whi"),
+        ({"architecture": "eva_giant_patch14_224"}, "has the attention of BEiT and EVA, which no"),
+        ({"model_args": {"rope_temperature": 50}}, "rotary positions of its name.*rope_temperatur"),
     ],
 )
 def test_what_no_model_here_computes_is_refused_by_its_name(changes, message, write):
@@ -143,12 +149,50 @@ def test_what_no_model_here_computes_is_refused_by_its_name(changes, message, wr
     [
         ("blocks.0.attn.lambda_q1", "differential attention"),
         ("blocks.0.attns.0.norm.weight", "parallel attentions in a block"),
-        ("blocks.0.gamma_1", "rotary positions"),
+        ("blocks.0.attn.q_proj.weight", "grouped queries, or normalisation in the MLP"),
     ],
 )
 def test_an_array_of_another_architecture_is_refused_by_its_feature(array, feature, write):
     folder = write(PLAIN, arrays={array: np.zeros(24, "float32")})
     with pytest.raises(ValueError, match=f"The timm model has {feature}.*no model here has"):
+        open_checkpoint(folder)
+
+
+def test_rotary_positions_follow_from_the_name(write):
+    by_index = {"coordinates": "index", "pairs": "neighbours"}
+    for feature, rotary in {
+        "DINOv3": Rotary(),
+        "rotary and learned positions": Rotary(100.0, columns_first=True, **by_index),
+        "rotary positions of a scaled grid": Rotary(1e4, reference_grid=(16, 16), **by_index),
+        "Perception Encoder": Rotary(
+            1e4, offset=1.0, reference_grid=(24, 24), columns_first=True, **by_index
+        ),
+    }.items():
+        assert build_arguments(open_checkpoint(write(feature))).config.rotary == rotary
+
+
+def test_rotary_positions_need_the_config(write):
+    for feature in ("DINOv3", "DINOv3 with SwiGLU and biases", "rotary and learned positions"):
+        folder = write(feature)
+        (folder / "config.json").unlink()
+        with pytest.raises(ValueError, match="timm's Eva must have their config.json beside them"):
+            open_checkpoint(folder)
+    with pytest.raises(ValueError, match="Eva must have their config.json"):
+        open_checkpoint(write("DINOv3", architecture="vit_small_patch16_224"))
+
+
+def test_a_model_with_other_rotary_positions_than_the_file_is_warned_of(write):
+    folder = write("DINOv3")
+    config = build_arguments(open_checkpoint(folder)).config
+    other = dataclasses.replace(config, rotary=Rotary(50.0))
+    model = keras_vit.build(other, input_shape=(16, 24, 3), include_top=False)
+    with pytest.warns(UserWarning, match=r"was trained with rotary=.*'temperature': 100.0"):
+        keras_vit.load_checkpoint(model, folder)
+
+
+def test_a_part_of_an_array_that_is_missing_is_named(write):
+    folder = write("DINOv3 with SwiGLU and biases", arrays={"blocks.0.mlp.fc1_x.bias": [0.0] * 3})
+    with pytest.raises(ValueError, match=r"The parts .*fc1_g.bias, .*fc1_x.bias of an array must"):
         open_checkpoint(folder)
 
 

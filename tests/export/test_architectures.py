@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.classifier import Classifier
-from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import BiTConfig, ResNetStem, Rotary, ViTConfig
 from keras_vit.export import onnx_file, saved_model, tflite_file
 from keras_vit.preprocessing import Preprocessing
 
@@ -19,6 +19,12 @@ interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 MODELS = {
     "hybrid": ViTConfig(1, 32, 1, 64, 2, resnet=ResNetStem((1,))),
     "bit": BiTConfig((1, 1, 1, 1)),
+    "rotary": ViTConfig(
+        16, 32, 2, 64, 2, position_embedding="none", rotary=Rotary(), num_registers=2
+    ),
+    "rotary by index": ViTConfig(
+        16, 32, 2, 64, 2, rotary=Rotary(coordinates="index", pairs="neighbours", learned=True)
+    ),
 }
 
 
@@ -26,9 +32,15 @@ MODELS = {
 # A BiT with random weights is too coarse for a limit there.
 @pytest.mark.parametrize(
     ("name", "precision", "tolerance"),
-    [("hybrid", "float32", 1e-4), ("hybrid", "dynamic_int8", 0.1), ("bit", "float32", 1e-4)],
+    [
+        ("hybrid", "float32", 1e-4),
+        ("hybrid", "dynamic_int8", 0.1),
+        ("bit", "float32", 1e-4),
+        ("rotary", "float32", 1e-5),
+        ("rotary by index", "dynamic_int8", 0.1),
+    ],
 )
-def test_residual_networks_run_in_litert(name, precision, tolerance):
+def test_other_architectures_run_in_litert(name, precision, tolerance):
     model = keras_vit.build(MODELS[name], input_shape=(64, 64, 3), classes=3)
     rng = np.random.default_rng(0)
     head = model.get_layer("predictions").kernel

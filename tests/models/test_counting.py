@@ -8,7 +8,14 @@ import pytest
 
 import keras_vit
 from keras_vit import configs, describe
-from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import (
+    AxialConfig,
+    AxialResNetConfig,
+    BiTConfig,
+    ResNetStem,
+    Rotary,
+    ViTConfig,
+)
 from keras_vit.recognition import config_of
 from keras_vit.training.paper.pretraining_compute import pretraining_flops, table_6
 
@@ -48,6 +55,16 @@ SMALL = {
     ),
     "relative biases, norms after": ViTConfig(
         **VIT, position_embedding="relative_bias", block_norm="after", num_registers=1
+    ),
+    "rotary": ViTConfig(**VIT, position_embedding="none", rotary=Rotary()),
+    "learned rotary, map of all tokens": ViTConfig(
+        **VIT,
+        rotary=Rotary(coordinates="index", learned=True),
+        classifier="map",
+        map_num_heads=2,
+        map_mlp_dim=24,
+        map_reads_prefix=True,
+        num_registers=2,
     ),
     "no last norm": ViTConfig(**VIT, classifier="token", final_norm="none"),
     "map, class token": ViTConfig(**VIT, classifier="map", unread_class_token=True),

@@ -74,6 +74,34 @@ def test_another_image_size_gives_what_loading_at_that_size_gives(fields, tmp_pa
     )
 
 
+ROTARY = {
+    "position_embedding": "none",
+    "rotary": keras_vit.Rotary(coordinates="index", pairs="neighbours", learned=True),
+}
+
+
+def test_rotary_positions_of_another_image_size_share_all_weights():
+    model, larger = build(**ROTARY), build((48, 40), **ROTARY)
+    result = resized_model(model, (48, 40))
+    assert {id(variable) for variable in result.weights} == set(map(id, model.weights))
+    assert not copy_weights(model, larger).resized
+    expected = larger.predict(WIDE_IMAGES, verbose=0)
+    np.testing.assert_allclose(result.predict(WIDE_IMAGES, verbose=0), expected, atol=1e-6)
+    assert np.abs(expected - expected.mean()).max() > 1e-2
+
+
+def test_rotary_models_are_rebuilt_in_float32_and_for_inference():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = build((16, 16), **ROTARY, dropout_rate=0.1)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    answers = mixed.predict(IMAGES, verbose=0)
+    for result in (float32_model(mixed), inference_model(mixed)):
+        difference = result.predict(IMAGES, verbose=0) - answers
+        assert 0 < np.abs(difference).max() < 5e-2  # bfloat16 keeps 8 bits.
+
+
 def test_another_image_size_needs_learned_1d_positions():
     images = keras.Input((8, 8, 3))
     other = keras.Model(images, keras.layers.Flatten()(images), name="other")

@@ -32,6 +32,32 @@ VARIANTS = {
     "map beside a class token": {"classifier": "map", "unread_class_token": True},
     "ViT-22B": {"qk_norm": True},
     "Swin V2": {"position_embedding": "relative_bias", "block_norm": "after", "num_registers": 1},
+    "DINOv3": {
+        "position_embedding": "none",
+        "rotary": keras_vit.Rotary(),
+        "num_heads": 1,
+        "num_registers": 2,
+        "layer_scale": True,
+        "norm_epsilon": 1e-5,
+    },
+    "Perception Encoder": {
+        "rotary": keras_vit.Rotary(
+            coordinates="index",
+            reference_grid=(4, 4),
+            offset=1.0,
+            columns_first=True,
+            pairs="neighbours",
+        ),
+        "classifier": "map",
+        "map_num_heads": 4,
+        "map_mlp_dim": 20,
+        "map_reads_prefix": True,
+        "unread_class_token": True,
+    },
+    "RoPE-ViT": {
+        "position_embedding": "none",
+        "rotary": keras_vit.Rotary(coordinates="index", pairs="neighbours", learned=True),
+    },
     "distilled": {"classifier": "token+distillation", "final_norm": "pooled"},
 }
 
@@ -46,8 +72,8 @@ def array(tensor):
 
 def built(variant, **arguments):
     config = dataclasses.replace(SMALL, **VARIANTS[variant])
-    arguments = {"classes": 5, "classifier_activation": None, **arguments}
-    model = keras_vit.build(config, input_shape=SHAPE, **arguments)
+    top = {"classes": 5, "classifier_activation": None}
+    model = keras_vit.build(config, **{"input_shape": SHAPE, **top, **arguments})
     rng = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(0.5 * rng.normal(size=weight.shape))
@@ -82,6 +108,35 @@ def forward(config, weights, x):
 
     def heads(x, name):
         return np.einsum("bnd,dkh->bknh", x, w[f"{name}/kernel"]) + w[f"{name}/bias"][:, None]
+
+    def turned(x, name):
+        """Patches turned by their row and column, pair by pair as complex numbers."""
+        rotary, prefix, units = config.rotary, config.num_prefix_tokens, x.shape[-1]
+        down, across = np.divmod(np.arange(rows * columns), columns)
+        if rotary.coordinates == "centred":
+            y, x_ = (
+                2 * np.pi * (2 * (i + 0.5) / n - 1) for i, n in ((down, rows), (across, columns))
+            )
+        else:
+            scale = np.divide(rotary.reference_grid or (rows, columns), (rows, columns))
+            y, x_ = (down + rotary.offset) * scale[0], (across + rotary.offset) * scale[1]
+        if rotary.learned:
+            of_x, of_y = w[f"{name}/rotation/frequencies"][:, :, None]
+            angles = x_[:, None] * of_x + y[:, None] * of_y
+        else:
+            axes = (x_, y) if rotary.columns_first else (y, x_)
+            frequencies = rotary.temperature ** (-4 * np.arange(units // 4) / units)
+            angles = np.concatenate([np.outer(axis, frequencies) for axis in axes], axis=1)
+        is_halves = rotary.pairs == "halves"
+        one, other = (
+            (x[..., : units // 2], x[..., units // 2 :])
+            if is_halves
+            else (x[..., ::2], x[..., 1::2])
+        )
+        pairs = one + 1j * other
+        pairs[:, :, prefix:] *= np.exp(1j * angles)
+        parts = [pairs.real, pairs.imag]
+        return np.concatenate(parts, -1) if is_halves else np.stack(parts, -1).reshape(x.shape)
 
     def attend(q, k, v, name):
         logits = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
@@ -124,6 +179,8 @@ def forward(config, weights, x):
         y = norm(z, f"{name}/norm_1") if is_before else z
         q, k, v = (heads(y, f"{name}/attention/{part}") for part in ("query", "key", "value"))
         q, k = norm(q, f"{name}/attention/query_norm"), norm(k, f"{name}/attention/key_norm")
+        if config.rotary:
+            q, k = (turned(x, f"{name}/attention") for x in (q, k))
         y = attend(q, k, v, f"{name}/attention")
         y = y if is_before else norm(y, f"{name}/norm_1")
         z = z + y * w.get(f"{name}/layer_scale_1/gamma", 1)
@@ -136,10 +193,9 @@ def forward(config, weights, x):
         one, other = norm(z[:, 0], "pooled_norm"), norm(z[:, 1], "pooled_norm")
         return (dense(one, "class_token_head") + dense(other, "distillation_token_head")) / 2
     if config.classifier == "map":
+        read = z if config.map_reads_prefix else patches
         query = heads(w["map_head/probe"], "map_head/query")
-        y = attend(
-            query, heads(patches, "map_head/key"), heads(patches, "map_head/value"), "map_head"
-        )
+        y = attend(query, heads(read, "map_head/key"), heads(read, "map_head/value"), "map_head")
         pooled = (y + mlp(norm(y, "map_head/norm"), "map_head/mlp"))[:, 0]
     else:
         pooled = {
@@ -152,7 +208,7 @@ def forward(config, weights, x):
 
 
 # Together these have every layer.
-ANY_BACKEND = ("DINOv2",)
+ANY_BACKEND = ("DINOv2", "RoPE-ViT")
 
 
 @pytest.mark.any_backend
@@ -243,3 +299,56 @@ def test_a_token_that_the_head_reads_is_not_unread():
 def test_bit_names_the_input_of_its_head():
     model = keras_vit.build(keras_vit.BiTConfig((1,), 0.5), input_shape=(32, 32, 3), classes=4)
     assert model.get_layer("predictions").input is model.get_layer("representation").output
+
+
+ROTARY = ("DINOv3", "Perception Encoder", "RoPE-ViT")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("variant", ROTARY)
+def test_rotary_positions_serve_images_of_any_size(variant):
+    free = built(variant, include_top=False, input_shape=(None, None, 3))
+    weights = {weight.path: weight for weight in free.weights}
+    for size in (SHAPE[:2], (12, 4)):
+        fixed = built(variant, include_top=False, input_shape=(*size, 3))
+        for weight in fixed.weights:
+            if not weight.path.startswith("position_embedding/"):
+                weight.assign(weights[weight.path])
+        x = np.random.default_rng(2).normal(size=(2, *size, 3)).astype("float32")
+        if "position_embedding/embedding" in weights:
+            layer = free.get_layer("position_embedding")
+            fixed.get_layer("position_embedding").embedding.assign(
+                layer.for_grid((size[0] // 4, size[1] // 4))
+            )
+        np.testing.assert_allclose(array(free(x)), array(fixed(x)), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ROTARY)
+def test_recomputation_changes_no_gradient(variant, loss_and_gradients):
+    loss, gradients = loss_and_gradients(built(variant), images(), np.array([0, 1]))
+    loss_again, recomputed = loss_and_gradients(
+        built(variant, remat=True), images(), np.array([0, 1])
+    )
+    np.testing.assert_allclose(loss, loss_again, rtol=1e-5)
+    for path, gradient in gradients.items():
+        if gradient is not None:
+            scale = max(np.abs(gradient).max(), 1e-3)
+            np.testing.assert_allclose(recomputed[path], gradient, atol=1e-4 * scale, err_msg=path)
+
+
+def test_rotary_fields_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="pairs must be one of .*'quarters'"):
+        keras_vit.Rotary(pairs="quarters")
+    with pytest.raises(ValueError, match='need coordinates="index"'):
+        keras_vit.Rotary(offset=1.0)
+    with pytest.raises(ValueError, match="sides must be positive"):
+        keras_vit.Rotary(coordinates="index", reference_grid=(0, 4))
+    rotary = {"rotary": keras_vit.Rotary()}
+    with pytest.raises(ValueError, match="multiple of 4 units.*num_heads=4"):
+        dataclasses.replace(SMALL, **rotary, num_heads=4)
+    with pytest.raises(ValueError, match='alone .*Received: "relative"'):
+        dataclasses.replace(SMALL, **rotary, position_embedding="relative")
+    with pytest.raises(ValueError, match="blocks see lines"):
+        keras_vit.AxialConfig(4, 8, 2, 12, 2, **rotary)
+    with pytest.raises(ValueError, match='need classifier="map"'):
+        dataclasses.replace(SMALL, map_num_heads=4)

@@ -69,6 +69,12 @@ MODELS = {
         {**CLASSES, "image_size": [16, 16], "patch_size": [4, 8]},
         "logits",
     ),
+    "DINOv3": ("DINOv3ViTModel", {"hidden_size": 32}, "pooler_output"),
+    "DINOv3 with SwiGLU": (
+        "DINOv3ViTModel",
+        {"hidden_size": 32, "num_register_tokens": 2, "use_gated_mlp": True, "hidden_act": "silu"},
+        "pooler_output",
+    ),
 }
 
 
