@@ -36,7 +36,7 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
+from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, Rotary, ViTConfig
 from keras_vit.files import MODEL
 from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
 
@@ -236,8 +236,13 @@ def _checked(facts, path):
         wrong = f"norm_epsilon must be between 0 and 1. Received: {epsilon}"
     elif not all(0 < number < 2**31 for number in (*sides, 1 if heads is None else heads)):
         wrong = f"heads and grid must be positive. Received: num_heads={heads}, grid={sides}"
-    else:
+    elif not (rotary := facts.get("rotary")):
         return facts
+    else:
+        try:
+            return {**facts, "rotary": dataclasses.asdict(Rotary(**rotary))}
+        except (TypeError, ValueError) as error:
+            wrong = f"Rotary positions must have known fields and values. {error}"
     raise ValueError(f"{wrong} in {path}")
 
 

@@ -44,8 +44,10 @@ _MAX_CONFIG_BYTES = 16 * 2**20
 _FREE_LAYERS = 1000
 _LAYERS_PER_ARRAY = 4
 
-# Key of a layer's variables that is a fact, not a weight: the grid of its positions.
-_GRID = "grid"
+# Keys of a layer's variables that are facts, not weights: the grid of its positions, and the
+# arguments of rotary positions as JSON.
+_GRID, _ROTARY = "grid", "rotary"
+_MAX_ROTARY_BYTES = 1000
 
 # The models that are read: those of `keras_vit.build`, and KerasHub's classifiers and backbones.
 _FUNCTIONAL = "Functional"
@@ -63,7 +65,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
     Returns:
         The arrays by the path of layer names and the variable's number in its layer, such
         as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; and facts:
-        the `keras_version`, 2 or 3, and the `position_grid` if the layer kept it.
+        the `keras_version`, 2 or 3, and `position_grid` and `rotary` if layers kept them.
 
     Raises:
         ValueError: If the file is damaged, is no weights file of Keras, or refers to other
@@ -87,6 +89,9 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
             for name, dataset in datasets:
                 if name.endswith(f"/{_GRID}"):
                     facts["position_grid"] = [int(side) for side in dataset[:2]]
+                elif name.endswith(f"/{_ROTARY}"):
+                    content_of_fact = np.asarray(dataset[:_MAX_ROTARY_BYTES], "uint8").tobytes()
+                    facts["rotary"] = parse_json(content_of_fact, name)
                 elif name in arrays:
                     raise ValueError(
                         "The layers of a .weights.h5 must have different names. "

@@ -1,5 +1,6 @@
 """Rotary positions: queries and keys turned by angles that grow with row and column."""
 
+import json
 import math
 
 import keras
@@ -143,9 +144,10 @@ class RotaryPositions(keras.layers.Layer):
         turned = [first * cos - second * sin, second * cos + first * sin]
         return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)
 
-    def get_config(self):
+    @property
+    def arguments(self):
+        """The arguments, by name."""
         return {
-            **super().get_config(),
             "temperature": self.temperature,
             "coordinates": self.coordinates,
             "offset": self.offset,
@@ -154,3 +156,22 @@ class RotaryPositions(keras.layers.Layer):
             "pairs": self.pairs,
             "learned": self.learned,
         }
+
+    def save_own_variables(self, store):
+        """Saves the weights, and the arguments as JSON: no shape in a file shows them."""
+        super().save_own_variables(store)
+        store["rotary"] = np.frombuffer(json.dumps(self.arguments).encode(), "uint8")
+
+    def load_own_variables(self, store):
+        """Loads the weights; raises ValueError if they were saved with other arguments."""
+        values = {key: store[key] for key in store.keys()}  # noqa: SIM118
+        saved = json.loads(bytes(np.asarray(values.pop("rotary"))))
+        if saved != json.loads(json.dumps(self.arguments)):
+            raise ValueError(
+                "The rotary positions must be those of the model. "
+                f"Received: {saved}, the model has {self.arguments}"
+            )
+        super().load_own_variables(values)
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments}

@@ -2,13 +2,15 @@
 
 import dataclasses
 import itertools
+import warnings
 
 import keras
 import numpy as np
 import pytest
-from scipy.special import erf, expit
+from scipy.special import erf, expit, softmax
 
 import keras_vit
+from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
 from keras_vit.recognition import config_of
 
 SMALL = keras_vit.ViTConfig(4, 8, 2, 12, 2)
@@ -334,6 +336,28 @@ def test_recomputation_changes_no_gradient(variant, loss_and_gradients):
         if gradient is not None:
             scale = max(np.abs(gradient).max(), 1e-3)
             np.testing.assert_allclose(recomputed[path], gradient, atol=1e-4 * scale, err_msg=path)
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
+    model, path = built("Perception Encoder"), tmp_path / f"model{suffix}"
+    model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
+    config = dataclasses.replace(SMALL, **VARIANTS["Perception Encoder"])
+    found = build_arguments(open_checkpoint(path), gelu="tanh").config
+    assert found.rotary == config.rotary
+    assert (found.map_num_heads, found.map_mlp_dim) == (4, 20)
+    plain = dataclasses.replace(config, rotary=None)
+    with pytest.warns(UserWarning, match=r"trained with rotary=.*the model has rotary=None"):
+        keras_vit.build(plain, input_shape=SHAPE, classes=5, weights=path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        same = keras_vit.build(config, input_shape=SHAPE, classes=5, weights=path)
+    np.testing.assert_allclose(
+        array(same(images())), softmax(array(model(images())), axis=1), atol=1e-6
+    )
+    other = dataclasses.replace(config, rotary=keras_vit.Rotary())
+    with pytest.raises(ValueError, match="rotary positions must be those of the model"):
+        keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
 
 def test_rotary_fields_out_of_range_are_refused():
