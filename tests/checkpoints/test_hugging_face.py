@@ -180,6 +180,9 @@ def test_what_other_forms_do_not_have_is_refused(write, tmp_path):
     assert any("mlp_layer=timm.layers.SwiGLUPacked" in note for note in notes)
     with pytest.raises(ValueError, match=r"read the normalised class token.*embedding_norm=True"):
         convert(write("CLIP"), tmp_path / "out", to="huggingface", normalization="half")
+    for to in ("huggingface", "timm"):
+        with pytest.raises(ValueError, match=r"must have positions at the input.*rotary=Rotary"):
+            convert(write("DINOv3"), tmp_path / "out", to=to, normalization="half")
 
 
 @pytest.mark.parametrize(
