@@ -41,6 +41,8 @@ COMMANDS = {
 # These start at once: they need no TensorFlow, or start processes that import it.
 WITHOUT_TENSORFLOW = {"benchmark", "deduplicate", "models", "recipes", "report", "scaling"}
 
+_MAX_LINE = 5000  # Letters of an error.
+
 # Log lines that TensorFlow's C++ libraries print before they read TF_CPP_MIN_LOG_LEVEL. The
 # last row is of TensorFlow 2.19, which links GPU libraries twice.
 _GREETING = re.compile(
@@ -88,13 +90,26 @@ def _run(module, called, arguments):
             check_writable(output)  # Before the work.
         with named_disk_errors(output or "A file"):
             return module.run(arguments) or 0
-    except (ValueError, OSError, ImportError) as error:
-        if arguments.traceback:
-            raise
-        print(f"keras-vit: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        line = _line_of(error)
+        if line is None or arguments.traceback:
+            raise
+        print(f"keras-vit: {line}", file=sys.stderr)
+        return 2
+
+
+def _line_of(error):
+    """An error that a user can act on, in one line; None for any other."""
+    line = str(error) if isinstance(error, (ValueError, OSError, ImportError)) else None
+    images = sys.modules.get("keras_vit.images")  # Where a command reads some.
+    if images is not None and (reason := images.reading_error(error)):
+        line = f"The data must be whole while they are read. {reason}"
+    if line is not None:
+        line = " ".join(line.split())
+        return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
+    return None
 
 
 def import_tensorflow_quietly() -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+
+from keras_vit import json_files
 
 # Limits of a value: their text in errors, and the check.
 POSITIVE = ("positive", lambda value: value > 0)
@@ -121,6 +123,40 @@ def check_fields(settings: Any) -> None:
             text, holds = known.limits
             if not all(map(holds, value if isinstance(value, tuple) else (value,))):
                 raise ValueError(f"{name} must be {text}. Received: {name}={value}")
+
+
+# By a word of a field's annotation, what JSON holds.
+_JSON_TYPES = {"str": str, "int": int, "float": float, "bool": bool, "tuple": list}
+
+
+def check_json(settings_type: Any, values: Mapping[str, Any], source: object) -> None:
+    """Checks that values from a JSON file are fields of a dataclass of settings, of their types.
+
+    Args:
+        settings_type: The dataclass.
+        values: The values by name.
+        source: The file, for the message.
+
+    Raises:
+        ValueError: If a name is unknown or a value of another type.
+    """
+    annotations = {field.name: str(field.type) for field in dataclasses.fields(settings_type)}
+    if unknown := sorted(set(values) - set(annotations)):
+        raise ValueError(
+            f"Settings must be fields of {settings_type.__name__}. "
+            f"Received: {unknown[:5]} in {source}"
+        )
+    annotations = {name: text for name, text in annotations.items() if text != "Any"}
+    types = {
+        name: _JSON_TYPES[text.partition("[")[0].split()[0]] for name, text in annotations.items()
+    }
+    json_files.check_fields(values, types, source)
+    for name, text in annotations.items():
+        value = values.get(name, 0)
+        items = value if isinstance(value, list) else ()
+        inner = str if "str" in text else int
+        if (value is None and "None" not in text) or not all(type(item) is inner for item in items):
+            raise ValueError(f"{name} must be {text} in {source}. Received: {value!r:.80}")
 
 
 def required(value: Value | None, name: str) -> Value:

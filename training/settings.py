@@ -21,6 +21,7 @@ from .fields import (
     SHARE,
     changed,
     check_fields,
+    check_json,
     documented,
     field_info,
     required,
@@ -526,12 +527,7 @@ class Settings:
         Raises:
             ValueError: If a field is unknown or its value is wrong.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        if set(fields) - known:
-            raise ValueError(
-                f"Settings must be fields of {cls.__name__}. "
-                f"Received: {sorted(set(fields) - known)}"
-            )
+        check_json(cls, fields, "the recipe")
         model = fields.get("model")
         if isinstance(model, dict):
             values = {name: value for name, value in model.items() if name != "config"}

@@ -49,6 +49,17 @@ LAYOUTS = (
 # The same for HDF5 files, by the version of Keras.
 _LAYOUTS_OF_KERAS = {2: (VIT_KERAS,), 3: (KERAS_HUB_DEIT, KERAS_HUB, VIT_KERAS, KERAS)}
 
+# Axes of arrays that show the sizes of a model.
+_RANKS = {
+    "patch_embedding": 4,
+    "root_conv": 4,
+    "registers": 3,
+    "pre_logits": 2,
+    "predictions": 2,
+    "encoder_block_0/mlp/dense_1": 2,
+    "encoder_block_0/mlp/dense_2": 2,
+}
+
 # A folder holds one of these: Hugging Face's and timm's, whole or in parts, KerasHub's, which
 # has the head in another file, or a classifier's.
 _FOLDER_FILES = ("model.safetensors", "pytorch_model.bin", WEIGHTS, MODEL)
@@ -198,6 +209,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
             notes=tuple(notes),
         )
+        _check_ranks(path, checkpoint.shapes)
         stated = {**facts_of_config(layout, config, path, checkpoint.shapes), **facts}
         if shows_swiglu(checkpoint.shapes):
             stated["gelu"] = "swiglu"
@@ -244,6 +256,17 @@ def _checked(facts, path):
         except (TypeError, ValueError) as error:
             wrong = f"Rotary positions must have known fields and values. {error}"
     raise ValueError(f"{wrong} in {path}")
+
+
+def _check_ranks(path, shapes):
+    """Sizes of the model are read from these arrays."""
+    for layer, rank in _RANKS.items():
+        shape = shapes.get(layer)
+        if shape is not None and (len(shape) != rank or min(shape) < 1):
+            raise ValueError(
+                f"The weights of {layer} must have {rank} axes, none of them empty. "
+                f"Received: {path} with {shape}"
+            )
 
 
 def _check_features(path, layout, names):

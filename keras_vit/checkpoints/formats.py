@@ -160,12 +160,16 @@ def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
 
 
 def damaged_file(kind: str, path, reason: object) -> ValueError:
-    """Returns the error of a damaged file, such as of "A .weights.h5", on one line."""
+    """Returns the error of a damaged file, such as of "A .weights.h5", on one short line."""
+    line = " ".join(str(reason).split())  # It may quote the file.
+    short = line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}..."
     return ValueError(
         f"{kind} must be whole; this one is truncated or damaged: fetch or write it again. "
-        f"Received: {path} ({' '.join(str(reason).split())})"
+        f"Received: {path} ({short})"
     )
 
+
+_MAX_REASON = 300  # Letters.
 
 # .npz
 
@@ -207,9 +211,6 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, St
     if archive is None:
         with open_zip(path) as archive:
             return read_npz(path, archive)
-    entries = [info for info in archive.infolist() if not info.is_dir()]
-    if len({info.filename for info in entries}) < len(entries):
-        raise damaged_file(_NPZ, path, "two arrays have the same name")
 
     @contextlib.contextmanager
     def reader():
@@ -217,15 +218,31 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, St
             yield lambda key: _npz_value(path, archive, *key)
 
     arrays = {}
-    for info in entries:
-        if info.filename.endswith(".npy"):
-            name = info.filename.removesuffix(".npy")
-            shape, dtype = _npz_header(path, archive, info, name)
-            arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
-    if not arrays:
-        raise damaged_file(_NPZ, path, "it holds no array")
+    for name, (shape, stored) in _npz_headers(path, archive).items():
+        dtype = weight_dtype(path, name, stored)
+        arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
     _check_arrays(path, arrays)
     return arrays, _noted_facts(path, archive.comment, "keras_vit")
+
+
+def load_arrays(path, bytes_beside: int = 0) -> dict[str, np.ndarray]:
+    """Returns all arrays of an archive, of any type but objects.
+
+    Args:
+        path: The archive.
+        bytes_beside: Size of the files that it describes, which may be far larger than it.
+
+    Raises:
+        ValueError: If the file is no such archive, damaged, or declares more than it can hold.
+        OSError: If it cannot be read.
+    """
+    with open_zip(path) as archive:
+        headers = _npz_headers(path, archive)
+        declared = sum(math.prod(shape) * dtype.itemsize for shape, dtype in headers.values())
+        check_declared_size(path, declared, os.path.getsize(path) + bytes_beside)
+        return {
+            name: _npz_value(path, archive, name, dtype) for name, (_, dtype) in headers.items()
+        }
 
 
 def check_npz(path) -> None:
@@ -272,8 +289,24 @@ def open_zip(path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
+def _npz_headers(path, archive):
+    """The shape and the dtype of each array by name."""
+    entries = [info for info in archive.infolist() if not info.is_dir()]
+    if len({info.filename for info in entries}) < len(entries):
+        raise damaged_file(_NPZ, path, "two arrays have the same name")
+    names = {info.filename.removesuffix(".npy"): info for info in entries}
+    headers = {
+        name: _npz_header(path, archive, info, name)
+        for name, info in names.items()
+        if info.filename.endswith(".npy")
+    }
+    if not headers:
+        raise damaged_file(_NPZ, path, "it holds no array")
+    return headers
+
+
 def _npz_header(path, archive, info, name):
-    """The shape of an array and the dtype of its values."""
+    """The shape and the dtype of an array."""
     try:
         with archive.open(info) as stream:
             version = np.lib.format.read_magic(stream)
@@ -295,7 +328,7 @@ def _npz_header(path, archive, info, name):
             f"{info.file_size:,} bytes"
         )
         raise damaged_file(_NPZ, path, reason)
-    return tuple(shape), weight_dtype(path, name, dtype)
+    return tuple(shape), dtype
 
 
 def _npz_value(path, archive, name, dtype):

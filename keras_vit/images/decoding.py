@@ -317,6 +317,17 @@ def _compiled_decode_image():
     return tf.function(lambda encoded: decode_image(encoded), [tf.TensorSpec([], tf.string)])
 
 
+def reading_error(error: BaseException) -> str | None:
+    """Returns why a `tf.data` pipeline could not read or decode its files, in one line.
+
+    Args:
+        error: Any error; None is returned for one that comes from elsewhere.
+    """
+    if isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
+        return _reason(error.message)
+    return None
+
+
 def _reason(message):
     """Returns the reason in an error message of TensorFlow, without names of graph nodes."""
     ours = re.search(r"assertion failed: (.*)", message)

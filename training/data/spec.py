@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.tasks import TASKS
-from keras_vit.training.fields import SHARE, check_fields, documented, setting
+from keras_vit.training.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
     from .sources import Source
@@ -140,8 +140,13 @@ class DataSpec:
         Args:
             recipe: The content of its `recipe.json`; in old ones "split_seed" and "test" are
                 missing.
+
+        Raises:
+            ValueError: If a field is unknown or its value is wrong.
         """
-        return cls(**{"split_seed": recipe["settings"]["seed"], **recipe["data"]})
+        values = {"split_seed": recipe["settings"].get("seed", 0), **recipe["data"]}
+        check_json(cls, values, "the recipe")
+        return cls(**values)
 
 
 Data: TypeAlias = str | os.PathLike | DataSpec | None

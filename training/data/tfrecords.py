@@ -10,12 +10,12 @@ import math
 import os
 import pathlib
 import re
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.files import CLASSES, atomic_folder, check_folder
 from keras_vit.images.transcoding import transcoded
 from keras_vit.progress import ProgressBar, progress_bar
@@ -37,6 +37,7 @@ SHARD_MEBIBYTES = 128
 
 # train-00000-of-00008.tfrecord, train-00000-of-00008, train.tfrecord
 _FILE = re.compile(r"(?P<stem>.+?)(?P<shard>-\d{5}-of-\d{5})?(?P<suffix>\.tfrecords?)?")
+_PARTS = ("files", "bytes", "counts", "labels", "names")  # Of the index, for each split.
 _SCAN_BATCH = 256  # Records.
 
 
@@ -150,29 +151,28 @@ def _read_index(folder, by_split):
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            index = dict(arrays)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        stored = sum(os.path.getsize(file) for files in by_split.values() for file in files)
+        index = load_arrays(path, stored)
+        listed = {split: [index[f"{split}/{part}"] for part in _PARTS] for split in by_split}
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} is damaged: remove it, and the files are scanned instead."
+            f"{path} is damaged: remove it, and the files are scanned instead. {error}"
         ) from error
     found = {}
     for split, files in by_split.items():
+        written_names, written_sizes, counts, labels, ids = listed[split]
         names = [os.path.basename(path) for path in files]
-        sizes = [os.path.getsize(path) for path in files]
-        if names != list(index.get(f"{split}/files", [])):
+        if names != written_names.tolist() or not _fits(len(files), *listed[split][1:]):
             raise ValueError(
                 f"{path} must list the files of {split}: remove it, and they are scanned instead. "
                 f"Received: {len(names)} files, the first is {names[0]}"
             )
-        for name, size, written in zip(names, sizes, index[f"{split}/bytes"], strict=True):
-            if size != written:
+        for file, written in zip(files, written_sizes, strict=True):
+            if (size := os.path.getsize(file)) != written:
                 raise ValueError(
-                    f"{folder / name} is damaged: it must have {written} bytes, as written. "
-                    f"Received: {size}"
+                    f"{file} is damaged: it must have {written} bytes, as written. Received: {size}"
                 )
-        parts = (index[f"{split}/{part}"] for part in ("counts", "labels", "names"))
-        found[split] = Shards(tuple(map(str, files)), *parts)
+        found[split] = Shards(tuple(map(str, files)), counts, labels, ids)
     return found
 
 
@@ -185,6 +185,19 @@ def _check_numbers(folder, split, numbers, records, num_classes):
             f"{num_classes} names. Received: {numbers[wrong[0]]} in record "
             f"{records[wrong[0]]} of {split}"
         )
+
+
+def _fits(num_files, sizes, counts, labels, ids):
+    """Whether the arrays of an index are of so many files, and of one another."""
+    whole = all(array.dtype.kind in "iu" for array in (sizes, counts, labels))
+    return (
+        whole
+        and ids.dtype.kind == "S"
+        and sizes.shape == counts.shape == (num_files,)
+        and labels.shape[:1] == ids.shape == (counts.sum(dtype=object),)
+        and (labels.ndim == 1 or (labels.ndim == 2 and labels.max(initial=0) <= 1))
+        and min(counts, default=0) >= 0
+    )
 
 
 def _scan(folder, by_split, num_classes, task):

@@ -10,13 +10,13 @@ import re
 import shutil
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.formats import damaged_file, load_arrays
 from keras_vit.classifier import MODEL, RECIPE
 from keras_vit.files import (
     atomic_write,
@@ -36,6 +36,17 @@ STATES = "states"
 BEST = "best.npz"
 LAST_MODEL = "last.keras"
 TENSORBOARD = "tensorboard"
+
+# Fields that a resumed run reads; the others are for people.
+_RECIPE = {
+    "job": str,
+    "command": str,
+    "data": dict,
+    "settings": dict,
+    "facts": dict,
+    "config": dict,
+    "overwrite": bool,
+}
 
 
 def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
@@ -145,10 +156,12 @@ class RunFolder:
         """
         path = self.shared / RECIPE
         try:
-            recipe = read_json(path)
+            recipe = read_json(path, _RECIPE)
             found = {name: recipe[name] for name in ("job", "data", "settings", "command")}
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} must be the recipe of a run. {error!r}") from error
+            if None in found.values():
+                raise ValueError(f"Received: null in {found}"[:300])
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{path} must be the recipe of a run. {error}") from error
         if found["job"] != job:
             raise ValueError(
                 f"The run must be resumed by the command that started it, {found['job']}. "
@@ -168,14 +181,17 @@ class RunFolder:
         """Returns step, accuracy and loss of the best weights; None if there are none."""
         if not (self.path / BEST).exists():
             return None
-        with np.load(self.path / BEST, allow_pickle=False) as arrays:
-            step, accuracy, loss = arrays["score"].tolist()
+        score = load_arrays(self.path / BEST).get("score")
+        if score is None or score.shape != (3,) or not np.isfinite(score.astype("float64")).all():
+            raise damaged_file("The best weights of a run", self.path / BEST, "no score")
+        step, accuracy, loss = score.tolist()
         return int(step), accuracy, loss
 
     def load_best(self, model) -> None:
         """Sets the weights of a model to the best ones."""
-        with np.load(self.path / BEST, allow_pickle=False) as arrays:
-            model.set_weights([arrays[f"{index:05}"] for index in range(len(model.weights))])
+        arrays = load_arrays(self.path / BEST)
+        values = [arrays[name] for name in sorted(arrays.keys() - {"score"})]
+        _assign(self.path / BEST, model.weights, values)
 
     def publish(self) -> None:
         """Removes what only an unfinished run needs, and renames the folder to the output."""
@@ -188,8 +204,6 @@ class RunFolder:
 
 
 STATE = re.compile(r"state-(\d{9})\.npz")
-# Errors from reading a truncated or changed file.
-DAMAGE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 class Checkpoints:
@@ -263,12 +277,11 @@ class Checkpoints:
         variables = trainer.state_variables()
         for path in self.paths():
             try:
-                with np.load(path, allow_pickle=False) as arrays:
-                    values = [arrays[name] for name in sorted(arrays.files)]
-            except DAMAGE as error:
+                arrays = load_arrays(path)
+            except (OSError, ValueError) as error:
                 warnings.warn(f"Skipped {path}, which is damaged: {error}", stacklevel=2)
                 continue
-            _assign(path, variables, values)
+            _assign(path, variables, [arrays[name] for name in sorted(arrays)])
             trainer.last_checkpoint = path
             return int(keras.ops.convert_to_numpy(trainer.step))
         return 0
@@ -325,9 +338,18 @@ def _assign(path, variables, values):
             f"{path} must be a state of the same model and optimizer. Received: {len(values)} "
             f"arrays for {len(variables)} variables; other shapes: {different[:5]}"
         )
+    assigned = []
     for variable, value in zip(variables, values, strict=True):
-        if value.dtype.kind == "V":  # bfloat16, which NumPy's files store as bytes.
-            value = value.view(keras.ops.convert_to_numpy(variable).dtype)
+        dtype = keras.ops.convert_to_numpy(variable).dtype
+        if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
+            value = value.view(dtype)  # bfloat16, which NumPy's files store as bytes.
+        if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
+            raise ValueError(
+                f"{path} must be a state of the same model and optimizer. "
+                f"Received: {value.dtype} for {variable.path}, which is {dtype}"
+            )
+        assigned.append(value)
+    for variable, value in zip(variables, assigned, strict=True):
         variable.assign(value)
 
 

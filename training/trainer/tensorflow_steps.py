@@ -216,7 +216,7 @@ class TensorFlowSteps:
                 keras.StatelessScope(mapping, collect_losses=True) as scope,
                 tf.GradientTape() as tape,
             ):
-                y_pred = trainer(x, training=True)
+                y_pred = self._outputs(x)
                 loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=True)
                 loss = unscale_loss(loss)
                 scaled = trainer.optimizer.scale_loss(loss)
@@ -228,6 +228,25 @@ class TensorFlowSteps:
         updates = [scope.get_current_value(v) for v in trainer.stateful_variables()]
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return gradients, tf.cast(loss, "float32"), y_pred, updates
+
+    def _outputs(self, x):
+        """Returns the model's outputs; those of a replica without examples are empty.
+
+        Its model sees one example of zeros, whose outputs are cut off: on CPUs the gradient of
+        a max pool (oneDNN) ends the process where there is no example.
+        """
+        if self.strategy.num_replicas_in_sync == 1 or self.trainer.jit_compile:
+            return self.trainer(x, training=True)
+        rows = _num_examples(x)
+
+        def not_empty(part):
+            one = tf.concat([[1], tf.shape(part)[1:]], axis=0)
+            return tf.ensure_shape(
+                tf.cond(rows > 0, lambda: part, lambda: tf.zeros(one, part.dtype)), part.shape
+            )
+
+        outputs = self.trainer(keras.tree.map_structure(not_empty, x), training=True)
+        return keras.tree.map_structure(lambda part: part[:rows], outputs)
 
     def _mean_gradients(self, totals, skipped):
         """Returns the mean over all examples, and whether the step may be taken."""

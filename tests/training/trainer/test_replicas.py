@@ -55,6 +55,28 @@ def test_a_state_restores_every_replica(outcomes):
     assert outcomes["resumed"] == [4, True]
 
 
+def test_a_hybrid_trains_where_a_replica_has_no_example(outcomes):
+    assert outcomes["hybrid without examples"] < 1e-5  # float32, 3 steps.
+
+
+def test_tensorflow_still_aborts_in_the_gradient_of_an_empty_max_pool():
+    code = """
+import tensorflow as tf
+
+@tf.function(input_signature=[tf.TensorSpec((None, 8, 8, 4))])
+def gradient(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(tf.nn.max_pool2d(x, 3, 2, "SAME"))
+    return tape.gradient(total, x)
+
+gradient(tf.zeros((0, 8, 8, 4)))
+"""
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert done.returncode < 0, mended("TensorFlowSteps._outputs", done.returncode)
+
+
 def mended(what, outcome):
     return f"Keras has mended it, remove the workaround: {what}. Received: {outcome}"
 

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import keras_vit
+from keras_vit.configs import ResNetStem
 from keras_vit.layers import Dropout
 from keras_vit.training import SGD, Checkpoints, NonFiniteError, SoftmaxCrossentropy, Trainer
 
@@ -132,6 +134,26 @@ def resumed(folder):
     return [step, all((a.numpy() == b.numpy()).all() for a, b in pairs)]
 
 
+def hybrid_without_examples():
+    """Trains a hybrid on batches of 4, 4 and 1; returns the weights on two replicas and one."""
+    config = keras_vit.ViTConfig(1, 8, 1, 16, 2, resnet=ResNetStem((1,)))
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((9, 8, 8, 3)).astype("float32")
+    weights = []
+    for strategy in (MIRRORED, ONE):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            model = keras_vit.build(
+                config, input_shape=(8, 8, 3), classes=4, classifier_activation=None
+            )
+            made = Trainer(model)
+            made.compile(SGD(0.1), SoftmaxCrossentropy(), metrics=["accuracy"])
+        made.fit(images, LABELS[:9], batch_size=4, shuffle=False, verbose=0)
+        weights.append([np.array(v) for v in made.trainable_variables])
+    largest = [np.abs(a - b).max() for a, b in zip(*weights, strict=True)]
+    return float(max(largest))
+
+
 print(
     json.dumps(
         {
@@ -145,6 +167,7 @@ print(
                 plain(place, optimizer=keras.optimizers.SGD(0.1), layers=[lambda: Dropout(0.5)])
                 for place in (ONE, MIRRORED)
             ],
+            "hybrid without examples": hybrid_without_examples(),
             "keras": {
                 "clipped, one": plain(ONE),
                 "clipped, two": plain(MIRRORED),

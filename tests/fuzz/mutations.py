@@ -1,0 +1,448 @@
+"""Generators of damaged and hostile files: a good folder and a seed give a bad one.
+
+Files are changed as bytes and as what they are: entries of archives keep right checksums, JSON
+stays JSON, records of TFRecord files keep their sums, groups of HDF5 stay readable.
+"""
+
+import io
+import json
+import pathlib
+import shutil
+import struct
+import warnings
+import zipfile
+
+import h5py
+import numpy as np
+
+BOMB = 2**28  # Bytes of zeros.
+
+# In the place of any value in JSON.
+WRONG = (
+    None, True, -1, 0, 1, 2, 2**31, 2**63, 10**18, 1e300, 1e-300, -1e-6, 0.5, [], {}, "", "x",
+    "../../x", "\x1b[31mred", "a\nb", "é" * 300, [[]], {"a": 1}, [1, 2, 3], [-1, -1], [0.0] * 5,
+    "Lambda", "keras_vit>EncoderBlock", "float64", "mixed_float16", "/etc/passwd", "a\0b",
+)  # fmt: skip
+# The same as text that JSON does not have, or that Python does not want.
+RAW = ("NaN", "Infinity", "-Infinity", "1" + "0" * 400, "[" * 3000 + "]" * 3000, "1e999")
+# In texts, between any two letters.
+PIECES = (
+    "\0", "\n", "\r", "\r\n", ",", '"', '""', "=1+1", "../", "/etc/passwd", "\x1b[2J", "\u2028",
+    "\ufeff", "a" * 70_000, "\n" * 1000, "é", "-", "1e999", "\x85", " ", "\t", "path,label\n",
+)  # fmt: skip
+
+
+def write_case(good, case, seed):
+    """Writes a copy of a good folder with one to three changes, drawn by the seed."""
+    rng = np.random.default_rng(seed)
+    shutil.copytree(good, case, symlinks=True)
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        files = sorted(path for path in case.rglob("*") if path.is_file() and not path.is_symlink())
+        if not files:
+            return
+        path = files[rng.integers(len(files))]
+        if len(files) > 1 and rng.random() < 0.05:
+            _move(path, files[rng.integers(len(files))], rng)
+        else:
+            path.write_bytes(changed(path.name, path.read_bytes(), rng))
+
+
+def _move(path, other, rng):
+    """Removes a file, or puts something else in its place."""
+    kind = rng.integers(6)
+    content = path.read_bytes()
+    path.unlink()
+    if kind == 1:
+        path.mkdir()
+    elif kind == 2:
+        path.symlink_to(rng.choice(["/etc/passwd", "missing", path.name, "..", "/dev/null"]))
+    elif kind == 3 and other.is_file():
+        shutil.copy(other, path)
+    elif kind == 4:
+        names = ["-rf", "a\nb", "\x1b[31m", "=1", "é", "x" * 200, " ", "a,b", '"', "%s", "{0}"]
+        path.with_name(rng.choice(names) + path.suffix).write_bytes(content)
+    elif kind == 5:
+        path.write_bytes(b"")
+
+
+def changed(name, content, rng):
+    """Returns another content of a file, by the kind of its content."""
+    if len(content) < 2:
+        return damaged(content, rng)
+    changes = [damaged]
+    if content.startswith(b"PK\x03\x04"):
+        changes += [archive_changed] * 3
+    elif content.startswith(b"\x89HDF"):
+        changes += [hdf5_changed]
+    elif content[8:9] == b"{" and name.endswith(".safetensors"):
+        changes += [safetensors_changed] * 2
+    elif content[:1] in b"{[":
+        changes += [json_changed] * 5
+    elif name.endswith((".txt", ".csv", ".md")):
+        changes += [text_changed] * 3
+    elif ".tfrecord" in name:
+        changes += [records_changed] * 2
+    elif name.endswith(".npy"):
+        changes += [array_changed] * 9
+    change = changes[rng.integers(len(changes))]
+    return change(content, rng)
+
+
+def damaged(content, rng):
+    """Cut off, with bits or bytes changed, doubled or left out."""
+    copy = bytearray(content) or bytearray(b"\0")
+    kind, size = rng.integers(8), len(copy)
+    if kind == 0:
+        copy = copy[: rng.integers(size)]
+    elif kind == 1:  # Anywhere, mostly among values.
+        copy[rng.integers(size)] ^= 1 << int(rng.integers(8))
+    elif kind == 2:  # Headers lie in front and, of an archive, at the end.
+        copy[rng.integers(min(size, int(rng.choice([64, 4096]))))] = rng.integers(256)
+    elif kind == 3:
+        copy[-1 - rng.integers(min(size, 2048))] = rng.integers(256)
+    elif kind == 4:  # A length that lies.
+        place, width = rng.integers(size), int(rng.choice([1, 2, 4, 8]))
+        copy[place : place + width] = bytes([rng.choice([0, 0x7F, 0xFF])] * width)[: size - place]
+    elif kind == 5:
+        place = rng.integers(size)
+        copy[place : place + 64] = rng.bytes(min(64, size - place))
+    elif kind == 6:
+        start, stop = sorted(rng.integers(size, size=2))
+        del copy[start:stop]
+    else:
+        start, stop = sorted(rng.integers(size, size=2))
+        copy[stop:stop] = copy[start:stop]
+    return bytes(copy)
+
+
+# JSON
+
+
+def _places(value, path=()):
+    """Yields the keys that lead to each value of a JSON text."""
+    yield path
+    items = value.items() if isinstance(value, dict) else ()
+    for key, inner in enumerate(value) if isinstance(value, list) else items:
+        yield from _places(inner, (*path, key))
+
+
+def _at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def json_changed(content, rng):
+    """Another value, type or number at any place; fields gone, doubled or swapped."""
+    try:
+        value = json.loads(content)
+        places = list(_places(value))[1:]
+    except (ValueError, RecursionError):
+        return damaged(content, rng)
+    if not places:
+        return rng.choice([b"{}", b"[]", b"null", b"1", b'"x"', b""])
+    raw = ""
+    path = places[rng.integers(len(places))]
+    parent, key = _at(value, path[:-1]), path[-1]
+    kind = rng.integers(7)
+    if kind == 0:
+        del parent[key]
+    elif kind == 1 and isinstance(parent, dict):
+        parent[str(rng.choice(["x", "", "__class__", "name", key + key[:1]]))] = parent.pop(key)
+    elif kind == 2:  # A value of another place, perhaps with this one in it.
+        parent[key] = json.loads(json.dumps(_at(value, places[rng.integers(len(places))])))
+    elif kind == 3:
+        parent[key] = raw = "the raw value"
+    elif kind == 4 and type(parent[key]) in (int, float):
+        factor = float(rng.choice([-1, 0, 0.1, 2, 1000, 1e9]))
+        parent[key] = type(parent[key])(parent[key] * factor)
+    elif kind == 5 and isinstance(parent, list):
+        parent *= int(rng.choice([2, 100, 3000]))
+        parent[100_000:] = []
+    else:
+        parent[key] = WRONG[rng.integers(len(WRONG))]
+    text = json.dumps(value)
+    return (text.replace(f'"{raw}"', rng.choice(RAW)) if raw else text).encode()
+
+
+def safetensors_changed(content, rng):
+    """Another header in front of the same values."""
+    size = int.from_bytes(content[:8], "little")
+    header = json_changed(content[8 : 8 + size], rng)
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
+
+
+# Texts
+
+
+def text_changed(content, rng):
+    """Lines doubled, gone or in another order; letters that are none."""
+    lines = content.split(b"\n")
+    kind, place = rng.integers(6), rng.integers(len(lines))
+    if kind == 0:
+        del lines[place]
+    elif kind == 1:
+        lines.insert(place, lines[rng.integers(len(lines))])
+    elif kind == 2:
+        lines = [lines[index] for index in rng.permutation(len(lines))]
+    elif kind == 3:
+        lines *= int(rng.choice([2, 50]))
+    else:
+        piece = rng.choice(PIECES).encode() if kind == 4 else rng.bytes(3)
+        at = rng.integers(len(lines[place]) + 1)
+        lines[place] = lines[place][:at] + piece + lines[place][at:]
+    return b"\n".join(lines)
+
+
+# Archives
+
+
+def archive_changed(content, rng):
+    """Entries with another content, name or size, whose checksums are right."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            comment = archive.comment
+            entries = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    except Exception:  # zipfile raises nearly anything; the case was damaged before.
+        return damaged(content, rng)
+    if not entries:
+        return damaged(content, rng)
+    compression = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    kind = rng.integers(12)
+    # JSON and pickles are small beside the values, and hold more.
+    weights = np.array([1 / (1 + len(value)) ** 0.25 for _, value in entries])
+    place = rng.choice(len(entries), p=weights / weights.sum())
+    name, value = entries[place]
+    if kind == 0:
+        del entries[place]
+    elif kind == 1:
+        entries.insert(rng.integers(len(entries) + 1), entries[place])
+    elif kind == 2:
+        hostile = ["../outside", "/tmp/outside-of-it", "a/../../outside", "a\\..\\b", "", "x\0y"]
+        entries[place] = (str(rng.choice([*hostile, name[:-1], name * 40])), value)
+    elif kind == 3:
+        entries.append((str(rng.choice(["../outside", "assets/../../outside", "x.pkl"])), b"x"))
+    elif kind == 4 and rng.random() < 0.2:  # It takes a second.
+        entries[place], compression = (name, value + b"\0" * BOMB), zipfile.ZIP_DEFLATED
+    elif kind == 5:
+        comment = json_changed(comment, rng) if comment else b'{"keras_vit": {"gelu": []}}'
+    elif kind == 6:
+        other = rng.integers(len(entries))
+        entries[place], entries[other] = (name, entries[other][1]), (entries[other][0], value)
+    elif kind == 7 and name.endswith(".npy"):
+        entries[place] = (name, array_changed(value, rng))
+    else:
+        entries[place] = (name, changed(name, value, rng))
+    stream = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(stream, "w") as archive:
+        for name, value in entries:
+            archive.writestr(name or "x", value, compress_type=compression)
+        archive.comment = comment[:65_535]
+    return stream.getvalue()
+
+
+def array_changed(content, rng):
+    """An array of NumPy of another shape, type or with values that are no numbers."""
+    try:
+        array = np.load(io.BytesIO(content))
+    except (ValueError, EOFError, OSError):
+        return damaged(content, rng)
+    kind = rng.integers(9)
+    if kind == 0:
+        array = array.astype(str(rng.choice(["float64", "float16", "int64", "uint8", "bool"])))
+    elif kind == 1:
+        array = array.reshape(-1)
+    elif kind == 2:
+        array = array[..., None]
+    elif kind == 3:
+        array = array.T
+    elif kind == 4 and array.size:
+        values = [np.nan, np.inf, -np.inf, 1e300, -1e30, 1e-300, 0.0]
+        array = array.astype("float64" if rng.random() < 0.5 else "float32")
+        with np.errstate(over="ignore"):
+            array.reshape(-1)[rng.integers(array.size)] = rng.choice(values)
+    elif kind == 5:
+        array = np.zeros([int(rng.choice([0, 1, 3, 7])) for _ in array.shape], array.dtype)
+    elif kind == 6:
+        array = np.concatenate([array, array]) if array.ndim else array[None]
+    elif kind == 7:
+        array = np.full(array.shape, str(rng.choice(["x", "é", "a\nb"])))
+    else:
+        array = np.zeros((), array.dtype)
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+# HDF5
+
+
+def hdf5_changed(content, rng):
+    """Arrays and groups that are gone, linked, moved, of another type or with attributes."""
+    stream = io.BytesIO(content)
+    try:
+        with h5py.File(stream, "r+") as file:
+            found = []
+            file.visit(found.append)
+            if not found:
+                return damaged(content, rng)
+            name = found[rng.integers(len(found))]
+            other = found[rng.integers(len(found))]
+            kind = rng.integers(9)
+            if kind == 0:
+                del file[name]
+            elif kind == 1:
+                del file[name]
+                file[name] = h5py.SoftLink("/" + other)
+            elif kind == 2:
+                del file[name]
+                file[name] = h5py.ExternalLink("other.h5", "/" + other)
+            elif kind == 3:
+                file[f"{name}/again" if isinstance(file[name], h5py.Group) else "again"] = file[
+                    other
+                ]
+            elif kind == 4:
+                file.move(name, f"{other}x")
+            elif kind == 5:
+                file[name].attrs["name"] = WRONG[rng.integers(6)] or "x" * 40_000
+            elif kind == 6 and isinstance(file[name], h5py.Dataset):
+                value = array_changed(_npy(file[name][...]), rng)
+                del file[name]
+                file[name] = np.load(io.BytesIO(value))
+            elif kind == 7 and isinstance(file[name], h5py.Dataset):
+                shape = tuple(int(rng.choice([1, 10**4, 10**9])) for _ in file[name].shape)
+                del file[name]
+                file.create_dataset(name, shape or (10**9,), "float32", chunks=True)
+            else:
+                for index in range(int(rng.choice([1, 50]))):
+                    name = f"{name}/x" if isinstance(file.get(name), h5py.Group) else f"x{index}"
+                    file.create_group(name)
+    except Exception:  # h5py raises nearly anything; the case was damaged before.
+        return damaged(content, rng)
+    return stream.getvalue()
+
+
+def _npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+# TFRecord
+
+
+def records_changed(content, rng):
+    """Records with another content, whose checksums are right."""
+    records, place = [], 0
+    while place + 16 <= len(content):
+        size = int.from_bytes(content[place : place + 8], "little")
+        records.append(content[place + 12 : place + 12 + size])
+        place += size + 16
+    if not records:
+        return damaged(content, rng)
+    index, kind = rng.integers(len(records)), rng.integers(5)
+    if kind == 0:
+        del records[index]
+    elif kind == 1:
+        records.insert(index, records[rng.integers(len(records))])
+    elif kind == 2:
+        records[index] = b""
+    else:
+        records[index] = damaged(records[index], rng)
+    return b"".join(map(_record, records))
+
+
+def _record(value):
+    size = struct.pack("<Q", len(value))
+    return b"".join((size, _masked(size), value, _masked(value)))
+
+
+def _masked(value):
+    """The checksum of TFRecord: CRC-32C, turned and moved."""
+    total = 0xFFFFFFFF
+    for byte in value:
+        total = _TABLE[(total ^ byte) & 0xFF] ^ (total >> 8)
+    total ^= 0xFFFFFFFF
+    return struct.pack("<I", ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_TABLE = _table()
+
+
+# A smaller case
+
+
+def smaller(good, bad, name):
+    """Yields contents of a file that are closer to the good one, or shorter, than a bad one."""
+    try:
+        value = json.loads(bad)
+        for path in sorted(_places(value), key=len)[1:]:
+            copy = json.loads(bad)
+            del _at(copy, path[:-1])[path[-1]]
+            yield json.dumps(copy).encode()
+        return
+    except (ValueError, RecursionError):
+        pass
+    if len(good) == len(bad):
+        different = [index for index, (a, b) in enumerate(zip(good, bad, strict=True)) if a != b]
+        for width in (16, 4, 1):
+            for start in range(0, len(different), width):
+                copy = bytearray(bad)
+                for index in different[start : start + width]:
+                    copy[index] = good[index]
+                if len(different) > width:
+                    yield bytes(copy)
+        return
+    width = len(bad) // 2
+    while width >= max(1, len(bad) // 64):
+        for start in range(0, len(bad), width):
+            yield bad[:start] + bad[start + width :]
+        width //= 2
+
+
+def files_below(folder):
+    """Returns the files in a folder by their path in it."""
+    folder = pathlib.Path(folder)
+    return {
+        path.relative_to(folder): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def keep_difference(good, case, place):
+    """Writes the files of a case that differ from the good folder; returns the names of those gone.
+
+    Links and folders in the place of files are kept as such.
+    """
+    whole, changed = files_below(good), files_below(case)
+    for part, path in changed.items():
+        same = (
+            part in whole
+            and not path.is_symlink()
+            and path.read_bytes() == whole[part].read_bytes()
+        )
+        if not same:
+            (place / part).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, place / part, follow_symlinks=False)
+    return sorted(str(part) for part in set(whole) - set(changed))
+
+
+def write_kept(good, place, gone, case):
+    """Writes the case that `keep_difference` kept."""
+    shutil.copytree(good, case, symlinks=True)
+    for part in gone:
+        (case / part).unlink()
+    for part, path in files_below(place).items():
+        (case / part).unlink(missing_ok=True)
+        (case / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, case / part, follow_symlinks=False)

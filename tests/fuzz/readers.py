@@ -1,0 +1,436 @@
+"""Readers of files from strangers: for each a small good folder, and how it is read.
+
+Imported by the process that reads, as it needs TensorFlow. A reader raises ValueError or OSError
+for what it refuses; those of exports also the errors of their runtimes. What it returns says
+whether the file was read as something else than the good one.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import itertools
+import json
+import pathlib
+import shutil
+import zipfile
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import PIL.Image
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import export
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.formats import read_values
+from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.images import read_image, reading_error
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.trained_weights import open_weights
+from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
+from keras_vit.training.data.sources import open_source
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.tfrecords import write_records
+from keras_vit.training.run import lock
+from keras_vit.training.run.folder import RunFolder
+from keras_vit.training.run.job import FineTune
+
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
+SIZE = (12, 8)
+NAMES = ("red fox", "blå hval", "grey owl")
+
+
+class Reader(NamedTuple):
+    """A reader of files.
+
+    Args:
+        make: Writes the good files into a new folder.
+        read: Reads a folder.
+        also: Errors that refuse, besides ValueError and OSError: those of a runtime.
+    """
+
+    make: Callable[[pathlib.Path], object]
+    read: Callable[[pathlib.Path], Any]
+    also: tuple[type[Exception], ...] = ()
+
+
+@functools.cache
+def model():
+    """A Vision Transformer with all that its size allows."""
+    keras.utils.set_random_seed(0)
+    config = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
+    built = keras_vit.build(config, input_shape=(*SIZE, 3), classes=3)
+    head = built.get_layer("predictions")
+    head.kernel.assign(np.random.default_rng(0).normal(size=head.kernel.shape))
+    return built
+
+
+def image(number=0):
+    pixels = np.random.default_rng(number).integers(256, size=(13, 10, 3), dtype="uint8")
+    return PIL.Image.fromarray(pixels)
+
+
+def classifier(folder):
+    recipe = {"model": "ViT-Ti/16", "settings": {"steps": 3}, "data": {"data": "x"}}
+    save_classifier(folder, model(), NAMES, Preprocessing(SIZE), recipe=recipe)
+    (folder / "samples").mkdir()
+    for number in range(4):
+        image(number).save(folder / "samples" / f"{number}.png")
+
+
+# Weights
+
+
+def _values(checkpoint):
+    return [np.shape(value) for value in read_values(checkpoint.arrays.values())]
+
+
+def read_weights(path, **known):
+    """Opens weights with the facts about them, reads the values, and builds the model."""
+    opened = open_weights(path, **known)
+    if opened.checkpoint is not None:
+        _values(opened.checkpoint)
+    if opened.config is not None:
+        assert opened.config.width <= 4096, "a model of this size in a small file"
+    with contextlib.suppress(ValueError):
+        keras_vit.load_checkpoint(model(), path)
+    opened.describe()
+    return opened.to_model()
+
+
+def _converted(name, to=None, **options):
+    """A reader of what `convert` writes, a file or a folder."""
+
+    def make(folder):
+        folder.mkdir()
+        classifier(folder / "classifier")
+        place = folder / name if pathlib.Path(name).suffix else folder / "converted"
+        export.convert(folder / "classifier", place, to=to, **options)
+        shutil.rmtree(folder / "classifier")
+        if place.is_dir():
+            for path in place.iterdir():
+                path.rename(folder / path.name)
+            place.rmdir()
+
+    is_file = bool(pathlib.Path(name).suffix)
+    return Reader(make, lambda folder: read_weights(folder / name if is_file else folder))
+
+
+def _sharded(folder):
+    _converted("x", "huggingface").make(folder)
+    from safetensors.numpy import load_file, save_file
+
+    arrays = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(arrays)
+    weight_map = {}
+    for part, chosen in enumerate((names[::2], names[1::2])):
+        file = f"model-{part + 1:05}-of-00002.safetensors"
+        save_file({name: arrays[name] for name in chosen}, folder / file)
+        weight_map |= dict.fromkeys(chosen, file)
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _torch(folder):
+    import torch
+    from safetensors.numpy import load_file
+
+    _converted("x", "huggingface").make(folder)
+    arrays = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+    torch.save(state, folder / "pytorch_model.bin")
+
+
+def _copied(*parts):
+    """A reader of a golden file."""
+
+    def make(folder):
+        folder.mkdir()
+        shutil.copy(GOLDEN.joinpath(*parts), folder)
+
+    return Reader(make, lambda folder: _values(open_checkpoint(folder / parts[-1])))
+
+
+def _saved(name, save, **known):
+    def make(folder):
+        folder.mkdir()
+        save(folder / name)
+
+    return Reader(make, lambda folder: read_weights(folder / name, **known))
+
+
+def _keras_hub_folder(folder):
+    """KerasHub's folder is the archive's weights and the config of its backbone."""
+    folder.mkdir()
+    with zipfile.ZipFile(GOLDEN / "keras_hub" / "classifier.keras") as archive:
+        for name in ("config.json", "model.weights.h5", "metadata.json"):
+            (folder / name).write_bytes(archive.read(name))
+
+
+# Images and data
+
+
+def _image_files(folder):
+    folder.mkdir()
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    for suffix, options in _IMAGES.items():
+        image().save(folder / f"a.{suffix}", **options)
+    image().save(folder / "turned.jpg", exif=exif)
+    image().save(folder / "progressive.jpg", progressive=True)
+    image().convert("P").save(folder / "palette.png")
+    image().convert("P").save(folder / "palette.bmp")
+    image().convert("CMYK").save(folder / "cmyk.jpg")
+    image().convert("I;16").save(folder / "deep.png")
+    image().save(folder / "lossless.webp", lossless=True)
+    image().save(folder / "many.gif", save_all=True, append_images=[image(1)])
+    image().save(folder / "packed.tiff", compression="tiff_lzw")
+
+
+_IMAGES: dict[str, dict] = {
+    suffix: {} for suffix in ("jpg", "png", "bmp", "gif", "webp", "tiff", "avif")
+}
+if importlib.util.find_spec("pillow_heif"):
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    _IMAGES["heic"] = {}
+
+
+def _read_images(folder):
+    """Reads each image by itself: one that is bad must not harm another."""
+    for path in sorted(folder.rglob("*")):
+        if not path.is_dir():
+            with contextlib.suppress(ValueError, OSError):
+                pixels = read_image(path)
+                assert pixels.dtype == "uint8", pixels.dtype
+                assert pixels.shape[2:] == (3,), pixels.shape
+
+
+def _class_folder(folder):
+    for part, name, number in itertools.product(("train", "test"), NAMES, range(2)):
+        (folder / part / name).mkdir(parents=True, exist_ok=True)
+        image(number).save(folder / part / name / f"{number}.png")
+
+
+def _csv(folder):
+    _class_folder(folder / "images")
+    rows = ["path,label,split"]
+    for path in sorted((folder / "images").rglob("*.png")):
+        part, label, _ = path.parts[-3:]
+        rows.append(f"{path.relative_to(folder)},{label},{part}")
+    (folder / "data.csv").write_text("\n".join(rows) + "\n")
+
+
+def _read_csv(folder):
+    _read_source(folder / "data.csv")
+
+
+def _read_source(path):
+    source = open_source(path)
+    try:
+        for examples in source.splits.values():
+            for encoded, label in itertools.islice(examples.encoded(), 20):
+                assert 0 <= label < len(source.class_names)
+                assert isinstance(encoded, bytes)
+    except tf.errors.OpError as error:  # As the commands do.
+        if reason := reading_error(error):
+            raise ValueError(reason) from error
+        raise
+
+
+def _tfrecords(folder):
+    _class_folder(folder / "images")
+    write_records(open_source(folder / "images"), folder / "records", shard_mebibytes=0.001)
+    shutil.rmtree(folder / "images")
+
+
+def _scanned(folder):
+    _tfrecords(folder)
+    (folder / "records" / "index.npz").unlink()
+
+
+def _read_records(folder):
+    _read_source(folder / "records")
+
+
+# Unfinished runs
+
+
+@functools.cache
+def trainer():
+    built = Trainer(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]), averaging=0.9)
+    built.compile(SGD(0.1), SoftmaxCrossentropy())
+    return built
+
+
+def _run(folder):
+    """A run that was killed after its first state."""
+    run = RunFolder(folder / "out")
+    settings = FineTuning(steps=4)
+    data = DataSpec("photos")
+    recipe = {
+        "job": FineTuning.command,
+        "command": "keras-vit finetune",
+        "data": data.to_json(),
+        "settings": settings.to_json(),
+        "facts": {"gelu": "tanh", "normalization": "half"},
+    }
+    run.start(recipe)
+    run.save_best(trainer().model, 1, 0.5, 1.0)
+    run.checkpoints.save(trainer())
+    run.checkpoints.save(trainer())
+    lock.release(run.path)
+
+
+def _read_run(folder):
+    FineTune(DataSpec(None), folder / "out", resume=True, log=str)
+    Checkpoints(folder / "out.partial" / "states").restore(trainer())
+    run = RunFolder(folder / "out", resume=True)
+    if run.best_score():
+        run.load_best(trainer().model)
+
+
+# Exports
+
+
+def _inputs(folder):
+    """What is sent to an export: pixels, and files."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    np.save(folder / "images.npy", rng.uniform(-1, 1, (2, *SIZE, 3)).astype("float32"))
+
+
+def _files(folder):
+    _image_files(folder)
+    for path in folder.iterdir():
+        if path.suffix in (".tiff", ".avif", ".heic"):
+            path.unlink()
+
+
+@functools.cache
+def _work():
+    """A folder with the exports of a classifier, made once in the folder of this process."""
+    folder = pathlib.Path("exports").absolute()
+    if not folder.exists():
+        classifier(folder / "classifier")
+    return folder
+
+
+@functools.cache
+def _saved_model():
+    path = _work() / "saved_model"
+    if not path.exists():
+        export.saved_model(_work() / "classifier", path)
+    return tf.saved_model.load(str(path))
+
+
+@functools.cache
+def _tflite(batch_size):
+    from ai_edge_litert.interpreter import Interpreter
+
+    path = _work() / f"{batch_size}.tflite"
+    if not path.exists():
+        export.tflite(_work() / "classifier", path, batch_size=batch_size)
+    return Interpreter(str(path)).get_signature_runner("serve")
+
+
+@functools.cache
+def _onnx():
+    import onnxruntime
+
+    path = _work() / "a.onnx"
+    if not path.exists():
+        export.onnx(_work() / "classifier", path)
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def _pixels(folder):
+    array = np.load(folder / "images.npy", allow_pickle=False)
+    if array.size > 10**6 or array.dtype.kind not in "fiub":
+        raise ValueError("These are no images.")
+    with np.errstate(over="ignore"):
+        return array.astype("float32")
+
+
+def check_answer(images, answer):
+    """Each row is a distribution, or marked as not valid."""
+    rows = np.asarray(answer["probabilities"])
+    assert rows.shape == (len(images), 3), rows.shape
+    valid = np.asarray(answer["valid"])
+    assert valid.shape == (len(images),), valid.shape
+    finite = np.isfinite(images).reshape(len(images), -1).all(axis=1)
+    assert not np.any(valid & ~finite), "not finite and valid"
+    assert np.isfinite(rows).all() or not valid.all(), rows
+    np.testing.assert_allclose(rows[valid].sum(axis=-1), 1, atol=1e-3)
+    np.testing.assert_array_equal(rows[~valid], 0)
+
+
+def _serve(folder):
+    images = _pixels(folder)
+    check_answer(images, _saved_model().signatures["serve"](images=tf.constant(images)))
+
+
+def _serve_bytes(folder):
+    files = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
+    answer = _saved_model().signatures["serve_bytes"](images=tf.constant(files, tf.string))
+    check_answer(np.zeros(len(files)), answer)
+
+
+def _run_tflite(batch_size, folder):
+    images = _pixels(folder)
+    check_answer(images, _tflite(batch_size)(images=images))
+
+
+def _run_onnx(folder):
+    images = _pixels(folder)
+    names = [output.name for output in _onnx().get_outputs()]
+    check_answer(images, dict(zip(names, _onnx().run(names, {"images": images}), strict=True)))
+
+
+def _runtime_errors():
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (state.InvalidArgument, state.RuntimeException, state.Fail)
+
+
+READERS = {
+    "npz": _converted("a.npz"),
+    "keras": _saved("a.keras", lambda path: model().save(path)),
+    "weights_h5": _saved(
+        "a.weights.h5", lambda path: model().save_weights(path), gelu="tanh", num_heads=2
+    ),
+    "keras_3_h5": _copied("vit_keras", "keras_3.weights.h5"),
+    "keras_2_h5": _copied("vit_keras", "keras_2.h5"),
+    "keras_hub": _copied("keras_hub", "classifier.keras"),
+    "keras_hub_folder": Reader(_keras_hub_folder, read_weights),
+    "safetensors": _converted("a.safetensors"),
+    "hugging_face": _converted("x", "huggingface"),
+    "shards": Reader(_sharded, read_weights),
+    "timm": _converted("x", "timm"),
+    "torch": Reader(_torch, read_weights),
+    "classifier": Reader(classifier, lambda folder: load_classifier(folder).predict(
+        folder / "samples")),
+    "classifier_weights": Reader(classifier, read_weights),
+    "images": Reader(_image_files, _read_images),
+    "class_folder": Reader(_class_folder, _read_source),
+    "csv": Reader(_csv, _read_csv),
+    "tfrecords": Reader(_tfrecords, _read_records),
+    "tfrecords_scanned": Reader(_scanned, _read_records),
+    "run": Reader(_run, _read_run),
+    "serve": Reader(_inputs, _serve, (tf.errors.OpError, TypeError)),
+    "serve_bytes": Reader(_files, _serve_bytes, (tf.errors.OpError,)),
+    "tflite": Reader(_inputs, functools.partial(_run_tflite, 1), (RuntimeError,)),
+    "tflite_free": Reader(_inputs, functools.partial(_run_tflite, None), (RuntimeError,)),
+    "onnx": Reader(_inputs, _run_onnx, _runtime_errors()),
+}  # fmt: skip
+
+
+def usable():
+    """Returns the names of the readers whose packages are installed."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    return [name for name in READERS if name != "torch" or has_torch]
