@@ -103,7 +103,7 @@ def _run(module, called, arguments):
 def _line_of(error):
     """An error that a user can act on, in one line; None for any other."""
     line = str(error) if isinstance(error, (ValueError, OSError, ImportError)) else None
-    images = sys.modules.get("keras_vit.images")  # Where a command reads some.
+    images = sys.modules.get("keras_vit.images.decoding")  # Where a command reads some.
     if images is not None and (reason := images.reading_error(error)):
         line = f"The data must be whole while they are read. {reason}"
     if line is not None:

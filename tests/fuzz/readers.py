@@ -26,7 +26,7 @@ from keras_vit import export
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.classifier import load_classifier, save_classifier
-from keras_vit.images import read_image, reading_error
+from keras_vit.images.decoding import read_image, reading_error
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained_weights import open_weights
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
