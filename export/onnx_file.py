@@ -17,6 +17,7 @@ from keras_vit.models.rebuild import float32_model
 from . import publish
 from .comparison import ExportReport
 from .options import MINIMUM_AGREEMENT, ONNX_OPSET, ONNX_OPSETS
+from .validity import with_validity
 
 
 def onnx(
@@ -30,8 +31,9 @@ def onnx(
 ) -> ExportReport:
     """Exports a classifier as an ONNX file and checks it in ONNX Runtime.
 
-    Input `images` `(batch, H, W, C)` float32 in the preprocessing's value range, output
-    `probabilities` `(batch, K)` float32; the batch size is free. The file's metadata
+    Input `images` `(batch, H, W, C)` float32 in the preprocessing's value range, outputs
+    `probabilities` `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image
+    with NaN or infinity in its pixels or scores; the batch size is free. The file's metadata
     properties `class_names`, `preprocessing`, `origin` and `check` are JSON, and `task` of
     several labels an image.
 
@@ -80,8 +82,9 @@ def onnx(
 def _write(file, classifier, opset):
     """Writes the ONNX file of a classifier."""
     library = publish.import_export_package("onnx")
-    model = float32_model(classifier.model)
-    shape = (None, *classifier.preprocessing.image_size, model.input_shape[-1])
+    image_size = classifier.preprocessing.image_size
+    model = with_validity(float32_model(classifier.model), image_size)
+    shape = (None, *image_size, model.input_shape[-1])
     with warnings.catch_warnings():
         # Keras uses `np.object`, for which NumPy warns.
         warnings.simplefilter("ignore", FutureWarning)
@@ -93,7 +96,8 @@ def _write(file, classifier, opset):
             input_signature=[keras.InputSpec(shape=shape, dtype="float32", name="images")],
         )
     content = library.load(file)
-    _name_output(content.graph, "probabilities")
+    _name_outputs(content.graph, ("scores", "valid"))
+    _mask_scores(content.graph, library)
     _keep_padding(content.graph, library)
     for tensor in (*content.graph.input, *content.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
@@ -147,10 +151,26 @@ def _keep_padding(graph, library):
         graph.node.extend(nodes)
 
 
-def _name_output(graph, name):
-    """Renames the graph's one output, which the converter names after the last operation."""
-    (output,) = graph.output
+def _mask_scores(graph, library):
+    """Adds the output `probabilities`: the scores, or zeros where not valid.
+
+    The converter would write a product with the mask, and NaN times 0 is NaN.
+    """
+    constants = {"mask_axes": np.array([1]), "zero_float32": np.array(0, "float32")}
+    for name, value in constants.items():
+        graph.initializer.append(library.numpy_helper.from_array(value, name))
+    make_node = library.helper.make_node
+    graph.node.append(make_node("Unsqueeze", ["valid", "mask_axes"], ["valid_column"]))
+    where = make_node("Where", ["valid_column", "scores", "zero_float32"], ["probabilities"])
+    graph.node.append(where)
+    graph.output[0].name = "probabilities"
+
+
+def _name_outputs(graph, names):
+    """Renames the graph's outputs, which the converter names after their last operations."""
+    renamed = {output.name: name for output, name in zip(graph.output, names, strict=True)}
     for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [name if old == output.name else old for old in names]
-    output.name = name
+        for places in (node.input, node.output):
+            places[:] = [renamed.get(old, old) for old in places]
+    for output in graph.output:
+        output.name = renamed[output.name]

@@ -20,6 +20,7 @@ from keras_vit.models.rebuild import resized_model
 from . import publish
 from .comparison import ExportReport, load_images
 from .options import MINIMUM_AGREEMENT, TOP
+from .validity import with_validity
 
 # Path and name that TensorFlow Serving prescribes.
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -58,8 +59,9 @@ def saved_model(
     - `top_probabilities` `(B, k)` float32, the probabilities of `classes`;
     - `predicted` `(B, K)` bool, only of several labels an image: whether the probability is
       above the class's threshold;
-    - `valid` `(B,)` bool, only of `serve_bytes`: whether the file could be decoded. If not,
-      its probabilities are 0 and its class names empty; other images are not affected.
+    - `valid` `(B,)` bool: whether the file could be decoded, and whether all pixels and
+      probabilities are finite. If not, its probabilities are 0 and its class names empty; other
+      images are not affected.
 
     `serving_default` is `serve`. Each of `image_sizes` adds two signatures, such as
     `serve_384x384` and `serve_bytes_384x384`, with the same weights and resized position
@@ -149,11 +151,13 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
     names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
     top = min(top, len(classifier.class_names))
 
-    @tf.function(jit_compile=jit_compile)
-    def probabilities_of(images):
-        return tf.cast(model(images, training=False), "float32")
+    marking = with_validity(model, preprocessing.image_size)
 
-    def name(probabilities):
+    @tf.function(jit_compile=jit_compile)
+    def answers(images):
+        return marking(images, training=False)
+
+    def named(probabilities, valid):
         top_probabilities, order = tf.math.top_k(probabilities, top)
         answer = {
             "probabilities": probabilities,
@@ -163,18 +167,18 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
         if thresholds is not None:
             limits = tf.constant(thresholds, tf.float64)
             answer["predicted"] = tf.cast(probabilities, tf.float64) > limits
-        return answer
-
-    def serve(images):
-        return name(probabilities_of(images))
-
-    def serve_bytes(images):
-        pixels, valid = decode_or_mark(images, preprocessing, max_pixels)
-        answer = name(probabilities_of(pixels))
         mask = valid[:, tf.newaxis]
         # 0, "" and False.
         masked = {key: tf.where(mask, part, tf.zeros_like(part)) for key, part in answer.items()}
         return {**masked, "valid": valid}
+
+    def serve(images):
+        return named(**answers(images))
+
+    def serve_bytes(images):
+        pixels, decoded = decode_or_mark(images, preprocessing, max_pixels)
+        answer = answers(pixels)
+        return named(answer["probabilities"], decoded & answer["valid"])
 
     image_batch = tf.TensorSpec((None, *shape), "float32", "images")
     file_batch = tf.TensorSpec((None,), "string", "images")

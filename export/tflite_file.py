@@ -25,6 +25,7 @@ from keras_vit.models.rebuild import float32_model
 from . import publish
 from .comparison import ExportReport, load_images
 from .options import TFLITE_PRECISIONS
+from .validity import with_validity
 
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
@@ -65,10 +66,11 @@ def tflite(
     """Exports a classifier as a TFLite file and checks it in LiteRT's interpreter.
 
     The signature `serve` takes `images` `(batch_size, H, W, C)` float32 in the
-    preprocessing's value range and gives `probabilities` `(batch_size, K)` float32. The file has
-    builtin operations only and tensors of rank 4 at most. Its TFLite metadata holds the
-    normalisation and refers to `labels.txt`. The file is also a ZIP archive of `labels.txt`,
-    `preprocessing.json`, `origin.json` and `check.json`, and of several labels `task.json`.
+    preprocessing's value range and gives `probabilities` `(batch_size, K)` float32, zeros for an
+    image with NaN or infinity in its pixels or scores. The file has builtin operations only and
+    tensors of rank 4 at most. Its TFLite metadata holds the normalisation and refers to
+    `labels.txt`. The file is also a ZIP archive of `labels.txt`, `preprocessing.json`,
+    `origin.json` and `check.json`, and of several labels `task.json`.
 
     Precisions:
 
@@ -191,10 +193,16 @@ def _convert(model, classifier, batch_size, precision):
     """Returns the bytes of a TFLite file in "float32" or "float16"; integers come later."""
     shape = (batch_size, *classifier.preprocessing.image_size, model.input_shape[-1])
     archive = keras.export.ExportArchive()
+    marking = with_validity(model, classifier.preprocessing.image_size)
+
+    def serve(images):
+        answer = marking(images, training=False)
+        # MediaPipe takes every output for the scores of a head, so `valid` is none.
+        mask = answer["valid"][:, tf.newaxis]
+        return {"probabilities": tf.where(mask, answer["probabilities"], 0.0)}
+
     archive.add_endpoint(
-        "serve",
-        lambda images: {"probabilities": model(images, training=False)},
-        input_signature=[tf.TensorSpec(shape, "float32", "images")],
+        "serve", serve, input_signature=[tf.TensorSpec(shape, "float32", "images")]
     )
     with tempfile.TemporaryDirectory() as folder:
         archive.write_out(folder, verbose=False)

@@ -469,6 +469,9 @@ def _load_state_dict(path):
     torch = import_optional("torch", purpose, extra="")
     if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
         with open_zip(path) as archive:
+            # PyTorch compresses nothing: an entry that is may hold far more than the file.
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise damaged_file("A PyTorch file", path, "its entries are compressed")
             _check_sums(path, archive, "A PyTorch file")  # PyTorch does not.
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

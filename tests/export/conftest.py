@@ -94,3 +94,11 @@ def expected(classifier, files):
 
     images = [apply_preprocessing(read_image(file), classifier.preprocessing) for file in files]
     return classifier.model.predict(np.stack(images), verbose=0)
+
+
+@pytest.fixture(scope="session")
+def not_finite():
+    """Returns images of which the first is good; each other one has a pixel that is no number."""
+    images = np.random.default_rng(0).uniform(-1, 1, (4, 32, 24, 3)).astype("float32")
+    images[[1, 2, 3], 5, 6, 1] = np.nan, np.inf, -np.inf
+    return images

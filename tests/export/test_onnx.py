@@ -30,6 +30,17 @@ def test_any_batch_size_is_accepted(report, classifier):
     )
 
 
+def test_images_that_are_not_finite_are_not_valid(report, classifier, not_finite):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(report.path)
+    probabilities, valid = session.run(None, {"images": not_finite})
+    np.testing.assert_array_equal(valid, [True, False, False, False])
+    expected = classifier.model.predict(not_finite[:1], verbose=0)
+    np.testing.assert_allclose(probabilities[:1], expected, atol=1e-5)
+    assert not probabilities[1:].any()
+
+
 def test_the_file_has_its_opset_the_class_names_and_the_report(report, classifier):
     import onnx
 

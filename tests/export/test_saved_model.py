@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_vit.export
+from keras_vit.export.validity import with_validity
 from keras_vit.images.decoding import apply_preprocessing, read_image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -136,6 +138,25 @@ def test_every_signature_was_checked_and_agrees(saved_model):
 
 
 @pytest.mark.slow
+def test_images_that_are_not_finite_are_not_valid(saved_model, classifier, not_finite):
+    loaded = tf.saved_model.load(saved_model.path)
+    answer = loaded.signatures["serve"](images=tf.constant(not_finite))
+    answer = {name: value.numpy() for name, value in answer.items()}
+    np.testing.assert_array_equal(answer["valid"], [True, False, False, False])
+    expected = classifier.model.predict(not_finite[:1], verbose=0)
+    np.testing.assert_allclose(answer["probabilities"][:1], expected, atol=1e-6)
+    assert not answer["probabilities"][1:].any()
+    assert not answer["top_probabilities"][1:].any()
+    assert set(answer["classes"][1:].ravel()) == {b""}
+
+
+def test_scores_that_are_not_finite_are_not_valid():
+    images = keras.Input((2, 2, 1))
+    model = keras.Model(images, keras.layers.Flatten()(images) / 0.0)
+    answer = with_validity(model, (2, 2))(np.ones((1, 2, 2, 1), "float32"))
+    assert not answer["valid"].numpy().any()
+
+
 def test_xla_gives_the_same_probabilities(classifier, tmp_path):
     report = keras_vit.export.saved_model(classifier, tmp_path / "1", jit_compile=True)
     assert report.agreement == 1

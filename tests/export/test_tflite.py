@@ -35,6 +35,15 @@ def test_float32_gives_the_models_probabilities(tflite):
     assert check.largest_difference < 1e-5  # Float32, depth 2.
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16", "dynamic_int8", "int8"])
+def test_images_that_are_not_finite_have_zeros(tflite, precision, not_finite):
+    run = Interpreter(tflite[precision].path).get_signature_runner("serve")
+    assert list(run.get_output_details()) == ["probabilities"]  # As MediaPipe expects.
+    rows = [run(images=image[None])["probabilities"][0] for image in not_finite]
+    assert sum(rows[0]) == pytest.approx(1, abs=1e-3)
+    assert not np.any(rows[1:])
+
+
 def test_float16_stores_weights_in_half_the_bytes(tflite):
     assert tflite["float16"].agreement == 1
     dtypes = {tensor["dtype"] for tensor in tensors(tflite["float16"])}

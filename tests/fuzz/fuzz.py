@@ -318,6 +318,9 @@ def run(names, seed, *, minutes, cases, folder):
                 if cases is None and time.monotonic() - started > minutes * 60:
                     left = []
                     break
+            folder.mkdir(parents=True, exist_ok=True)
+            figures = json.dumps(work.summary(time.monotonic() - started), indent=2)
+            (folder / "figures.json").write_text(figures + "\n")
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
     finally:

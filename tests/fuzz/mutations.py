@@ -44,7 +44,12 @@ def write_case(good, case, seed):
         if len(files) > 1 and rng.random() < 0.05:
             _move(path, files[rng.integers(len(files))], rng)
         else:
-            path.write_bytes(changed(path.name, path.read_bytes(), rng))
+            content = path.read_bytes()
+            try:
+                content = changed(path.name, content, rng)
+            except Exception:  # Libraries raise nearly anything where a change met another one.
+                content = damaged(content, rng)
+            path.write_bytes(content)
 
 
 def _move(path, other, rng):
