@@ -6,7 +6,7 @@ SETUP := $(VENV)/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all format lint typecheck wheel bench clean
+.PHONY: help demo test test-all fuzz format lint typecheck wheel bench clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -27,6 +27,10 @@ test: $(SETUP)  ## Run the default test suite (about 6 min on 2 cores).
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+MINUTES ?= 10
+fuzz: $(SETUP)  ## Read damaged and hostile files of every kind (10 min; make fuzz MINUTES=60).
+	$(BIN)/python tests/fuzz/fuzz.py --minutes $(MINUTES)
 
 format: $(SETUP)  ## Format the code.
 	$(BIN)/ruff format .

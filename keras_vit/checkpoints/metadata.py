@@ -30,6 +30,7 @@ from keras_vit.checkpoints.torch_names import (
     TORCHVISION,
 )
 from keras_vit.files import CLASSES, PREPROCESSING, TASK
+from keras_vit.json_files import check_fields
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -300,6 +301,17 @@ def _torchvision(checkpoint, image_size, classes):
     )
 
 
+# Fields of KerasHub's image converter.
+_CONVERTER = {
+    "pad_to_aspect_ratio": bool,
+    "crop_to_aspect_ratio": bool,
+    "antialias": bool,
+    "interpolation": str,
+    "scale": (float, list),
+    "offset": (float, list),
+}
+
+
 def _keras_hub(checkpoint, image_size, classes):
     if checkpoint.config.get("class_name") in HUB_CLASSIFIERS:  # A `.keras` holds all of it.
         file, preprocessor = "config.json", checkpoint.config["config"].get("preprocessor")
@@ -308,7 +320,10 @@ def _keras_hub(checkpoint, image_size, classes):
         preprocessor = read_json(checkpoint.folder / file)
     converter: dict[str, Any] = {}
     if isinstance(preprocessor, dict):
-        converter = (preprocessor.get("config", {}).get("image_converter") or {}).get("config", {})
+        check_fields(preprocessor, {"config": {"image_converter": {"config": _CONVERTER}}}, file)
+        for name in ("config", "image_converter", "config"):
+            preprocessor = preprocessor.get(name) or {}
+        converter = preprocessor
     if not converter:
         return Metadata(origin="no image converter of KerasHub")
     if converter.get("pad_to_aspect_ratio"):
@@ -321,7 +336,7 @@ def _keras_hub(checkpoint, image_size, classes):
         image_size,
         "keras_hub" if crops else "huggingface" if antialias else "resize",
         _checked(_affine, converter.get("scale"), converter.get("offset")),
-        converter.get("interpolation", "bilinear").removesuffix("3"),  # "lanczos3".
+        (converter.get("interpolation") or "bilinear").removesuffix("3"),  # "lanczos3".
     )
     note = "antialias=True was left out, as the image is cropped first"
     return Metadata(preprocessing, origin=file, notes=(note,) if crops and antialias else ())

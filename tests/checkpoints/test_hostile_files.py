@@ -437,3 +437,28 @@ def test_checksums_of_pytorch_files_are_compared(tmp_path):
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(ValueError, match="truncated or damaged.*another checksum"):
         read_torch(tmp_path / "a.bin")
+
+
+@pytest.mark.slow  # As above.
+def test_pytorch_files_with_compressed_entries_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.arange(6.0)}, tmp_path / "a.bin")
+    with (
+        zipfile.ZipFile(tmp_path / "a.bin") as old,
+        zipfile.ZipFile(tmp_path / "b.bin", "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, old.read(name) + b"\0" * 2**20 * name.endswith(".pkl"))
+    with pytest.raises(ValueError, match="its entries are compressed"):
+        read_torch(tmp_path / "b.bin")
+
+
+def test_the_error_of_a_damaged_file_is_short(checkpoint_of):
+    path = checkpoint_of("vit_token")
+    content = bytearray(path.read_bytes())
+    name = content.index(b"PK\x01\x02")  # The directory at the end.
+    content[name + 28 : name + 30] = (2**15).to_bytes(2, "little")  # Length of the first name.
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="truncated or damaged") as error:
+        open_checkpoint(path)
+    assert len(str(error.value)) < 1000

@@ -15,7 +15,7 @@ import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.classifier import read_model
 
-PROGRAM = pathlib.Path(__file__).parent / "programs" / "mutations.py"
+PROGRAM = pathlib.Path(__file__).parent / "programs" / "damaged_files.py"
 COUNT = 200
 
 

@@ -5,6 +5,8 @@ import sys
 import pytest
 
 from keras_vit.classifier import load_classifier
+from keras_vit.training.data.sources import open_source
+from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
 
 
@@ -41,6 +43,26 @@ def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
     assert "skipped 1 images" in outcome.out
     assert str(path) in outcome.out
     assert str(path) in refused("evaluate", tiny, "--data", data, "--strict")
+
+
+@pytest.mark.parametrize("name", ["evaluate", "finetune"])
+def test_data_that_become_unreadable_are_one_line(name, refused, tiny, colors, tmp_path):
+    write_records(open_source(colors), tmp_path / "records")
+    part = {"evaluate": "test", "finetune": "train"}[name]
+    (path,) = (tmp_path / "records").glob(f"{part}-*")
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1  # Within the last record, which has a checksum.
+    path.write_bytes(content)
+    given = [tiny] if name == "evaluate" else ["--weights", tiny, "--steps", 3, "--batch-size", 4]
+    output = [] if name == "evaluate" else ["--output", tmp_path / "run"]
+    message = refused(name, *given, "--data", tmp_path / "records", *output)
+    assert "must be whole while they are read" in message
+    assert "corrupted record" in message
+
+
+def test_an_error_that_quotes_a_file_is_cut(refused, tiny, tmp_path):
+    (tmp_path / "data.csv").write_text("path,label,split\n" + "x," * 10_000)
+    assert len(refused("evaluate", tiny, "--data", tmp_path / "data.csv")) < 5100
 
 
 def test_wrong_input_is_refused_and_nothing_is_written(refused, tiny, colors, tmp_path):

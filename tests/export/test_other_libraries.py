@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "export" / "programs" / "other_libraries.py"
-MUTATIONS = PROGRAM.parents[2] / "checkpoints" / "programs" / "mutations.py"
+MUTATIONS = PROGRAM.parents[2] / "checkpoints" / "programs" / "damaged_files.py"
 PACKAGES = (
     "torch==2.13.0",
     "transformers",

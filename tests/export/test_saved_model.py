@@ -150,6 +150,13 @@ def test_images_that_are_not_finite_are_not_valid(saved_model, classifier, not_f
     assert set(answer["classes"][1:].ravel()) == {b""}
 
 
+@pytest.mark.parametrize("shape", [(2, 24, 32, 3), (2, 0, 24, 3)])
+def test_images_of_another_shape_are_refused(saved_model, shape):
+    loaded = tf.saved_model.load(saved_model.path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible"):
+        loaded.signatures["serve"](images=tf.zeros(shape))
+
+
 def test_scores_that_are_not_finite_are_not_valid():
     images = keras.Input((2, 2, 1))
     model = keras.Model(images, keras.layers.Flatten()(images) / 0.0)

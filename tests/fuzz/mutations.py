@@ -16,6 +16,8 @@ import h5py
 import numpy as np
 
 BOMB = 2**28  # Bytes of zeros.
+# Names of entries that lead out of an archive.
+OUTSIDE = ("../outside", "/tmp/outside-of-the-archive", "assets/../../outside", "a\\..\\b")
 
 # In the place of any value in JSON.
 WRONG = (
@@ -223,10 +225,9 @@ def archive_changed(content, rng):
     elif kind == 1:
         entries.insert(rng.integers(len(entries) + 1), entries[place])
     elif kind == 2:
-        hostile = ["../outside", "/tmp/outside-of-it", "a/../../outside", "a\\..\\b", "", "x\0y"]
-        entries[place] = (str(rng.choice([*hostile, name[:-1], name * 40])), value)
+        entries[place] = (str(rng.choice([*OUTSIDE, "", "x\0y", name[:-1], name * 40])), value)
     elif kind == 3:
-        entries.append((str(rng.choice(["../outside", "assets/../../outside", "x.pkl"])), b"x"))
+        entries.append((str(rng.choice([*OUTSIDE, "x.pkl"])), b"x"))
     elif kind == 4 and rng.random() < 0.2:  # It takes a second.
         entries[place], compression = (name, value + b"\0" * BOMB), zipfile.ZIP_DEFLATED
     elif kind == 5:
@@ -244,6 +245,25 @@ def archive_changed(content, rng):
             archive.writestr(name or "x", value, compress_type=compression)
         archive.comment = comment[:65_535]
     return stream.getvalue()
+
+
+def bombs(content):
+    """Yields versions of an archive with entries that lead elsewhere, or hold too much."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return
+    for name in OUTSIDE:
+        stream = io.BytesIO(content)
+        with zipfile.ZipFile(stream, "a") as archive:
+            archive.writestr(name, b"x")
+        yield stream.getvalue()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    for bomb in list(entries)[:3]:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, value in entries.items():
+                archive.writestr(name, value + b"\0" * BOMB if name == bomb else value)
+        yield stream.getvalue()
 
 
 def array_changed(content, rng):

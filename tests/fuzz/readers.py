@@ -350,7 +350,10 @@ def _onnx():
 
 
 def _pixels(folder):
-    array = np.load(folder / "images.npy", allow_pickle=False)
+    try:
+        array = np.load(folder / "images.npy", allow_pickle=False)
+    except Exception as error:  # NumPy's parser of headers raises any kind.
+        raise ValueError("This is no array.") from error
     if array.size > 10**6 or array.dtype.kind not in "fiub":
         raise ValueError("These are no images.")
     with np.errstate(over="ignore"):

@@ -1,6 +1,8 @@
-"""Feeds mutated files to the reader, with little memory and time; prints what became of them.
+"""Feeds damaged files to the reader, with little memory and time; prints what became of them.
 
-    python mutations.py FILE COUNT
+    python damaged_files.py FILE COUNT
+
+The generators are those of tests/fuzz; this program needs no TensorFlow for files of weights.
 
 The copies lie in the folder of the file. Prints a JSON object: how many were `refused` with a
 ValueError and how many `read`, the most `seconds` that one took, the `bytes` of memory that
@@ -8,61 +10,21 @@ were needed, and the letters of the longest `message`.
 """
 
 import collections
+import itertools
 import json
 import pathlib
 import resource
 import signal
 import sys
 import time
-import zipfile
 
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "fuzz"))
+from mutations import bombs, damaged
+
 MEMORY = 2 * 2**30  # Bytes, beyond what the interpreter and its libraries have.
 SECONDS = 10  # For one file.
-
-
-def mutated(content, rng):
-    """Yields versions of a file: cut off, with bits or bytes changed, doubled, bombs."""
-    yield from bombs(content)
-    while True:
-        copy = bytearray(content)
-        kind = rng.integers(6)
-        if kind == 0:
-            copy = copy[: rng.integers(len(copy))]
-        elif kind == 1:  # Anywhere, mostly among values.
-            copy[rng.integers(len(copy))] ^= 1 << rng.integers(8)
-        elif kind == 2:  # Headers lie in front and, of an archive, at the end.
-            copy[rng.integers(min(len(copy), 4096))] = rng.integers(256)
-        elif kind == 3:
-            copy[-1 - rng.integers(min(len(copy), 2048))] = rng.integers(256)
-        elif kind == 4:  # A length that lies.
-            place = rng.integers(len(copy) - 8)
-            copy[place : place + 8] = bytes([0xFF] * 7 + [rng.integers(256)])
-        else:
-            place = rng.integers(len(copy) - 64)
-            copy[place : place + 64] = rng.bytes(64)
-        yield bytes(copy)
-
-
-def bombs(content):
-    """Yields versions of an archive with entries that lead elsewhere, or hold too much."""
-    path = pathlib.Path("bomb.zip")
-    path.write_bytes(content)
-    if not zipfile.is_zipfile(path):
-        return
-    for name in ("../outside", "/tmp/outside-of-the-archive", "assets/../../outside", "a\\..\\b"):
-        path.write_bytes(content)
-        with zipfile.ZipFile(path, "a") as archive:
-            archive.writestr(name, b"x")
-        yield path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist()}
-    for bomb in list(entries)[:3]:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, value in entries.items():
-                archive.writestr(name, value + b"\0" * 2**28 if name == bomb else value)
-        yield path.read_bytes()
 
 
 def reader(path):
@@ -96,7 +58,8 @@ def main(path, count):
     outcomes: collections.Counter = collections.Counter()
     slowest, longest = 0.0, 0
     copy = path.with_name(f"mutated{''.join(path.suffixes)}")
-    versions = mutated(path.read_bytes(), np.random.default_rng(0))
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    versions = itertools.chain(bombs(content), iter(lambda: damaged(content, rng), None))
     for _ in range(count):
         copy.write_bytes(next(versions))
         signal.alarm(SECONDS)
@@ -113,7 +76,6 @@ def main(path, count):
         slowest = max(slowest, time.perf_counter() - start)
     grown = peak_memory() - usage
     copy.unlink()
-    pathlib.Path("bomb.zip").unlink(missing_ok=True)
     print(json.dumps({**outcomes, "seconds": slowest, "bytes": grown, "message": longest}))
 
 
