@@ -96,6 +96,5 @@ def test_runs_killed_at_fifty_random_moments_end_bit_for_bit_the_same(run, tmp_p
                 left = sorted(path.name.rpartition("-")[2] for path in partial.rglob(".*"))
                 places.add((len(list(partial.rglob("state-*.npz"))), *left))
         assert content(tmp_path / name) == expected
-    print(kills, sorted(places))
     assert min(kills.values()) > 0
     assert len(places) > 5  # Without a state, with one and two, and within several writings.
