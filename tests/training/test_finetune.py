@@ -1,9 +1,11 @@
 import csv
 import json
+import os
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import keras_vit
@@ -12,7 +14,7 @@ from keras_vit.classifier import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import open_source
 from keras_vit.training.run.job import finetune, pretrain
-from keras_vit.training.run.plan import choose_accumulation, step_memory
+from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
 from keras_vit.training.run.transfer import build_model, find_body
 from keras_vit.training.settings import FineTuning, PreTraining
 
@@ -263,6 +265,18 @@ def test_accumulation_is_chosen_by_memory():
     needed = step_memory(settings, config, small.micro_batch_size)
     assert needed < 16 * 2**30 < step_memory(settings, config, 4 * small.micro_batch_size)
     assert choose_accumulation(FineTuning(accumulate=4), config, 1).accumulate == 4
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 100 * 2**20), (9, 8 * 2**30)])
+def test_the_memory_of_a_gpu_is_that_of_a_query_that_succeeds(
+    code, expected, monkeypatch, tmp_path
+):
+    query = tmp_path / "nvidia-smi"
+    query.write_text(f"#!/bin/sh\necho 100\nexit {code}\n")
+    query.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    assert free_memory() == expected
 
 
 def test_mixed_precision_leaves_a_float32_classifier_and_the_policy_as_it_was(data, tmp_path):
