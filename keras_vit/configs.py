@@ -129,7 +129,7 @@ class Rotary:
     """Rotary positions in the attention of all blocks (RoPE); by default DINOv3's.
 
     Args:
-        temperature: The longest wavelength.
+        temperature: The base of the frequencies.
         coordinates: "centred" between -1 and 1 along each side, or "index", the number of the
             row or column.
         offset: Added to the index.

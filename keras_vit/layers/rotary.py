@@ -24,7 +24,7 @@ class RotaryPositions(keras.layers.Layer):
     policy, so a model serves images of any size.
 
     Args:
-        temperature: The longest wavelength, t.
+        temperature: The base of the frequencies, t.
         coordinates: "centred", 2 pi (2 (i + 1/2) / n - 1) for number i of n (DINOv3), or "index",
             i + offset.
         offset: Added to the index.

@@ -101,6 +101,7 @@ def _logits(converted, images):
         "transformers_dinov2",
         "transformers_dinov2_registers",
         "transformers_dinov2_swiglu",
+        "transformers_dinov3",
         "transformers_clip_tower",
         "transformers_siglip_tower",
         "transformers_clip",

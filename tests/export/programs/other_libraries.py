@@ -240,6 +240,7 @@ MODELS = {
     "transformers_dinov2_swiglu": _transformers_body(
         "Dinov2Model", mlp_ratio=2, use_swiglu_ffn=True
     ),
+    "transformers_dinov3": _transformers_body("DINOv3ViTModel", num_register_tokens=3),
     "transformers_clip_tower": _transformers_body("CLIPVisionModel", "CLIPVision"),
     "transformers_siglip_tower": _transformers_body("SiglipVisionModel", "SiglipVision"),
     "transformers_clip": _transformers_tower("CLIP"),
