@@ -17,6 +17,7 @@ from keras_vit.classifier import Classifier, load_classifier
 from keras_vit.command_line import main
 from keras_vit.export import convert
 from keras_vit.models.rebuild import inference_model
+from keras_vit.trained_weights import open_weights
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.results import read_result
@@ -236,6 +237,26 @@ def test_converters_keep_several_labels(done, tmp_path, to):
     assert (back.task, back.thresholds) == ("multilabel", (0.5, 0.5, 0.5))
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     np.testing.assert_allclose(back.model(images), finished.classifier.model(images), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_transformers_gives_the_same_probabilities(done, tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    finished, output, _ = done
+    convert(output, tmp_path / "there", to="huggingface")
+    theirs = transformers.ViTForImageClassification.from_pretrained(tmp_path / "there").eval()
+    assert theirs.config.problem_type == "multi_label_classification"
+    images = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")
+    with torch.no_grad():
+        logits = theirs(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).logits
+    expected = finished.classifier.model(images)
+    np.testing.assert_allclose(torch.sigmoid(logits).numpy(), expected, atol=1e-5)
+    # What transformers itself writes.
+    theirs.save_pretrained(tmp_path / "theirs")
+    opened = open_weights(tmp_path / "theirs", normalization="half")
+    assert (opened.task, opened.class_names) == ("multilabel", finished.classifier.class_names)
+    np.testing.assert_allclose(opened.to_model()[0](images), expected, atol=1e-5)
 
 
 def test_a_copy_of_the_folder_keeps_the_thresholds(done, tmp_path):

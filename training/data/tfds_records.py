@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from .examples import Examples, without_autotune
+from .labels import label_array
 from .records import NotPrepared, RecordExamples, Records, read_tfrecords
 
 
@@ -30,7 +31,7 @@ def open_tfds(
     Raises:
         NotPrepared: If it is missing and may not be downloaded.
         ValueError: If it is unknown, cannot be prepared, or does not have one image and one
-            label per example.
+            label, or else one list of labels, per example.
     """
     try:
         builder = tfds.builder(name, data_dir=data_dir)
@@ -46,15 +47,27 @@ def open_tfds(
     features = builder.info.features
     images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
     labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
-    image, label = _choice("image", images, name), _choice("label", labels, name)
+    # A list of classes counts where no feature is one class.
+    lists = [key for key, value in features.items() if _is_list_of_classes(value)]
+    image = _choice("image", images, name)
+    label = _choice("label" if labels or not lists else "labels", labels or lists, name)
     splits: dict[str, Examples] = {}
     for split in ("train", "validation", "test"):
         if split in builder.info.splits and builder.info.splits[split].num_examples:
             records = SplitRecords(builder, split, image, label)
             _, first = records.read(next(iter(records.dataset(0, 1))))
-            if first >= 0:  # -1: labels of this split are not public.
+            if np.all(first >= 0):  # -1: labels of this split are not public.
                 splits[split] = RecordExamples(records, np.arange(records.count))
-    return tuple(features[label].names), splits
+    return tuple(_class_label(features[label]).names), splits
+
+
+def _is_list_of_classes(feature):
+    return isinstance(getattr(feature, "feature", None), tfds.features.ClassLabel)
+
+
+def _class_label(feature):
+    """The feature of a class, alone or in a list."""
+    return feature.feature if _is_list_of_classes(feature) else feature
 
 
 def prepare(builder: Any, *, download: bool = True) -> None:
@@ -124,7 +137,7 @@ class TfdsRecords(Records):
         """Class numbers and ids, read in one pass at first use."""
         elements = self.elements(with_ids=True).map(lambda _, label, name: (label, name))
         found = list(without_autotune(elements).as_numpy_iterator())
-        labels = np.array([label for label, _ in found], "int32")
+        labels = label_array([label for label, _ in found])
         return labels, [name.decode() for _, name in found]
 
 
@@ -135,12 +148,14 @@ class SplitRecords(TfdsRecords):
         builder: A prepared `tfds.core.DatasetBuilder`.
         split: The split's name.
         image: The key of its image.
-        label: The key of its class.
+        label: The key of its class, or of its list of classes.
     """
 
     def __init__(self, builder: Any, split: str, image: str, label: str):
         self._builder, self._split = builder, split
         self._image, self._label = image, label
+        feature = builder.info.features[label]
+        self._several = _class_label(feature).num_classes if _is_list_of_classes(feature) else 0
         info = builder.info.splits[split]
         self.count = info.num_examples
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
@@ -163,7 +178,14 @@ class SplitRecords(TfdsRecords):
         features = tfds.features.FeaturesDict({k: known[k] for k in (self._image, self._label)})
         decoders = {self._image: tfds.decode.SkipDecoding()}
         values = features.deserialize_example(handle, decoders=decoders)
-        return values[self._image], tf.cast(values[self._label], tf.int32)
+        return values[self._image], self._labels_of(values)
+
+    def _labels_of(self, values):
+        label = values[self._label]
+        if not self._several:
+            return tf.cast(label, tf.int32)
+        has = tf.one_hot(label, self._several, on_value=True, off_value=False, dtype=tf.bool)
+        return tf.cast(tf.reduce_any(has, axis=0), tf.uint8)
 
     def _read(self, split: str, with_ids: bool) -> tf.data.Dataset:
         features = self._builder.info.features
@@ -182,7 +204,7 @@ class SplitRecords(TfdsRecords):
         )
 
         def element(record):
-            values = record[self._image], tf.cast(record[self._label], tf.int32)
+            values = record[self._image], self._labels_of(record)
             return (*values, record["tfds_id"]) if with_ids else values
 
         return elements.map(element)

@@ -53,6 +53,38 @@ def data_dir(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def ports_dir(tmp_path_factory):
+    """A prepared data set of several labels an image: the bits of its number."""
+    import tensorflow_datasets as tfds
+
+    class TinyPorts(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            names = tfds.features.ClassLabel(names=["beach", "boat", "dog"])
+            features = {"image": tfds.features.Image(encoding_format="png")}
+            features |= {key: tfds.features.Sequence(names) for key in ("labels", "easy_labels")}
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, _):
+            return {"train": self._examples()}
+
+        def _generate_examples(self):
+            raise NotImplementedError
+
+        def _examples(self):
+            for number in range(8):
+                pixels = np.full((9, 11, 3), number, "uint8")
+                labels = [bit for bit in range(3) if number >> bit & 1]
+                yield number, {"image": pixels, "labels": labels, "easy_labels": []}
+
+    folder = tmp_path_factory.mktemp("tfds")
+    TinyPorts(data_dir=folder).download_and_prepare()
+    return folder
+
+
 @pytest.fixture(params=["as files", "by the library"])
 def reading(request, monkeypatch):
     """Both ways to read: of the second are other formats than TFRecord."""
@@ -75,6 +107,16 @@ def test_a_data_set_is_opened_by_name(source, data_dir):
     # The labels of the test split are all -1: not published.
     assert {split: len(part) for split, part in source.splits.items()} == {"train": 20, "test": 6}
     assert open_source("tfds:tiny_pets:1.2.0", data_dir=data_dir).class_names == ("cat", "dog")
+
+
+def test_a_list_of_classes_is_several_labels(ports_dir, reading):
+    source = open_source("tfds:tiny_ports", data_dir=ports_dir, holdout=0)
+    assert (source.task, source.class_names) == ("multilabel", ("beach", "boat", "dog"))
+    examples = source.splits["train"]
+    batches = evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=3)
+    expected = [[number >> bit & 1 for bit in range(3)] for number in numbers(batches)]
+    np.testing.assert_array_equal(examples.labels, expected)
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in batches]), expected)
 
 
 def test_labels_and_names_belong_to_the_images(source):
