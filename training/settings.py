@@ -38,6 +38,7 @@ TRAINED = ("all", "head", "lora")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
 HEADS = ("keep", "new")
+SAMPLINGS = ("images", "classes")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
@@ -251,6 +252,14 @@ class Settings:
         limits=SHARE,
         off=(0,),
     )
+    class_weights: str | None = setting(
+        None,
+        "weights of the classes in the loss: balanced, so that each class weighs the same, or a "
+        "CSV file of class,weight",
+        unit="balanced|FILE",
+        absent="none",
+        off=(None,),
+    )
     dropout_rate: float = setting(
         0.0, "share of units dropped", unit="RATE", flag="dropout", limits=SHARE
     )
@@ -264,6 +273,13 @@ class Settings:
         off=(0, None),
     )
     # The images.
+    sampling: str = setting(
+        "images",
+        "what is drawn equally often in training: images, or classes (images of small classes "
+        "again and again)",
+        choices=SAMPLINGS,
+        off=("images",),
+    )
     augmentation: str = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
@@ -716,6 +732,14 @@ class MaskedPatches(PreTraining):
     )
 
     command = f"pretrain --objective {OBJECTIVE}"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.class_weights is not None or self.sampling != "images":
+            raise ValueError(
+                "Masked patches need no classes: class_weights and sampling must be left out. "
+                f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
+            )
 
     def resolve(
         self,

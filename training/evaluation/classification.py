@@ -21,12 +21,15 @@ from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
+from keras_vit.text_tables import align_columns
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
 from keras_vit.training.data.sources import describe_skipped
 
 from . import multilabel
 from .calibration import Calibration, calibration_of
+from .mistakes import Answers
 from .multilabel import MultilabelReport
+from .per_class import ClassCounts
 from .predictions import predictions
 
 CONFUSION_CSV = "confusion_matrix.csv"
@@ -39,6 +42,9 @@ METRICS_JSON = "metrics.json"
 # With more classes than these, names of rows and numbers in cells are too small to read.
 MAX_NAMED_CLASSES = 60
 MAX_NUMBERED_CLASSES = 20
+
+
+_COLUMNS = ("images", "accuracy", "precision", "F1")  # Of a class; its accuracy is its recall.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +60,7 @@ class ClassificationReport:
         skipped: `(path, reason)` of images that could not be read.
         images_per_second: Speed of decoding and the model together.
         calibration: Confidence and accuracy by confidence.
+        answers: The class given to each image.
     """
 
     class_names: tuple[str, ...]
@@ -63,6 +70,7 @@ class ClassificationReport:
     skipped: tuple[tuple[str, str], ...] = ()
     images_per_second: float = 0.0
     calibration: Calibration | None = None
+    answers: Answers | None = None
 
     @property
     def count(self) -> int:
@@ -106,7 +114,23 @@ class ClassificationReport:
         right = np.diag(self.confusion)
         return np.divide(right, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
+    @property
+    def by_class(self) -> ClassCounts:
+        """Right and wrong answers by class, for precision, recall and F1."""
+        return ClassCounts(np.diag(self.confusion), self.confusion.sum(axis=0), self.class_counts)
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Means over the classes that images have; that of recall is the balanced accuracy."""
+        counts = self.by_class
+        return {
+            "balanced_accuracy": counts.macro(counts.recall),
+            "macro_precision": counts.macro(counts.precision),
+            "macro_F1": counts.macro(counts.f1),
+        }
+
     def __str__(self) -> str:
+        means = self.means
         lines = [
             f"images  {self.count} (each once)",
             f"top-1   {self.top_1:.4f}  ({self.correct} of {self.count})",
@@ -115,21 +139,21 @@ class ClassificationReport:
         ]
         if self.calibration is not None:
             lines.append(f"ECE     {self.calibration.expected_error:.4f}  (calibration error)")
-        lines.append("")
-        width = max(map(len, self.class_names))
-        accuracies = self.class_accuracies
-        for index, name in enumerate(self.class_names):
-            of = f"of {self.class_counts[index]}"
-            lines.append(f"  {name:<{width}}  {accuracies[index]:.4f}  {of}")
+        lines += [
+            f"by class (means): accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), "
+            f"precision {means['macro_precision']:.4f}, F1 {means['macro_F1']:.4f}",
+            "",
+            align_columns([("class", *_COLUMNS), *self._rows("{:.4f}")], left=[0]),
+        ]
         if self.skipped:
             lines += ["", f"skipped {len(self.skipped)} images that could not be read:"]
             lines += [f"  {line}" for line in describe_skipped(self.skipped)]
         return "\n".join(lines)
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes all numbers (JSON), and confusion matrix, accuracy by class and calibration.
+        """Writes all numbers (JSON), and confusion matrix, classes, calibration and answers.
 
-        The tables are CSV files. With matplotlib installed, confusion matrix and calibration
+        The tables are CSV files, and the surest mistakes an HTML page. With matplotlib installed, confusion matrix and calibration
         are also drawn (PNG).
 
         Args:
@@ -143,9 +167,7 @@ class ClassificationReport:
         confusion = zip(self.class_names, self.confusion.tolist(), strict=True)
         rows: list[tuple] = [(name, *counts) for name, counts in confusion]
         write_csv(folder / CONFUSION_CSV, [("true \\ predicted", *self.class_names), *rows])
-        accuracies = [f"{accuracy:.6g}" for accuracy in self.class_accuracies]
-        rows = list(zip(self.class_names, self.class_counts, accuracies, strict=True))
-        write_csv(folder / PER_CLASS_CSV, [("class", "images", "accuracy"), *rows])
+        write_csv(folder / PER_CLASS_CSV, [("class", *_COLUMNS), *self._rows("{:.6g}")])
         write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
         written = [CONFUSION_CSV, PER_CLASS_CSV, METRICS_JSON]
         if self.calibration is not None:
@@ -157,7 +179,8 @@ class ClassificationReport:
             if self.calibration is not None:
                 self.calibration.draw(folder / CALIBRATION_PNG)
                 written.append(CALIBRATION_PNG)
-        return [folder / name for name in written]
+        answers = self.answers.write(folder) if self.answers else []
+        return [*(folder / name for name in written), *answers]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
@@ -167,14 +190,38 @@ class ClassificationReport:
             "top_1": self.top_1,
             "top_5": self.top_5,
             "loss": self.loss,
+            **self.means,
             "images_per_second": self.images_per_second,
             "calibration": self.calibration and self.calibration.to_json(),
             "class_accuracy": {
                 name: None if np.isnan(accuracy) else float(accuracy)
                 for name, accuracy in zip(self.class_names, self.class_accuracies, strict=True)
             },
+            "by_class": {
+                name: {"images": int(images), "precision": p, "recall": recall, "F1": f1}
+                for name, images, p, recall, f1 in zip(
+                    self.class_names,
+                    self.class_counts,
+                    self.by_class.precision.tolist(),
+                    self.by_class.recall.tolist(),
+                    self.by_class.f1.tolist(),
+                    strict=True,
+                )
+            },
             "skipped": [list(item) for item in self.skipped],
         }
+
+    def _rows(self, form):
+        """The name of each class and its `_COLUMNS`, as text."""
+        counts = self.by_class
+        columns = (self.class_accuracies, counts.precision, counts.f1)
+        numbers = zip(*columns, strict=True)
+        return [
+            (name, str(images), *map(form.format, values))
+            for name, images, values in zip(
+                self.class_names, self.class_counts, numbers, strict=True
+            )
+        ]
 
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the confusion matrix.
@@ -243,6 +290,7 @@ def evaluate(
     confusion = np.zeros((num_classes, num_classes), np.int64)
     in_top_5, loss = 0, 0.0
     calibrations = []
+    answered = []
     began = time.monotonic()
     for scores, labels in predictions(
         model,
@@ -252,13 +300,16 @@ def evaluate(
         progress="evaluate" if progress else None,
     ):
         scores, labels = scores.astype(np.float64), numbers[labels]
-        np.add.at(confusion, (labels, scores.argmax(axis=1)), 1)
+        given = scores.argmax(axis=1)
+        np.add.at(confusion, (labels, given), 1)
         # Ties are ordered by class, as in argmax: a head of zeros is no better than chance
         # in the top 5 either.
         order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
         in_top_5 += int((order == labels[:, np.newaxis]).any(axis=1).sum())
         log_probabilities = _log_probabilities(scores, from_logits)
-        loss -= float(log_probabilities[np.arange(len(labels)), labels].sum())
+        rows = np.arange(len(labels))
+        loss -= float(log_probabilities[rows, labels].sum())
+        answered.append((labels, given, np.exp(log_probabilities[rows, given])))
         calibrations.append(calibration_of(np.exp(log_probabilities), labels))
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
     counts = np.bincount(numbers[examples.labels], minlength=num_classes)
@@ -268,6 +319,7 @@ def evaluate(
             f"Received: {confusion.sum(axis=1).tolist()} images of the classes for "
             f"{counts.tolist()}"
         )
+    true, given, probability = map(np.concatenate, zip(*answered, strict=True))
     return ClassificationReport(
         tuple(class_names),
         confusion,
@@ -276,6 +328,13 @@ def evaluate(
         tuple(skipped),
         rate,
         functools.reduce(operator.add, calibrations),
+        Answers(
+            examples,
+            [class_names[k] for k in true],
+            [class_names[k] for k in given],
+            probability,
+            true == given,
+        ),
     )
 
 

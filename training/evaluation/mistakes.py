@@ -1,4 +1,4 @@
-"""What a classifier answered for each image: a table, and a page of the surest mistakes."""
+"""Answers of a classifier for each image: a table, and a page of the surest mistakes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from keras_vit.training.data import Examples
 from .picture_page import PageImage, encoded_images, write_picture_page
 
 MAX_SHOWN = 100  # Mistakes on a page.
+
+ANSWERS_CSV = "answers.csv"
+MISTAKES_HTML = "mistakes.html"
 
 COLUMNS = ("image", "true", "answer", "probability", "right")
 
@@ -37,29 +40,33 @@ class Answers:
     probability: np.ndarray
     right: np.ndarray
 
-    def write_csv(self, path: str | os.PathLike) -> None:
-        """Writes a row for each image."""
-        rows = zip(
+    def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
+        """Writes a row for each image (CSV), and the page of the surest mistakes (HTML).
+
+        Args:
+            folder: An existing folder.
+
+        Returns:
+            The files written.
+        """
+        table, page = (pathlib.Path(folder) / name for name in (ANSWERS_CSV, MISTAKES_HTML))
+        columns = (
             self.examples.names,
             self.true,
             self.given,
-            (f"{value:.6g}" for value in self.probability),
-            self.right.astype(int),
-            strict=True,
+            [f"{value:.6g}" for value in self.probability],
+            self.right.astype(int).tolist(),
         )
-        write_csv(pathlib.Path(path), [COLUMNS, *rows])
+        write_csv(table, [COLUMNS, *zip(*columns, strict=True)])
+        self._write_page(page)
+        return [table, page]
 
     def surest_mistakes(self, count: int = MAX_SHOWN) -> np.ndarray:
         """Returns the numbers of wrong answers, the most probable first, int `(M,)`."""
         wrong = np.flatnonzero(~self.right)
         return wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
 
-    def write_page(self, path: str | os.PathLike) -> None:
-        """Writes an HTML page with pictures of the surest mistakes.
-
-        Args:
-            path: The file.
-        """
+    def _write_page(self, path):
         chosen, names = self.surest_mistakes(), self.examples.names
         wrong = int((~self.right).sum())
         shown = f", the {len(chosen)} surest of them below" if wrong > len(chosen) else ""

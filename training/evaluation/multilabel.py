@@ -16,11 +16,12 @@ import numpy as np
 
 from keras_vit.files import write_csv, write_text
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL, SEPARATOR
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.sources import describe_skipped
 
+from .mistakes import Answers
 from .per_class import ClassCounts, average_precision, best_threshold
 from .predictions import predictions
 
@@ -45,6 +46,7 @@ class MultilabelReport:
             `per_class.best_threshold`.
         skipped: `(path, reason)` of images that could not be read.
         images_per_second: Speed of decoding and the model together.
+        answers: The labels given to each image.
     """
 
     class_names: tuple[str, ...]
@@ -58,6 +60,7 @@ class MultilabelReport:
     best_thresholds: tuple[float, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     images_per_second: float = 0.0
+    answers: Answers | None = None
 
     @property
     def score(self) -> float:
@@ -107,7 +110,7 @@ class MultilabelReport:
         return "\n".join(lines)
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes all numbers (JSON), and those of each class (CSV).
+        """Writes all numbers (JSON), those of each class (CSV), and the answers.
 
         Args:
             folder: Created if it does not exist.
@@ -120,7 +123,8 @@ class MultilabelReport:
         rows = [("class", *_COLUMNS), *self._rows("{:.6g}")]
         write_csv(folder / PER_CLASS_CSV, rows)
         write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
-        return [folder / PER_CLASS_CSV, folder / METRICS_JSON]
+        answers = self.answers.write(folder) if self.answers else []
+        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
@@ -216,15 +220,18 @@ def evaluate(
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
     labels = np.zeros(scores.shape, "uint8")
     labels[:, range(len(class_names)) if class_numbers is None else class_numbers] = given
-    return report_of(
+    probabilities = sigmoid(scores) if from_logits else scores
+    report = report_of(
         labels,
-        sigmoid(scores) if from_logits else scores,
+        probabilities,
         class_names,
         thresholds,
         loss=_cross_entropy(labels, scores, from_logits),
         skipped=skipped,
         images_per_second=rate,
     )
+    answers = _answers(examples, labels > 0, probabilities, report)
+    return dataclasses.replace(report, answers=answers)
 
 
 def report_of(
@@ -265,6 +272,25 @@ def report_of(
         skipped=tuple(skipped),
         images_per_second=images_per_second,
     )
+
+
+def _answers(examples, has, probabilities, report):
+    given = probabilities > report.thresholds
+    sureness = np.where(given, probabilities, 1 - probabilities)
+    wrong = given != has
+    right = ~wrong.any(axis=1)
+    surest = np.where(wrong, sureness, -1.0).max(axis=1)
+    return Answers(
+        examples,
+        _names(has, report.class_names),
+        _names(given, report.class_names),
+        np.where(right, sureness.min(axis=1), surest),
+        right,
+    )
+
+
+def _names(rows, class_names):
+    return [SEPARATOR.join(class_names[k] for k in np.flatnonzero(row)) for row in rows]
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from keras_vit.classifier import Classifier, check_classifier, load_classifier, 
 from keras_vit.models.rebuild import inference_model
 from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES, Thresholds
 from keras_vit.training.data import Examples, Source
+from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
@@ -36,7 +37,7 @@ from .folder import RunFolder, unfinished_recipe
 from .loop import Score, train
 from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
-from .trainer_setup import make_metric, make_schedule, make_trainer, not_decayed
+from .trainer_setup import make_loss, make_metric, make_schedule, make_trainer, not_decayed
 from .transfer import Body, build_model, choose_trained, dtype_policy, find_body, settle
 
 _MAX_LISTED = 20  # Thresholds that are printed.
@@ -321,6 +322,14 @@ class Job:
                 f"Received: patience={settings.patience}, none of them"
             )
         body, settings, preprocessing, facts = settle(body, settings, source.class_names)
+        if settings.class_weights is not None and "class_weights" not in self.facts:
+            labels, names = source.splits["train"].labels, source.class_names
+            weights = class_weights(settings.class_weights, labels, names)
+            by_name = dict(zip(names, weights, strict=True))
+            facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
+        if settings.sampling == "classes":
+            train = balanced(source.splits["train"], source.class_names, settings.seed)
+            source = dataclasses.replace(source, splits={**source.splits, "train": train})
         make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
         settings = choose_accumulation(settings, body.config, replicas=replicas)
         recipe = {
@@ -370,7 +379,10 @@ class Job:
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
         """Returns a compiled trainer."""
-        return make_trainer(model, plan.settings, metric=make_metric(plan.source.task))
+        weights = plan.recipe["facts"].get("class_weights")
+        loss = make_loss(plan.settings, weights and list(weights["value"].values()))
+        metric = make_metric(plan.source.task)
+        return make_trainer(model, plan.settings, loss=loss, metric=metric)
 
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
         """Returns a function that evaluates the weights on the validation images.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -63,11 +64,13 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     return Adam(schedule, settings.beta_1, settings.beta_2, **options)
 
 
-def make_loss(settings: Settings) -> keras.losses.Loss:
+def make_loss(
+    settings: Settings, class_weights: Sequence[float] | None = None
+) -> keras.losses.Loss:
     """Returns the loss of logits, for class numbers, several labels or mixup's shares."""
     if settings.loss == "sigmoid":
-        return SigmoidCrossentropy()
-    return SoftmaxCrossentropy(label_smoothing=settings.label_smoothing)
+        return SigmoidCrossentropy(class_weights=class_weights)
+    return SoftmaxCrossentropy(settings.label_smoothing, class_weights=class_weights)
 
 
 def make_metric(task: str) -> str | keras.metrics.Metric:

@@ -33,6 +33,8 @@ from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 
 DEFAULT_MODEL = "ViT-B/16"
 
+MAX_LISTED = 10  # Class weights in the printed plan.
+
 HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
 
 
@@ -234,6 +236,9 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
             value = "{}x{}".format(*value)
         elif name == "pixels":
             value = describe_range(value)
+        elif name == "class_weights":
+            shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
+            value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
         lines[name.replace("_", " ") if name == "image_size" else name] = (
             f"{value} ({fact['from']})"
         )
