@@ -59,6 +59,7 @@ def make_files():
     image("sofa.png", (10, 90, 90))
     rows = [f"photos/train/{label}/{index}.png,{label}" for label in CLASSES for index in range(6)]
     pathlib.Path("labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    pathlib.Path("weights.csv").write_text("".join(f"{label},2\n" for label in CLASSES))
     pathlib.Path("runs").mkdir()
     given = shlex.split(f"--weights cifar10 --image-size {SIDE} --steps 2 --batch-size 4")
     run(["finetune", "--data", "pets", *given, "--output", "runs/pets"])

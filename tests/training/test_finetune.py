@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import os
 
@@ -12,7 +13,7 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import open_source
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.run.job import finetune, pretrain
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
 from keras_vit.training.run.transfer import build_model, find_body
@@ -291,3 +292,46 @@ def test_mixed_precision_leaves_a_float32_classifier_and_the_policy_as_it_was(da
 def test_classes_of_the_readme_script_come_from_the_source(data):
     source = open_source(data)
     assert source.class_names == tuple(COLORS)
+
+
+def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
+    weights = tmp_path / "weights.csv"
+    weights.write_text("class,weight\nred,3\ngreen,0.5\nblue,1\n")
+    few = dataclasses.replace(SETTINGS, steps=2, evaluate_every=2, validation=0.0)
+    losses = {}
+    for name, changes in {
+        "plain": {},
+        "weights": {"class_weights": str(weights)},
+        "balanced": {"class_weights": "balanced"},
+        "sampling": {"sampling": "classes"},
+    }.items():
+        settings = dataclasses.replace(few, **changes)
+        spec = DataSpec(data, exclude=tuple(f"red/{i}.png" for i in range(4, 10)))
+        lines = []
+        done = finetune(spec, tmp_path / name, settings, log=lines.append)
+        losses[name] = float(done.history[-1]["loss"])
+        recipe = done.classifier.recipe
+        assert recipe["images"]["train"] == 24  # Ten blue, ten green, four red.
+        if "class_weights" in changes:
+            fact = recipe["facts"]["class_weights"]
+            assert fact["from"] == changes["class_weights"]
+            assert "class_weights" in "\n".join(lines)
+    assert len(set(losses.values())) == 4
+    weights.unlink()  # The weights are in the recipe.
+    assert recipe["facts"].get("class_weights") is None
+
+
+def test_class_weights_are_factors_of_the_first_loss(data, tmp_path):
+    weights = tmp_path / "weights.csv"
+    weights.write_text("red,2\ngreen,2\nblue,2\n")
+    few = dataclasses.replace(SETTINGS, steps=1, evaluate_every=1, validation=0.0)
+    plain = finetune(data, tmp_path / "plain", few, test=False, log=silent)
+    double = dataclasses.replace(few, class_weights=str(weights))
+    doubled = finetune(data, tmp_path / "doubled", double, test=False, log=silent)
+    ratio = float(doubled.history[0]["loss"]) / float(plain.history[0]["loss"])
+    assert ratio == pytest.approx(2, rel=1e-4)
+    assert doubled.classifier.recipe["facts"]["class_weights"]["value"] == {
+        "blue": 2.0,
+        "green": 2.0,
+        "red": 2.0,
+    }

@@ -153,8 +153,8 @@ class ClassificationReport:
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
         """Writes all numbers (JSON), and confusion matrix, classes, calibration and answers.
 
-        The tables are CSV files, and the surest mistakes an HTML page. With matplotlib installed, confusion matrix and calibration
-        are also drawn (PNG).
+        The tables are CSV files, and the surest mistakes an HTML page. With matplotlib
+        installed, confusion matrix and calibration are also drawn (PNG).
 
         Args:
             folder: Created if it does not exist.

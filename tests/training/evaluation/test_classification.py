@@ -1,8 +1,11 @@
 import csv
 import dataclasses
+import io
 import json
+import re
 import shutil
 import sys
+from base64 import b64decode
 
 import keras
 import numpy as np
@@ -13,7 +16,7 @@ import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
-from keras_vit.training.evaluation import calibration, classification
+from keras_vit.training.evaluation import calibration, classification, mistakes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")
 COUNTS = (3, 1, 5, 2, 4, 3, 2)
@@ -135,7 +138,66 @@ def test_the_files_hold_the_numbers(report, tmp_path):
     np.testing.assert_array_equal([list(map(int, row[1:])) for row in rows], report.confusion)
     metrics = json.loads((tmp_path / "new/folder/metrics.json").read_text())
     assert metrics["top_1"] == report.top_1
-    assert list(metrics["class_accuracy"]) == list(NAMES)
+    assert list(metrics["class_accuracy"]) == list(metrics["by_class"]) == list(NAMES)
+    with open(tmp_path / "new/folder/per_class.csv", newline="") as file:
+        assert [row["F1"] for row in csv.DictReader(file)] == [
+            f"{f1:.6g}" for f1 in report.by_class.f1
+        ]
+
+
+def test_precision_recall_and_f1_are_those_of_scikit_learn(report, scores):
+    metrics = pytest.importorskip("sklearn.metrics")
+    predicted, labels = scores[0].argmax(axis=1), scores[1]
+    options = {"labels": range(len(NAMES)), "zero_division": 0}
+    expected = metrics.precision_recall_fscore_support(labels, predicted, **options)
+    found = report.by_class
+    for ours, theirs in zip(
+        (found.precision, found.recall, found.f1, found.images), expected, strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    means = report.means
+    balanced = metrics.balanced_accuracy_score(labels, predicted)
+    assert means["balanced_accuracy"] == pytest.approx(balanced, abs=1e-6)
+    f1 = metrics.f1_score(labels, predicted, average="macro", **options)
+    assert means["macro_F1"] == pytest.approx(f1, abs=1e-6)
+    assert f"{balanced:.4f} (balanced accuracy)" in str(report)
+
+
+def test_every_answer_is_a_row_and_the_surest_mistakes_are_shown(report, scores, data, tmp_path):
+    report.write(tmp_path)
+    with open(tmp_path / "answers.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    probabilities, labels = scores
+    given = probabilities.argmax(axis=1)
+    assert [row["true"] for row in rows] == [NAMES[k] for k in labels]
+    assert [row["answer"] for row in rows] == [NAMES[k] for k in given]
+    found = [float(row["probability"]) for row in rows]
+    np.testing.assert_allclose(found, probabilities.max(axis=1), rtol=1e-4)
+    assert [row["right"] == "1" for row in rows] == (given == labels).tolist()
+    wrong = sorted(
+        (row for row in rows if row["right"] == "0"), key=lambda r: -found[rows.index(r)]
+    )
+    page = (tmp_path / "mistakes.html").read_text()
+    assert re.findall(r'href="file://([^"]*)"', page) == [row["image"] for row in wrong]
+    pictures = re.findall(r'src="data:image/jpeg;base64,([^"]*)"', page)
+    for row, picture in zip(wrong, pictures, strict=True):
+        with Image.open(row["image"]) as image, Image.open(io.BytesIO(b64decode(picture))) as small:
+            assert small.size == image.size
+            mean = np.asarray(image, float).mean()
+            assert np.asarray(small, float).mean() == pytest.approx(mean, abs=12)
+    assert f"{len(wrong)} of {len(rows)} images have a wrong answer." in page
+
+
+def test_names_on_the_page_are_text(examples, tmp_path):
+    count = len(examples)
+    wrong = np.zeros(count, bool)
+    answers = mistakes.Answers(
+        examples, ["<b>"] * count, ["a & b"] * count, np.arange(count) / count, wrong
+    )
+    answers.write(tmp_path)
+    page = (tmp_path / "mistakes.html").read_text()
+    assert page.count("<b>&lt;b&gt;</b>") == page.count("<b>a &amp; b</b>") == count
+    assert answers.surest_mistakes(2).tolist() == [count - 1, count - 2]
 
 
 def test_the_picture_shows_the_matrix(report, tmp_path):
@@ -163,7 +225,10 @@ def test_without_matplotlib_all_but_the_picture_is_written(report, tmp_path, mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     report.write(tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["calibration.csv", "confusion_matrix.csv", "metrics.json", "per_class.csv"]
+    assert names == [
+        *("answers.csv", "calibration.csv", "confusion_matrix.csv"),
+        *("metrics.json", "mistakes.html", "per_class.csv"),
+    ]
 
 
 def test_calibration_equals_that_of_all_images_at_once(report, scores):

@@ -142,6 +142,29 @@ def test_the_loss_is_keras_binary_cross_entropy_times_the_classes(examples):
     assert report.loss == pytest.approx(3 * float(expected), rel=1e-5)
 
 
+def test_the_answers_name_the_labels_and_the_surest_wrong_decision(examples, tmp_path):
+    images = keras.Input((8, 8, 3))
+    keras.utils.set_random_seed(2)
+    model = keras.Model(images, keras.layers.Dense(3)(keras.layers.Flatten()(images)))
+    options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
+    report = multilabel.evaluate(model, examples, NAMES[:3], **options)
+    assert tmp_path / "mistakes.html" in report.write(tmp_path)
+    with open(tmp_path / "answers.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    inputs = [decode_image(image) for image, _ in examples.encoded()]
+    inputs = np.stack([apply_preprocessing(image, Preprocessing((8, 8))) for image in inputs])
+    probabilities = np.asarray(keras.ops.sigmoid(model(inputs)))
+    for row, of_image, label in zip(rows, probabilities, examples.labels, strict=True):
+        given = of_image > 0.5
+        assert row["true"] == ";".join(np.array(NAMES[:3])[label > 0])
+        assert row["answer"] == ";".join(np.array(NAMES[:3])[given])
+        sure = np.where(given, of_image, 1 - of_image)
+        wrong = given != (label > 0)
+        assert row["right"] == str(int(not wrong.any()))
+        expected = sure[wrong].max() if wrong.any() else sure.min()
+        assert float(row["probability"]) == pytest.approx(expected, rel=1e-4)
+
+
 def test_classes_are_those_of_the_classifier(examples):
     # Labels 0, 1 and 2 of the data are classes 3, 1 and 0 of the model.
     images = keras.Input((8, 8, 3))

@@ -20,7 +20,13 @@ PLACE, OUTPUT, MODEL, *NAMES = sys.argv[1:]
 EPOCHS, EXAMPLES, BATCH = 4, 58, 12  # 20 steps; the last of an epoch has 10 examples.
 STEPS = 5  # Of an epoch.
 
-EVERYTHING = {"global_clipnorm": 1.0, "weight_decay": 0.1, "averaging": 0.9, "smoothing": 0.1}
+EVERYTHING = {
+    "global_clipnorm": 1.0,
+    "weight_decay": 0.1,
+    "averaging": 0.9,
+    "smoothing": 0.1,
+    "class_weights": (0.5, 1.0, 2.0, 1.5),
+}
 
 RANDOM = {"model": {"dropout_rate": 0.2, "stochastic_depth_rate": 0.3}}
 if MODEL == "ViT":
@@ -107,6 +113,7 @@ def train(
     accumulation_steps=1,
     averaging=None,
     smoothing=0.0,
+    class_weights=None,
     steps_per_execution=1,
     jit_compile=None,
     **options,
@@ -120,7 +127,7 @@ def train(
         )
         trainer.compile(
             optimizer(**options),
-            SoftmaxCrossentropy(smoothing),
+            SoftmaxCrossentropy(smoothing, class_weights=class_weights),
             metrics=["accuracy"],
             steps_per_execution=steps_per_execution,
             jit_compile=PLACE == "jax" if jit_compile is None else jit_compile,
