@@ -18,6 +18,7 @@ import scipy.linalg
 
 from keras_vit.tasks import MULTILABEL
 from keras_vit.training.data import Source
+from keras_vit.training.data.labels import task_of
 from keras_vit.training.data.sources import describe_skipped
 
 from .features import extract
@@ -279,7 +280,7 @@ def evaluate(
     train = source.splits["train"]
     if not shots or min(shots) < 1:
         raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
-    if source.task == MULTILABEL:
+    if task_of(train.labels) == MULTILABEL:
         raise ValueError(
             "Few-shot evaluation needs one class an image. Received: data of several labels"
         )

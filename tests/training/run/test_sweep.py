@@ -143,8 +143,8 @@ def test_another_sweep_does_not_go_into_its_folder(swept, data):
 class Pretend:
     """Stands for the training: development accuracy and loss by learning rate."""
 
-    def __init__(self, monkeypatch, scores):
-        self.scores, self.calls = scores, []
+    def __init__(self, monkeypatch, scores, metrics=("accuracy", "top_1")):
+        self.scores, self.metrics, self.calls = scores, metrics, []
         monkeypatch.setattr(module, "finetune", self)
         monkeypatch.setattr(module, "write_result", lambda result, command: None)
 
@@ -154,11 +154,12 @@ class Pretend:
         accuracy, loss = self.scores.get(settings.learning_rate, (0.5, 1.0))
         with open(output / "history.csv", "w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(("validation_accuracy", "validation_loss"))
+            writer.writerow((f"validation_{self.metrics[0]}", "validation_loss"))
             writer.writerows([(0.99, 0.0), (accuracy, loss)])  # The last row counts.
         recipe = {
             "settings": {"learning_rate": settings.learning_rate},
-            "test": {"top_1": 0.7} if data.test else None,
+            "test": {self.metrics[1]: 0.7} if data.test else None,
+            "task": "multilabel" if self.metrics[1] == "mAP" else "multiclass",
         }
         (output / "recipe.json").write_text(json.dumps(recipe))
 
@@ -169,6 +170,29 @@ def test_of_equal_accuracies_the_lowest_loss_is_best(data, tmp_path, monkeypatch
     assert done.learning_rate == 0.2
     assert pretend.calls[:3] == [(rate, 0, 0.25, False) for rate in (0.1, 0.2, 0.3)]
     assert pretend.calls[3:] == [(0.2, seed, 0.0, True) for seed in (0, 1, 2)]
+
+
+def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, monkeypatch):
+    Pretend(monkeypatch, {0.1: (0.6, 0.9), 0.2: (0.8, 0.6)}, ("mAP", "mAP"))
+    done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2), log=len)
+    assert (done.learning_rate, done.metric) == (0.2, "mAP")
+    assert done.test == {0: 0.7, 1: 0.7, 2: 0.7}
+    assert "mAP on the development split" in str(done)
+
+
+def test_a_sweep_of_an_older_version_goes_on(data, tmp_path, monkeypatch):
+    pretend = Pretend(monkeypatch, {})
+    options = {"learning_rates": (0.1,), "seeds": (0,), "log": len}
+    sweep(data, tmp_path / "out", SETTINGS, **options)
+    path = tmp_path / "out" / "sweep.json"
+    older = json.loads(path.read_text())
+    assert older["loss"] is None
+    del older["task"]
+    path.write_text(json.dumps({**older, "loss": "softmax"}))
+    sweep(data, tmp_path / "out", SETTINGS, **options)
+    assert len(pretend.calls) == 1  # It was finished.
+    with pytest.raises(ValueError, match="differs in: loss"):
+        sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, loss="sigmoid"), **options)
 
 
 def test_the_rates_are_those_of_the_recipe_scaled_as_it_is(data, tmp_path, monkeypatch):
