@@ -1,4 +1,4 @@
-"""Layers and models on the JAX backend, which needs a process of its own."""
+"""Layers, models and steps on the JAX backend, which needs a process of its own."""
 
 import os
 import pathlib
@@ -10,6 +10,7 @@ import pytest
 # Most of the time is compilation; these programs run once.
 FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 TESTS = pathlib.Path(__file__).resolve().parent
+WITH_OTHER_BACKENDS = ("models", "layers", "training/trainer/test_trainer.py")
 
 
 @pytest.mark.parametrize(
@@ -19,10 +20,10 @@ TESTS = pathlib.Path(__file__).resolve().parent
         pytest.param("any_backend_slow", marks=pytest.mark.slow),
     ],
 )
-def test_models_and_layers_give_the_same_numbers_on_jax(tests):
+def test_models_layers_and_steps_give_the_same_numbers_on_jax(tests):
     pytest.importorskip("jax")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", tests, "models", "layers"],
+        [sys.executable, "-m", "pytest", "-q", "-m", tests, *WITH_OTHER_BACKENDS],
         cwd=TESTS,
         env={
             **os.environ,

@@ -11,6 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import timm_models
 from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.config_json import facts_of_config
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
 from keras_vit.checkpoints.torch_names import TIMM
@@ -112,6 +113,27 @@ def test_the_name_of_the_architecture_gives_heads_gelu_and_epsilon(name, width, 
     shapes = {"patch_embedding": (16, 16, 3, width)}
     found = timm_models.facts_of_timm({"architecture": name}, shapes, "file")
     assert {fact: found[fact] for fact in facts} == facts
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "size", "grid"),
+    [
+        ("vit_base_patch16_224", {"patch_embedding": (16, 16, 3, 768)}, [3, 224, 160], [14, 10]),
+        ("vit_base_patch16_224", {"patch_embedding": (16, 16, 3, 768)}, None, None),
+        # The patches of a hybrid are pixels of its feature maps, not of the image.
+        (
+            "vit_base_r50_s16_224",
+            {"root_conv": (7, 7, 3, 64), "patch_embedding": (1, 1, 1024, 768)},
+            [3, 224, 224],
+            None,
+        ),
+    ],
+)
+def test_the_grid_follows_from_the_image_size_of_a_model_without_a_stem(name, shapes, size, grid):
+    config = {"architecture": name, "pretrained_cfg": {"input_size": size} if size else {}}
+    facts = facts_of_config(TIMM, config, pathlib.Path("folder"), shapes)
+    assert facts["num_heads"] == 12
+    assert facts.get("position_grid") == grid
 
 
 def test_a_changed_width_without_heads_asks_for_them(write):

@@ -113,8 +113,8 @@ def list_files(
     data: pathlib.Path,
     data_dir: str | os.PathLike | None = None,
     *,
-    labelled: bool = True,
-    task: str | None = None,
+    labelled: bool,
+    task: str | None,
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a CSV file, and the class names.
 

@@ -56,10 +56,7 @@ def run_pipeline(
                 | beam.io.WriteToText(prefix)
             )
         lines = sorted(line for path in _matches(prefix) for line in _lines(path))
-    fields = [line.split(_SEPARATOR) for line in lines]
-    duplicates = [_duplicate(values) for values in fields if values[0] != _SKIPPED]
-    skipped = [SkippedImage(*values[1:]) for values in fields if values[0] == _SKIPPED]
-    return duplicates, skipped
+    return _read(lines)
 
 
 def _fingerprint_file(file):
@@ -78,6 +75,14 @@ def _find(batch, index):
         yield _SEPARATOR.join((_SKIPPED, name, " ".join(reason.split())))
     for pair in index.find([name for name, _ in good], [found for _, found in good]):
         yield _SEPARATOR.join(map(str, pair))
+
+
+def _read(lines):
+    """Returns the duplicates and unreadable images of the lines of `_find`."""
+    fields = [line.split(_SEPARATOR) for line in lines]
+    duplicates = [_duplicate(values) for values in fields if values[0] != _SKIPPED]
+    skipped = [SkippedImage(*values[1:]) for values in fields if values[0] == _SKIPPED]
+    return duplicates, skipped
 
 
 def _duplicate(values):

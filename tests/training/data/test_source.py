@@ -57,6 +57,11 @@ def test_one_folder_of_classes_is_split_evenly_and_by_the_seed(make_folder):
     assert all_names(opened(folder, seed=4, holdout=0.3), "test") != all_names(source, "test")
 
 
+def test_a_fifth_is_held_out_unless_said_otherwise(make_folder):
+    splits = opened(make_folder({"a": 20, "b": 10})).splits
+    assert {name: len(split) for name, split in splits.items()} == {"train": 24, "test": 6}
+
+
 def test_without_holdout_all_is_for_training(make_folder):
     assert len(opened(make_folder({"a": 2, "b": 1}), holdout=0).splits["train"]) == 3
 

@@ -1,13 +1,15 @@
+import importlib.util
 import io
 import pathlib
+import sys
+import types
 
 import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("apache_beam")
-
-from keras_vit.training.paper import duplicates, duplicates_beam
+from keras_vit.training.paper import duplicates
+from keras_vit.training.paper.fingerprints import fingerprint_or_reason
 
 
 @pytest.fixture
@@ -23,7 +25,10 @@ def images(tmp_path):
     return {name: str(path) for name, path in paths.items()}
 
 
-def test_the_pipeline_finds_what_one_process_finds(images):
+@pytest.fixture
+def found(images):
+    """The index of five test images, and the duplicates and damaged images by one process."""
+
     def jpeg(path):
         file = io.BytesIO()
         Image.open(path).save(file, "JPEG", quality=60)
@@ -31,11 +36,37 @@ def test_the_pipeline_finds_what_one_process_finds(images):
 
     tests = [(f"test {k}", jpeg(images[f"{k}.png"])) for k in range(5)]
     index = duplicates.index_test_images(tests)
-    contents = ((name, pathlib.Path(path).read_bytes()) for name, path in images.items())
     skipped = []
-    expected = list(duplicates.find_duplicates(contents, index, skipped=skipped))
-    pairs, unread = duplicates_beam.run_pipeline(images, index)
+    pairs = list(duplicates.find_duplicates(contents(images), index, skipped=skipped))
     assert {pair.test for pair in pairs} == {name for name, _ in tests}
-    assert sorted(pairs) == sorted(expected)
+    assert [image[0] for image in skipped] == ["7.png"]
+    return index, sorted(pairs), skipped
+
+
+def contents(images):
+    return [(name, pathlib.Path(path).read_bytes()) for name, path in images.items()]
+
+
+def test_the_pipeline_finds_what_one_process_finds(images, found):
+    pytest.importorskip("apache_beam")
+    from keras_vit.training.paper import duplicates_beam
+
+    index, expected, skipped = found
+    pairs, unread = duplicates_beam.run_pipeline(images, index)
+    assert sorted(pairs) == expected
     assert unread == skipped
-    assert unread[0][0] == "7.png"
+
+
+def test_the_lines_of_a_worker_are_read_as_they_were_written(images, found, monkeypatch):
+    # No function of Beam is called.
+    for name in ("apache_beam", "apache_beam.io", "apache_beam.io.filesystems"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    spec = importlib.util.find_spec("keras_vit.training.paper.duplicates_beam")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    index, expected, skipped = found
+    batch = [fingerprint_or_reason((name, content, False)) for name, content in contents(images)]
+    pairs, unread = module._read(sorted(module._find(batch, index)))
+    assert sorted(pairs) == expected
+    assert unread == skipped

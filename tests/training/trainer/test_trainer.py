@@ -127,6 +127,26 @@ def test_weights_of_examples_count_as_given():
         assert_close(trained, parts[1])
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("batch_size", "micro"), [(8, 1), (4, 2)])
+def test_steps_are_those_of_numpy(batch_size, micro):
+    dense = keras.layers.Dense(4, kernel_initializer="zeros")
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), dense])
+    trainer = compiled(Trainer(model, accumulation_steps=micro), SGD(0.5, global_clipnorm=None))
+    losses, trained = fit(trainer, batch_size, epochs=1, steps_per_epoch=2)
+    parameters, momentum, expected = np.zeros((193, 4)), np.zeros((193, 4)), []
+    for rows in (slice(0, 8), slice(8, 16)):
+        inputs = np.concatenate([IMAGES[rows].reshape(8, -1), np.ones((8, 1))], axis=1)
+        exponentials = np.exp(inputs @ parameters)
+        shares = exponentials / exponentials.sum(axis=1, keepdims=True)
+        expected.append(-np.log(shares[range(8), LABELS[rows]]).mean())
+        momentum = 0.9 * momentum + inputs.T @ (shares - np.eye(4)[LABELS[rows]]) / 8
+        parameters -= 0.5 * momentum
+    np.testing.assert_allclose(losses, [np.mean(expected)], rtol=1e-4)
+    assert_close(trained, (parameters[:-1], parameters[-1]), atol=1e-4)
+
+
+@pytest.mark.any_backend
 def test_evaluation_counts_every_example_once():
     trainer = compiled(build())
     whole = trainer.evaluate(IMAGES, LABELS, batch_size=22, verbose=0)
