@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import types
 import zipfile
 
 import numpy as np
@@ -19,8 +20,10 @@ from keras_vit.export import convert
 from keras_vit.models.rebuild import inference_model
 from keras_vit.trained_weights import open_weights
 from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.evaluation import multilabel
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.results import read_result
+from keras_vit.training.run import job
 from keras_vit.training.run.job import finetune
 from keras_vit.training.settings import FineTuning
 
@@ -107,6 +110,17 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         label, threshold = examples.labels[:, number], classifier.thresholds[number]
         best = max(f1_score(label, scores >= score) for score in scores)
         assert f1_score(label, scores > threshold) == pytest.approx(best)
+
+
+def test_labels_that_no_validation_image_has_are_named(monkeypatch):
+    labels, scores = np.array([[1, 0], [0, 0]], "uint8"), np.array([[0.8, 0.3], [0.2, 0.1]])
+    report = multilabel.report_of(labels, scores, ("cat", "dog"))
+    monkeypatch.setattr(job, "evaluate", lambda *given: report)
+    source = types.SimpleNamespace(class_names=("cat", "dog"), task="multilabel")
+    plan = types.SimpleNamespace(source=source, validation=labels)
+    thresholds, lines = job.choose_thresholds(plan, None)
+    assert thresholds == (0.5, 0.5)
+    assert lines[1] == "labels  0.5 where no validation image has the label: dog"
 
 
 def test_evaluation_uses_the_thresholds_of_the_folder(done, data):
@@ -270,9 +284,9 @@ def test_the_command_evaluates_and_reports(done, data, tmp_path, capsys):
     place = tmp_path / "evaluation"
     assert main(["evaluate", str(output), "--data", str(data), "--output", str(place)]) == 0
     assert f"mAP     {finished.report.score:.4f}" in capsys.readouterr().out
-    assert {path.name for path in place.iterdir()} == {
-        "metrics.json", "per_class.csv", "result.json",
-    }  # fmt: skip
+    written = {path.name for path in place.iterdir()}
+    assert {"metrics.json", "per_class.csv", "result.json"} <= written
+    assert not [name for name in written if name.startswith(("confusion", "calibration"))]
     assert main(["report", str(place)]) == 0
     table = capsys.readouterr().out
     assert "multilabel" in table

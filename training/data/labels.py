@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from keras_vit.tasks import MULTICLASS, MULTILABEL
 
-_DRAWS = 100  # Of a split, until every label of two images or more is in both parts.
+_DRAWS = 20  # Of a split, until every label of two images or more is in both parts.
 
 
 def task_of(labels: np.ndarray) -> str:
@@ -55,7 +55,7 @@ def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.n
     About `share` of every class, at least one of a class of two images or more and none of a
     class of one. Several labels an image allow that only nearly: the labels are split one
     after the other, the rarest first, as in iterative stratification (Sechidis et al., 2011),
-    and of 100 draws the first is taken in which every label is in both parts, or else the best.
+    and of 20 draws the first is taken in which every label is in both parts, or else the best.
 
     Args:
         labels: As `Examples.labels`.

@@ -479,11 +479,19 @@ def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Threshold
     if plan.validation is None:
         thresholds: Thresholds = (DEFAULT_THRESHOLD,) * len(names)
         return thresholds, [f"labels  probability above {DEFAULT_THRESHOLD}, no validation images"]
-    thresholds = evaluate(plan, model, plan.validation).best_thresholds
-    pairs = list(zip(names, thresholds, strict=True))[:_MAX_LISTED]
-    shown = ", ".join(f"{name} {value:.3g}" for name, value in pairs)
-    more = ", ..." if len(names) > _MAX_LISTED else ""
-    return thresholds, [f"labels  probability above (best F1 in validation): {shown}{more}"]
+    report = evaluate(plan, model, plan.validation)
+    thresholds = report.best_thresholds
+    shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
+    lines = [f"labels  probability above (best F1 in validation): {_first(shown)}"]
+    absent = [name for name, n in zip(names, report.counts.images, strict=True) if not n]
+    if absent:
+        chosen = f"labels  {DEFAULT_THRESHOLD} where no validation image has the label"
+        lines.append(f"{chosen}: {_first(absent)}")
+    return thresholds, lines
+
+
+def _first(texts):
+    return ", ".join(texts[:_MAX_LISTED]) + (", ..." if len(texts) > _MAX_LISTED else "")
 
 
 class FineTune(Job):
