@@ -37,7 +37,7 @@ STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 TRAINED = ("all", "head", "lora")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
-HEADS = ("keep", "new")
+HEADS = ("keep", "extend", "new")
 SAMPLINGS = ("images", "classes")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
@@ -609,11 +609,27 @@ class FineTuning(Settings):
     )
     head: str | None = setting(
         None,
-        "keep the rows of the weights' head for classes of the same name, or a new head of zeros",
+        "keep the rows of the weights' head for classes of the same name; extend it, so that all "
+        "classes of the weights stay beside those of the data; or a new head of zeros",
         choices=HEADS,
         absent="keep where the weights name a class of the data",
         off=(None,),
         line="head",
+    )
+    replay: str | None = setting(
+        None,
+        "images of the classes that the weights know, which are trained on again so that they are "
+        "not forgotten; as --data, and extends the head",
+        unit="DATA",
+        absent="none",
+        off=(None,),
+    )
+    replay_share: float = setting(
+        0.2,
+        "share of the images of each step that are replayed",
+        unit="SHARE",
+        limits=("in (0, 1)", lambda value: 0 < value < 1),
+        used=lambda settings: settings.replay is not None,
     )
     normalization: str | None = setting(
         None,
@@ -668,6 +684,16 @@ class FineTuning(Settings):
             raise ValueError(
                 'layer_decay needs more than one layer to train, but train="head" trains the '
                 f"last. Received: layer_decay={self.layer_decay}"
+            )
+        if self.replay is not None and (self.head not in (None, "extend") or self.weights is None):
+            raise ValueError(
+                "Replayed images need weights, and extend their head. "
+                f"Received: replay={self.replay}, head={self.head!r}, weights={self.weights}"
+            )
+        if self.replay is not None and (self.class_weights or self.sampling != "images"):
+            raise ValueError(
+                "replay decides how often classes are seen: leave out class_weights and sampling. "
+                f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
             )
 
 

@@ -58,8 +58,8 @@ class Examples(abc.ABC):
         """
 
     @abc.abstractmethod
-    def one_hot(self, num_classes: int) -> Examples:
-        """Returns examples of one class as those of several labels, uint8 `(N, K)`."""
+    def relabelled(self, table: np.ndarray) -> Examples:
+        """Returns the examples with other labels; see `labels.relabelled`."""
 
     @abc.abstractmethod
     def repeated(self, times: np.ndarray) -> Examples:

@@ -18,7 +18,7 @@ from keras_vit.tasks import MULTILABEL, SEPARATOR
 from keras_vit.training.machine import usable_cores
 
 from .examples import Examples, ascending_places, random_key, without_autotune
-from .labels import label_array, one_hot
+from .labels import label_array, relabelled
 
 # Common name of a split: our name.
 SPLITS = {
@@ -81,8 +81,8 @@ class FileExamples(Examples):
         places = np.repeat(np.arange(len(self)), times)
         return FileExamples(list(self._paths[places]), self._labels[places], self.transcode)
 
-    def one_hot(self, num_classes: int) -> FileExamples:
-        return FileExamples(self.names, one_hot(self._labels, num_classes), self.transcode)
+    def relabelled(self, table: np.ndarray) -> FileExamples:
+        return FileExamples(self.names, relabelled(self._labels, table), self.transcode)
 
     def ordered(self) -> tf.data.Dataset:
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))

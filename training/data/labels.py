@@ -31,9 +31,20 @@ def multi_hot(numbers: Sequence[Iterable[int]], num_classes: int) -> np.ndarray:
     return labels
 
 
-def one_hot(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Returns class numbers `(N,)` as zeros and ones, uint8 `(N, K)`."""
-    return (labels[:, np.newaxis] == np.arange(num_classes)).astype("uint8")
+def one_hot_table(num_classes: int) -> np.ndarray:
+    """Returns the table for `relabelled` from class numbers to zeros and ones, uint8 `(K, K)`."""
+    return np.eye(num_classes, dtype="uint8")
+
+
+def relabelled(labels: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Returns labels with other class numbers, or as those of several labels an image.
+
+    Args:
+        labels: As `Examples.labels`, of K classes.
+        table: The new number of each class, int32 `(K,)`, for class numbers alone; or its new
+            zeros and ones, uint8 `(K, M)`.
+    """
+    return label_array(table[labels] if labels.ndim == 1 else labels @ table)
 
 
 def class_numbers(label: npt.ArrayLike) -> list[int]:

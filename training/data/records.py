@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples, ascending_places, random_key
-from .labels import one_hot
+from .labels import relabelled
 
 BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
 READ_BYTES = 4 * 2**20  # Read buffer of a file.
@@ -51,21 +51,21 @@ class Records(abc.ABC):
         """Returns the encoded image and the label of a handle (graph operations)."""
 
 
-class OneHotRecords(Records):
-    """Records of one class as those of several labels, each a row of zeros and a one.
+class RelabelledRecords(Records):
+    """Records with other labels.
 
     Args:
         records: The records.
-        num_classes: K.
+        table: See `labels.relabelled`.
     """
 
-    def __init__(self, records: Records, num_classes: int):
-        self._records, self._num_classes = records, num_classes
+    def __init__(self, records: Records, table: np.ndarray):
+        self._records, self._table = records, table
         self.count, self.mean_bytes = records.count, records.mean_bytes
 
     @property
     def labels(self) -> np.ndarray:
-        return one_hot(self._records.labels, self._num_classes)
+        return relabelled(self._records.labels, self._table)
 
     @property
     def names(self) -> list[str]:
@@ -76,7 +76,10 @@ class OneHotRecords(Records):
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         image, label = self._records.read(handle)
-        return image, tf.one_hot(label, self._num_classes, dtype=tf.uint8)
+        if self._records.labels.ndim == 1:
+            return image, tf.gather(self._table, label)
+        hot = tf.linalg.matvec(self._table.T.astype("int32"), tf.cast(label, tf.int32))
+        return image, tf.cast(hot, tf.uint8)
 
 
 class RecordExamples(Examples):
@@ -112,8 +115,8 @@ class RecordExamples(Examples):
     def repeated(self, times: np.ndarray) -> RecordExamples:
         return RecordExamples(self._records, np.repeat(self._chosen, times))
 
-    def one_hot(self, num_classes: int) -> RecordExamples:
-        return RecordExamples(OneHotRecords(self._records, num_classes), self._chosen)
+    def relabelled(self, table: np.ndarray) -> RecordExamples:
+        return RecordExamples(RelabelledRecords(self._records, table), self._chosen)
 
     def part(self, index: int, count: int) -> RecordExamples:
         # Contiguous parts: two machines share at most the file at their border.

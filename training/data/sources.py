@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 
 from .examples import Examples
 from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
-from .labels import class_counts, multi_hot, task_of
+from .labels import class_counts, multi_hot, one_hot_table, task_of
 from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
@@ -41,6 +41,19 @@ class Source:
     def task(self) -> str:
         """The task of the labels: "multiclass", or "multilabel" for several an image."""
         return task_of(next(iter(self.splits.values())).labels)
+
+    def with_classes(self, class_names: Sequence[str]) -> Source:
+        """Returns the images with more classes, or the classes in another order.
+
+        Args:
+            class_names: Names, those of the images among them.
+        """
+        numbers = {name: number for number, name in enumerate(class_names)}
+        table = np.array([numbers[name] for name in self.class_names], "int32")
+        if self.task == MULTILABEL:
+            table = one_hot_table(len(class_names))[table]
+        splits = {split: examples.relabelled(table) for split, examples in self.splits.items()}
+        return dataclasses.replace(self, class_names=tuple(class_names), splits=splits)
 
 
 def open_source(
@@ -161,7 +174,8 @@ def _of_task(splits, class_names, task, data):
             "One class an image (multiclass) needs data with one label an image. "
             f"Received: {data}, whose images may have several labels"
         )
-    return {split: examples.one_hot(len(class_names)) for split, examples in splits.items()}
+    table = one_hot_table(len(class_names))
+    return {split: examples.relabelled(table) for split, examples in splits.items()}
 
 
 def _check_no_data_dir(name, data_dir):

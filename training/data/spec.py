@@ -149,6 +149,19 @@ class DataSpec:
         return cls(**values)
 
 
+def spec_of_run(recipe: dict[str, Any], data: str | os.PathLike) -> DataSpec | None:
+    """Returns the data of a run with what it held out, or None for other data.
+
+    Args:
+        recipe: The content of the run's `recipe.json`, or {}.
+        data: A path or name.
+    """
+    known = (recipe.get("data") or {}).get("data")
+    if not known or os.path.realpath(data) != os.path.realpath(known):
+        return None
+    return DataSpec.from_recipe_json(recipe)
+
+
 Data: TypeAlias = str | os.PathLike | DataSpec | None
 
 

@@ -247,7 +247,7 @@ class PretrainMaskedPatches(Job):
         _check_fit(body.config, settings.target)
         return body
 
-    def open(self, *, download: bool = True) -> Source:
+    def open(self, body: Body, *, download: bool = True) -> Source:
         share = self.settings.validation_share
         return self.data.open(share, labelled=False, download=download)
 

@@ -37,6 +37,7 @@ from .folder import RunFolder, unfinished_recipe
 from .loop import Score, train
 from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
+from .replay import extend
 from .trainer_setup import make_loss, make_metric, make_schedule, make_trainer, not_decayed
 from .transfer import Body, build_model, choose_trained, dtype_policy, find_body, settle
 
@@ -308,7 +309,7 @@ class Job:
         """
         settings = self.settings
         body = self.find_body(settings)  # Before the data are read: a wrong name fails at once.
-        source = self.open(download=download)
+        source = self.open(body, download=download)
         counts = {
             name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
         }
@@ -369,7 +370,7 @@ class Job:
         """Returns the architecture and where its weights are."""
         raise NotImplementedError
 
-    def open(self, *, download: bool = True) -> Source:
+    def open(self, body: Body, *, download: bool = True) -> Source:
         """Returns the images in splits."""
         return self.data.open(self.settings.validation_share, download=download)
 
@@ -511,6 +512,11 @@ class FineTune(Job):
             gelu=settings.gelu,
             normalization=settings.normalization,
         )
+
+    def open(self, body: Body, *, download: bool = True) -> Source:
+        source = super().open(body, download=download)
+        share = self.settings.validation_share
+        return extend(source, body.weights, self.settings, share, download=download)
 
     def build(self, body, settings, num_classes):
         model, report = _build_classifier(body, settings, num_classes)

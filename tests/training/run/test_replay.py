@@ -1,0 +1,115 @@
+"""More classes for a classifier without forgetting those that it knows."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit.training import FineTuning, finetune
+from keras_vit.training.data import DataSpec
+
+COLORS = {"blue": (20, 20, 230), "green": (20, 230, 20), "red": (230, 20, 20), "white": (250,) * 3}
+OLD, NEW = ("blue", "green"), ("red", "white")
+
+SETTINGS = FineTuning(
+    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    weights=None,
+    image_size=(8, 8),
+    steps=30,
+    batch_size=8,
+    accumulate=1,
+    learning_rate=0.3,
+    evaluate_every=10,
+    validation=0.25,
+)
+
+
+def silent(text):
+    """Prints nothing."""
+
+
+def write(folder, names, rng):
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for index in range(10):
+            pixels = np.clip(rng.normal(COLORS[name], 25, (8, 8, 3)), 0, 255).astype("uint8")
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Pictures of two old and two new colours, and a classifier of the old ones."""
+    folder, rng = tmp_path_factory.mktemp("replay"), np.random.default_rng(0)
+    old, new = write(folder / "old", OLD, rng), write(folder / "new", NEW, rng)
+    finetune(old, folder / "classifier", SETTINGS, log=silent)
+    return folder, old, new
+
+
+@pytest.fixture(scope="module")
+def continued(folders):
+    """Returns a function from changes of the settings to a run from the old classifier."""
+    folder, _, new = folders
+
+    def run(name, **changes):
+        settings = dataclasses.replace(
+            SETTINGS, model=None, weights=str(folder / "classifier"), **changes
+        )
+        return finetune(new, folder / name, settings, log=silent)
+
+    return run
+
+
+def old_accuracy(finished, old):
+    classifier = finished.classifier
+    answers = [(p.top[0][0], p.path) for p in classifier.predict(old)]
+    return np.mean([f"/{name}/" in path for name, path in answers])
+
+
+def test_replayed_classes_are_not_forgotten(folders, continued):
+    _, old, _ = folders
+    done = continued("replay", replay=str(old), replay_share=0.25)
+    assert done.classifier.class_names == (*OLD, *NEW)
+    assert old_accuracy(done, old) == 1.0
+    recipe = done.classifier.recipe
+    # Eight of each colour without the test images, six of them to train with.
+    assert recipe["images"] == {"train": 24, "validation": 8, "test": 8, "skipped": 0}
+    assert done.report.class_counts.tolist() == [2, 2, 2, 2]
+    assert done.report.top_1 == 1.0
+    assert recipe["facts"]["head"]["value"] == "keep"
+
+
+def test_without_replay_the_classes_stay_and_are_forgotten(folders, continued):
+    _, old, _ = folders
+    done = continued("extend", head="extend")
+    assert done.classifier.class_names == (*OLD, *NEW)
+    assert old_accuracy(done, old) < 0.5
+    assert done.report.class_counts.tolist() == [0, 0, 4, 4] or done.report.count == 4
+
+
+def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
+    folder, old, _ = folders
+    held_out = DataSpec.from_recipe_json(keras_vit.load_classifier(folder / "classifier").recipe)
+    expected = set(held_out.open(0.25).splits["test"].names)
+    done = continued("again", replay=str(old), steps=2, evaluate_every=2)
+    tested = set(done.report.answers.examples.names)
+    assert expected == {name for name in tested if str(old) in name}
+
+
+def test_wrong_replay_is_refused(folders, continued):
+    folder, old, new = folders
+    with pytest.raises(ValueError, match="need weights, and extend their head"):
+        FineTuning(replay=str(old), head="new")
+    with pytest.raises(ValueError, match="leave out class_weights"):
+        FineTuning(replay=str(old), class_weights="balanced")
+    with pytest.raises(ValueError, match="must be in \\(0, 1\\)"):
+        FineTuning(replay=str(old), replay_share=1.0)
+    with pytest.raises(ValueError, match="must name their classes. Received: weights=None"):
+        finetune(new, folder / "none", dataclasses.replace(SETTINGS, head="extend"), log=silent)
+    rng = np.random.default_rng(1)
+    COLORS["grey"] = (90, 90, 90)
+    other = write(folder / "other", ("grey", "blue"), rng)
+    with pytest.raises(ValueError, match="Replayed images must have classes .* with grey"):
+        continued("wrong", replay=str(other))

@@ -1,0 +1,68 @@
+"""More classes for a classifier: those of its weights stay, and images of them are seen again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from keras_vit.trained_weights import TrainedWeights
+from keras_vit.training.data import DataSpec, Source
+from keras_vit.training.data.mixed import MixedExamples
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.settings import FineTuning
+
+
+def extend(
+    source: Source,
+    weights: TrainedWeights | None,
+    settings: FineTuning,
+    validation: Callable[[int], float],
+    *,
+    download: bool = True,
+) -> Source:
+    """Returns a source with all classes of the weights first, and the replayed images.
+
+    Training images are mixed by the share of the settings. Validation and test images are those
+    of both data, so that the best weights are the best on old and new classes. Of the data that
+    the weights were trained on, the same images are held out again.
+
+    Args:
+        source: The new data.
+        weights: The weights to start from.
+        settings: The settings.
+        validation: See `DataSpec.open`.
+        download: Whether missing data are downloaded.
+
+    Raises:
+        ValueError: If the weights do not name their classes, or the replayed images have another
+            class or task.
+    """
+    if settings.head != "extend" and settings.replay is None:
+        return source
+    known = weights.class_names if weights is not None else None
+    if known is None:
+        raise ValueError(
+            "To extend the head (--head extend, --replay) the weights must name their classes. "
+            f"Received: weights={settings.weights}"
+        )
+    names = tuple(dict.fromkeys((*known, *source.class_names)))
+    extended = source.with_classes(names)
+    if settings.replay is None or weights is None:
+        return extended
+    spec = spec_of_run(dict(weights.recipe), settings.replay) or DataSpec(settings.replay)
+    replayed = spec.open(validation, download=download)
+    unknown = [name for name in replayed.class_names if name not in names]
+    if unknown or replayed.task != source.task:
+        raise ValueError(
+            "Replayed images must have classes of the weights or the data, and their task. "
+            f"Received: {settings.replay}, with {', '.join(unknown[:10]) or replayed.task}"
+        )
+    old = replayed.with_classes(names).splits
+    splits = {
+        split: MixedExamples(examples, old[split], settings.replay_share)
+        if split in old
+        else examples
+        for split, examples in extended.splits.items()
+    }
+    skipped = [*source.skipped, *replayed.skipped]
+    return dataclasses.replace(extended, splits=splits, skipped=skipped)
