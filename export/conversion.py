@@ -20,7 +20,7 @@ from keras_vit.configs import ViTConfig
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder, check_space
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
-from keras_vit.tasks import MULTILABEL
+from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.trained_weights import TrainedWeights, open_weights
 
 from . import other_code_bases
@@ -123,6 +123,11 @@ def convert(
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.weights.task == MULTILABEL:
         notes += _NOTES_OF_SEVERAL_LABELS[name]
+        if name == "classifier" and converted.weights.thresholds is None:
+            notes.append(
+                "the source has several labels an image and no thresholds; each is "
+                f"{DEFAULT_THRESHOLD}"
+            )
     return notes
 
 

@@ -201,6 +201,8 @@ class TrainedWeights:
             parts.append(f"resize {describe_resize(known)} ({self.origins['evaluation']})")
         if isinstance(self.config, ViTConfig):
             parts.append(f"GELU {self.config.gelu} ({self.origins['gelu']})")
+        if self.task == MULTILABEL:
+            parts.append("several labels an image")
         return "; ".join([", ".join(parts), *self.notes])
 
 

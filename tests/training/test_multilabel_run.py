@@ -246,7 +246,10 @@ def test_converters_keep_several_labels(done, tmp_path, to):
     if to == "huggingface":
         config = json.loads((place / "config.json").read_text())
         assert config["problem_type"] == "multi_label_classification"
-    convert(place, tmp_path / "back")
+    assert "several labels an image" in open_weights(place).describe()
+    assert "several labels an image and no thresholds; each is 0.5" in " ".join(
+        convert(place, tmp_path / "back")
+    )
     back = load_classifier(tmp_path / "back")
     assert (back.task, back.thresholds) == ("multilabel", (0.5, 0.5, 0.5))
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
