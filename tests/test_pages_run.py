@@ -57,6 +57,8 @@ STAND_INS = [
     (r"benchmark .*?(?=--sizes)", "benchmark ViT-Mini/4 "),
     (r"--model ViT-S/16 --image-size 224", "--model ViT-Mini/4 --image-size 32"),
     (r"--model BiT-R50x1", ""),
+    (r"--model ViT-S/16 --teacher", "--model ViT-Mini/4 --teacher"),
+    (r'model="ViT-S/16", teacher', f'weights="cifar10", {TINY}, teacher'),
     OVERWRITE,
 ]
 

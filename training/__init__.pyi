@@ -9,6 +9,9 @@ from .data.spec import (
 from .paper.masked_patches import (
     pretrain_masked_patches as pretrain_masked_patches,
 )
+from .run.distillation import (
+    DistillationTrainer as DistillationTrainer,
+)
 from .run.folder import (
     Checkpoints as Checkpoints,
 )

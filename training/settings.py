@@ -39,6 +39,7 @@ TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
 HEADS = ("keep", "extend", "new")
 SAMPLINGS = ("images", "classes")
+DISTILLATIONS = ("soft", "hard")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
@@ -675,11 +676,47 @@ class FineTuning(Settings):
         absent="the rank",
         used=lambda settings: settings.train == "lora",
     )
+    teacher: str | None = setting(
+        None,
+        "a classifier to learn from beside the labels: its folder, or cifar10",
+        unit="FOLDER",
+        absent="none",
+        off=(None,),
+        line="teacher",
+    )
+    distillation: str = setting(
+        "soft",
+        "what is learned from the teacher: its probabilities, or its class",
+        choices=DISTILLATIONS,
+        source="Hinton et al. 2015; hard is DeiT's",
+        used=lambda settings: settings.teacher,
+    )
+    distillation_weight: float = setting(
+        0.5,
+        "share of the teacher in the loss; the labels have the rest",
+        unit="SHARE",
+        source="DeiT, equation 3",
+        limits=("in [0, 1]", lambda value: 0 <= value <= 1),
+        used=lambda settings: settings.teacher,
+    )
+    temperature: float = setting(
+        3.0,
+        "what the logits of both are divided by in the distillation soft",
+        unit="T",
+        source="Hinton et al. 2015: 2.5 to 4 for small students",
+        limits=POSITIVE_NUMBER,
+        used=lambda settings: settings.teacher and settings.distillation == "soft",
+    )
 
     command = "finetune"
 
     def __post_init__(self):
         super().__post_init__()
+        if self.teacher is not None and self.loss == "sigmoid":
+            raise ValueError(
+                "The loss must be softmax, for one class an image, to learn from a teacher. "
+                f'Received: teacher={self.teacher!r}, loss="sigmoid"'
+            )
         if self.train == "head" and self.layer_decay != 1:
             raise ValueError(
                 'layer_decay needs more than one layer to train, but train="head" trains the '

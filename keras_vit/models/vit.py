@@ -102,10 +102,8 @@ def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activ
     x = keras.layers.Identity(name="representation")(x)
     if config.classifier != "token+distillation":
         return class_scores(x, classes, activation, config.head_bias)
-    # DeiT (arXiv 2012.12877): the mean of two heads' logits, in training too, as a functional
-    # model has one output. To train with a teacher, take both:
-    #     outputs = [model.get_layer(f"{name}_head").output for name in config.class_tokens]
-    #     student = keras.Model(model.input, outputs)
+    # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has a loss
+    # of its own; see docs/distillation.md.
     logits = [
         class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
         for i, token in enumerate(config.class_tokens)

@@ -33,6 +33,7 @@ from keras_vit.training.settings import (
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
+from .distillation import DistillationTrainer, open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, train
 from .model_card import model_card, write_samples
@@ -331,6 +332,11 @@ class Job:
         if settings.sampling == "classes":
             train = balanced(source.splits["train"], source.class_names, settings.seed)
             source = dataclasses.replace(source, splits={**source.splits, "train": train})
+        teacher = None
+        if name := getattr(settings, "teacher", None):
+            known = self.facts.get("teacher")
+            teacher = open_teacher(name, source.class_names, preprocessing, known)
+            facts["teacher"] = teacher.fact
         make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
         settings = choose_accumulation(settings, body.config, replicas=replicas)
         recipe = {
@@ -353,7 +359,7 @@ class Job:
                 "python": platform.python_version(),
             },
         }
-        plan = TrainingPlan(body, source, settings, preprocessing, recipe)
+        plan = TrainingPlan(body, source, settings, preprocessing, recipe, teacher)
         self.check(plan)
         return plan
 
@@ -383,7 +389,18 @@ class Job:
         weights = plan.recipe["facts"].get("class_weights")
         loss = make_loss(plan.settings, weights and list(weights["value"].values()))
         metric = make_metric(plan.source.task)
-        return make_trainer(model, plan.settings, loss=loss, metric=metric)
+        if plan.teacher is None:
+            return make_trainer(model, plan.settings, loss=loss, metric=metric)
+        names = ("distillation", "distillation_weight", "temperature")
+        return make_trainer(
+            model,
+            plan.settings,
+            DistillationTrainer,
+            loss=loss,
+            metric=metric,
+            teacher=plan.teacher.build(),
+            **{name: getattr(plan.settings, name) for name in names},
+        )
 
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
         """Returns a function that evaluates the weights on the validation images.

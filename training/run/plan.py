@@ -21,6 +21,7 @@ from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import split_batch
 
+from .distillation import Teacher
 from .transfer import Body, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
@@ -43,6 +44,7 @@ class TrainingPlan:
         settings: Resolved settings.
         preprocessing: How images become the model's input in evaluation.
         recipe: The content of `recipe.json`.
+        teacher: The teacher that the model learns from, or None.
     """
 
     body: Body
@@ -50,6 +52,7 @@ class TrainingPlan:
     settings: Any
     preprocessing: Preprocessing
     recipe: dict[str, Any]
+    teacher: Teacher | None = None
 
     @property
     def validation(self) -> Examples | None:

@@ -59,6 +59,10 @@ def test_a_hybrid_trains_where_a_replica_has_no_example(outcomes):
     assert outcomes["hybrid without examples"] < 1e-5  # float32, 3 steps.
 
 
+def test_distillation_in_micro_batches_on_replicas_gives_the_weights_of_one_device(outcomes):
+    assert outcomes["distillation"] < 1e-5  # float32, 4 steps.
+
+
 def test_tensorflow_still_aborts_in_the_gradient_of_an_empty_max_pool():
     code = """
 import tensorflow as tf

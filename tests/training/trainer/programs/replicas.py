@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit.configs import ResNetStem
 from keras_vit.layers import Dropout
 from keras_vit.training import SGD, Checkpoints, NonFiniteError, SoftmaxCrossentropy, Trainer
+from keras_vit.training.run.distillation import DistillationTrainer
 
 devices = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
@@ -154,6 +155,33 @@ def hybrid_without_examples():
     return float(max(largest))
 
 
+def distillation():
+    """Distils in micro-batches on two replicas, and in whole batches on one device.
+
+    Returns the largest difference of their weights.
+    """
+    weights = []
+    for strategy, micro_batches in ((MIRRORED, 2), (ONE, 1)):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            student, teacher = (
+                keras.Sequential(
+                    [
+                        keras.Input((8, 8, 3)),
+                        keras.layers.Flatten(),
+                        *(keras.layers.Dense(units) for units in (*hidden, 4)),
+                    ]
+                )
+                for hidden in ((8,), ())
+            )
+            made = DistillationTrainer(student, teacher=teacher, accumulation_steps=micro_batches)
+            made.compile(SGD(0.1), SoftmaxCrossentropy(), metrics=["accuracy"])
+        batch_size = 8 // micro_batches
+        made.fit(IMAGES, LABELS, batch_size=batch_size, epochs=2, shuffle=False, verbose=0)
+        weights.append([np.array(v) for v in made.trainable_variables])
+    return float(max(np.abs(a - b).max() for a, b in zip(*weights, strict=True)))
+
+
 print(
     json.dumps(
         {
@@ -167,6 +195,7 @@ print(
                 plain(place, optimizer=keras.optimizers.SGD(0.1), layers=[lambda: Dropout(0.5)])
                 for place in (ONE, MIRRORED)
             ],
+            "distillation": distillation(),
             "hybrid without examples": hybrid_without_examples(),
             "keras": {
                 "clipped, one": plain(ONE),

@@ -1,0 +1,301 @@
+"""Distillation: a student learns from the labels and from a teacher's classifier."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.classifier import load_classifier
+from keras_vit.preprocessing import Preprocessing, describe_range
+from keras_vit.tasks import MULTICLASS
+from keras_vit.trained_weights import is_numbered
+from keras_vit.training.evaluation.predictions import weights_hash
+from keras_vit.training.trainer.trainer import Trainer
+
+from .transfer import dtype_policy
+
+_MAX_LISTED = 5  # Class names in an error.
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Distillation(keras.losses.Loss):
+    """The loss of a student's logits z against a teacher's logits t.
+
+        soft: T^2 * KL(softmax(t / T) || softmax(z / T))    Hinton et al., arXiv 1503.02531
+        hard: -log softmax(z)_k,  k = argmax t              DeiT, arXiv 2012.12877, equation 3
+
+    averaged over the examples. T^2 keeps the size of the gradients at any temperature.
+
+    Args:
+        kind: "soft" or "hard".
+        temperature: T, of "soft".
+        **kwargs: Passed to `keras.losses.Loss`.
+
+    Raises:
+        ValueError: If the kind is unknown or the temperature not positive.
+    """
+
+    def __init__(self, kind: str = "soft", temperature: float = 3.0, **kwargs: Any):
+        super().__init__(**{"name": "distillation", **kwargs})
+        if kind not in ("soft", "hard") or not temperature > 0:
+            raise ValueError(
+                'The kind of distillation must be "soft" or "hard", and the temperature positive. '
+                f"Received: kind={kind!r}, temperature={temperature}"
+            )
+        self.kind = kind
+        self.temperature = temperature
+
+    def call(self, y_true, y_pred):
+        if self.kind == "hard":
+            classes = ops.argmax(y_true, axis=-1)
+            labels = ops.one_hot(classes, y_pred.shape[-1], dtype=y_pred.dtype)
+            return -ops.sum(labels * ops.log_softmax(y_pred), axis=-1)
+        teacher, student = (ops.log_softmax(z / self.temperature) for z in (y_true, y_pred))
+        return self.temperature**2 * ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "kind": self.kind, "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DistillationTrainer(Trainer):
+    """Trains a model, the student, to give the labels and the answers of a teacher.
+
+        loss = (1 - w) * (the compiled loss against the labels) + w * distillation
+
+    The teacher sees the images of the step, augmented and mixed up as they are. A student with
+    a distillation token learns the labels with the head of its class token and the teacher with
+    that of the distillation token; it predicts with their mean, as ever. Evaluation and metrics
+    are against the labels alone.
+
+    The teacher is frozen. It is no part of the training state, the averages or the optimizer.
+
+    Args:
+        model: The student, a functional model that gives logits `(B, K)`.
+        teacher: A model from the student's images to logits `(B, K)` of the same classes.
+        distillation: "soft" or "hard", see `Distillation`.
+        distillation_weight: w, in [0, 1].
+        temperature: T of "soft".
+        **kwargs: See `Trainer`.
+
+    Raises:
+        ValueError: If a value is out of range, or the classes of the two differ in number.
+
+    Example:
+    >>> student = keras_vit.build("ViT-S/16", classes=10, classifier_activation=None)
+    >>> teacher = keras_vit.build("ViT-B/16", classes=10, classifier_activation=None)
+    >>> trainer = DistillationTrainer(student, teacher=teacher, distillation_weight=0.5)
+    >>> trainer.compile(SGD(0.03), SoftmaxCrossentropy(), metrics=["accuracy"])
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        teacher: keras.Model,
+        distillation: str = "soft",
+        distillation_weight: float = 0.5,
+        temperature: float = 3.0,
+        **kwargs: Any,
+    ):
+        super().__init__(model, **kwargs)
+        Distillation(distillation, temperature)  # Raises if they are wrong.
+        if not 0 <= distillation_weight <= 1:
+            raise ValueError(
+                "distillation_weight must be in [0, 1]. "
+                f"Received: distillation_weight={distillation_weight}"
+            )
+        if teacher.output_shape[1:] != model.output_shape[1:]:
+            raise ValueError(
+                "Teacher and student must give logits of the same classes. "
+                f"Received: outputs of shape {teacher.output_shape} and {model.output_shape}"
+            )
+        teacher.trainable = False
+        self.teacher = teacher
+        self.distillation = distillation
+        self.distillation_weight = distillation_weight
+        self.temperature = temperature
+        layers = {layer.name: layer for layer in model.layers}
+        heads = [layers.get(f"{token}_head") for token in ("class_token", "distillation_token")]
+        (predictions,) = model.outputs
+        of_labels, of_teacher = (head.output if head else predictions for head in heads)
+        self.with_heads = keras.Model(
+            model.inputs[0],
+            {"predictions": predictions, "labels": of_labels, "teacher": of_teacher},
+        )
+
+    def call(self, inputs, training=False):
+        return (self.with_heads if training else self.model)(inputs, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if not training:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        loss = super().compute_loss(x, y, y_pred["labels"], sample_weight, training)
+        first = keras.tree.flatten(self.loss)[0]
+        distillation = Distillation(
+            self.distillation,
+            self.temperature,
+            reduction=getattr(first, "reduction", "sum_over_batch_size"),
+        )
+        answers = ops.stop_gradient(self.teacher(x, training=False))
+        taught = distillation(answers, y_pred["teacher"], sample_weight)
+        return (1 - self.distillation_weight) * loss + self.distillation_weight * taught
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        y_pred = y_pred["predictions"] if isinstance(y_pred, dict) else y_pred
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def state_variables(self):
+        frozen = {id(weight) for weight in self.teacher.weights}
+        return [v for v in super().state_variables() if id(v) not in frozen]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "teacher": keras.saving.serialize_keras_object(self.teacher),
+            "distillation": self.distillation,
+            "distillation_weight": self.distillation_weight,
+            "temperature": self.temperature,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        teacher = keras.saving.deserialize_keras_object(
+            config["teacher"], custom_objects=custom_objects
+        )
+        return super().from_config({**config, "teacher": teacher}, custom_objects)
+
+
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """A teacher's classifier, fitted to the classes and images of a student.
+
+    Args:
+        folder: The classifier's folder, or "cifar10".
+        fact: Its name, what is done to the images, and the hash of its weights; for
+            `recipe.json`.
+        rows: For each class of the student its number in the teacher.
+        preprocessing: How an image becomes the teacher's input.
+        of_student: How an image becomes the student's input.
+    """
+
+    folder: str
+    fact: dict[str, Any]
+    rows: tuple[int, ...]
+    preprocessing: Preprocessing
+    of_student: Preprocessing
+
+    def build(self) -> keras.Model:
+        """Returns the model from the student's images to logits of the student's classes.
+
+        It computes in the precision that it was saved in, whatever the student's.
+        """
+        with dtype_policy("float32"):
+            images = keras.Input((*self.of_student.image_size, 3))
+            x = _change_range(images, self.of_student.value_range, self.preprocessing.value_range)
+            x = _resize(x, self.preprocessing.image_size)
+            probabilities = load_classifier(self.folder).model(x, training=False)
+            probabilities = ops.cast(ops.take(probabilities, self.rows, axis=-1), "float32")
+            # The logits up to a constant, which no softmax sees.
+            logits = ops.log(ops.maximum(probabilities, np.finfo("float32").tiny))
+        return keras.Model(images, logits, name="teacher")
+
+
+def open_teacher(
+    folder: str | os.PathLike,
+    class_names: Sequence[str],
+    of_student: Preprocessing,
+    known: Mapping[str, Any] | None = None,
+) -> Teacher:
+    """Returns a teacher for a student, its classes matched by name.
+
+    Args:
+        folder: A classifier's folder, or "cifar10".
+        class_names: Names of the student's classes.
+        of_student: How an image becomes the student's input.
+        known: The fact about the teacher of a run to resume, or None.
+
+    Raises:
+        ValueError: If there is no such classifier, a class of the student is missing in it, it
+            gives several labels an image, or it is not the one of the run.
+    """
+    classifier = load_classifier(folder)
+    folder, taught = os.fspath(folder), classifier.preprocessing
+    if classifier.task != MULTICLASS:
+        raise ValueError(
+            "The teacher must give one class an image. "
+            f"Received: teacher={folder}, which gives several labels"
+        )
+    names = () if is_numbered(classifier) else classifier.class_names
+    if missing := [name for name in class_names if name not in names]:
+        shown = ", ".join(missing[:_MAX_LISTED]) + (", ..." if len(missing) > _MAX_LISTED else "")
+        raise ValueError(
+            "The teacher must name every class of the data (in its classes.txt). "
+            f"Received: teacher={folder}, without {shown}"
+        )
+    if classifier.model.input_shape[-1] != 3:
+        raise ValueError(
+            "The teacher must take images of 3 channels. "
+            f"Received: teacher={folder}, inputs of shape {classifier.model.input_shape}"
+        )
+    digest = weights_hash(classifier.model)
+    if known is not None and known.get("sha256") != digest:
+        raise ValueError(
+            "The teacher must be the one that the run was started with. Received: "
+            f"teacher={folder} with weights {digest[:8]}, at the start {known.get('sha256'):.8}"
+        )
+    changes = []
+    if taught.image_size != of_student.image_size:
+        sizes = ["{}x{}".format(*size) for size in (of_student.image_size, taught.image_size)]
+        changes.append(f"images resized from {' to '.join(sizes)}")
+    if taught.value_range != of_student.value_range:
+        ranges = map(describe_range, (of_student.value_range, taught.value_range))
+        changes.append("pixels changed from " + ", to ".join(ranges))
+    name = classifier.recipe.get("model") or classifier.model.name
+    images = "; ".join(changes) or "the student's images"
+    fact = {"value": folder, "from": f"{name}; {images}", "sha256": digest}
+    rows = tuple(map(names.index, class_names))
+    return Teacher(folder, fact, rows, taught, of_student)
+
+
+def _change_range(images, old, new):
+    """Changes pixels from one range of values to another, by channel."""
+    if old == new:
+        return images
+    old_least, old_most, new_least, new_most = (
+        np.broadcast_to(np.asarray(side, "float64"), 3) for side in (*old, *new)
+    )
+    scale = (new_most - new_least) / (old_most - old_least)
+    offset = new_least - scale * old_least
+    return images * scale.astype("float32") + offset.astype("float32")
+
+
+def _resize(images, size):
+    """Resizes images `(B, H, W, C)`, bilinear with antialiasing as Pillow.
+
+    As matrix products, which every backend and XLA compile; TensorFlow's antialiased resize
+    has no XLA.
+    """
+    down, across = (
+        _resize_matrix(old, new).astype("float32")
+        for old, new in zip(images.shape[1:3], size, strict=True)
+    )
+    if images.shape[1] != size[0]:
+        images = ops.einsum("ih,bhwc->biwc", down, images)
+    if images.shape[2] != size[1]:
+        images = ops.einsum("jw,bhwc->bhjc", across, images)
+    return images
+
+
+def _resize_matrix(old, new):
+    """Matrix `(new, old)`: a triangle around each new pixel's centre, widened to shrink."""
+    centres = (np.arange(new) + 0.5) * (old / new) - 0.5
+    distances = np.abs(centres[:, None] - np.arange(old)) / max(old / new, 1)
+    weights = np.maximum(1 - distances, 0)
+    return weights / weights.sum(axis=1, keepdims=True)
