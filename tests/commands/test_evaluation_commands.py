@@ -34,6 +34,7 @@ def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, 
     assert "none of Tables" in summary.out
 
 
+@pytest.mark.slow
 def test_few_shot_names_classes_with_fewer_images_than_shots(command, tiny, colors):
     outcome = command(
         "few-shot", tiny, "--data", colors, "--shots", 1, 5, "--seeds", 0, "--no-cache"

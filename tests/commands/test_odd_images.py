@@ -76,6 +76,7 @@ def test_fine_tuning_says_at_the_start_what_is_skipped(command, with_unreadable,
     assert samples == {".png"}  # TIFF and AVIF became PNG: a SavedModel decodes them.
 
 
+@pytest.mark.slow
 def test_evaluation_commands_count_and_name_what_they_skip(
     command, with_unreadable, tiny, tmp_path
 ):

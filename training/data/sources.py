@@ -123,9 +123,9 @@ def open_source(
     elif name.startswith((VTAB, VTAB_TUNE)):
         from .vtab_tasks import open_vtab  # As above.
 
-        scheme, _, task = name.partition(":")
+        scheme, _, vtab_task = name.partition(":")
         is_tuning = f"{scheme}:" == VTAB_TUNE
-        class_names, splits = open_vtab(task, data_dir, tune=is_tuning, download=download)
+        class_names, splits = open_vtab(vtab_task, data_dir, tune=is_tuning, download=download)
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)

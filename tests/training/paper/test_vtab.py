@@ -359,6 +359,7 @@ def test_the_summary_stands_beside_the_paper():
     assert natural.split()[-3:] == ["86.7", "85.6", "83.3"]
 
 
+@pytest.mark.slow
 def test_a_linear_probe_is_a_result_of_its_own(try_vtab, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     (result,) = try_vtab(linear=True)

@@ -81,6 +81,7 @@ def test_replayed_classes_are_not_forgotten(folders, continued):
     assert recipe["facts"]["head"]["value"] == "keep"
 
 
+@pytest.mark.slow
 def test_without_replay_the_classes_stay_and_are_forgotten(folders, continued):
     _, old, _ = folders
     done = continued("extend", head="extend")
@@ -89,6 +90,7 @@ def test_without_replay_the_classes_stay_and_are_forgotten(folders, continued):
     assert done.report.class_counts.tolist() == [0, 0, 4, 4] or done.report.count == 4
 
 
+@pytest.mark.slow
 def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
     folder, old, _ = folders
     held_out = DataSpec.from_recipe_json(keras_vit.load_classifier(folder / "classifier").recipe)

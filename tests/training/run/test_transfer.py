@@ -40,6 +40,7 @@ def moved(before, after):
     return {path for path in before if not np.array_equal(before[path], after[path])}
 
 
+@pytest.mark.slow
 def test_a_linear_probe_trains_the_head_alone():
     _, trainer, before, after = trained("head")
     assert moved(before, after) == {"predictions/kernel", "predictions/bias"}

@@ -156,6 +156,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     assert "ImageNet's mean and deviation" in card
 
 
+@pytest.mark.slow
 def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, photos, seen):
     model = open_model(imagenet_weights)
     assert model.class_names == NAMES
@@ -245,6 +246,7 @@ def test_a_kept_head_scores_as_the_classifier_did(config, photos, tmp_path):
     assert np.ptp(scores) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
 def test_rows_are_reordered_by_name(config, photos, tmp_path):
     source = saved(tmp_path / "other", ("fox", "cat", "dog"), config)
@@ -333,6 +335,7 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     assert len(str(raised.value).splitlines()) <= 10
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_of_before_resumes_with_what_it_took(photos, tmp_path):
     saved(tmp_path / "same", NAMES)
     plan = plan_of(tmp_path / "same", photos, tmp_path)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # tests/training/trainer/test_exactness.py trains on two replicas.
+
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "replicas.py"
 
 

@@ -91,7 +91,7 @@ def run(name, on_first_step):
         scores = np.array(trainer.model(images[0]))
         each = np.log(np.exp(scores).sum(-1)) - scores[np.arange(4), labels[0]]
         top_1 = np.mean(scores.argmax(-1) == labels[0])
-        return types.SimpleNamespace(top_1=float(top_1), loss=float(each.mean()))
+        return types.SimpleNamespace(score=float(top_1), loss=float(each.mean()))
 
     def batches():
         for step in range(start, STEPS):
