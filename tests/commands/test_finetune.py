@@ -137,7 +137,8 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
     for content, message in (
         ("{", "must be the recipe of a run"),
         ("{}", "must be the recipe of a run"),
-        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "started it, pretrain"),
+        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "must be the recipe of"),
+        ('{"job": "pretrain", "data": {}, "settings": {}, "command": ""}', "started it, pretrain"),
     ):
         recipe.write_text(content)
         assert message in refused("finetune", *resume)
