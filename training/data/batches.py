@@ -103,6 +103,11 @@ def training_batches(
             "A tf.data service cannot decode TIFF, AVIF and HEIC images: write them with "
             f"keras-vit records first. Received: data_service={data_service!r}"
         )
+    if data_service is not None and examples.local:
+        raise ValueError(
+            "A tf.data service cannot read images that this program holds: write them with "
+            f"write_records first. Received: data_service={data_service!r}"
+        )
     _check_not_empty(examples)
 
     rows = batch_size // parts

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+import copy
 import functools
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,7 @@ from keras_vit.images.decoding import decodable, upright_size
 from keras_vit.images.headers import read_header
 from keras_vit.tasks import SEPARATOR
 
-from .labels import class_numbers, held_out
+from .labels import class_numbers, held_out, label_array, relabelled
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -32,9 +33,11 @@ class Examples(abc.ABC):
 
     Attributes:
         transcode: Whether there may be images that only Pillow decodes.
+        local: Whether only this process can read the images.
     """
 
     transcode: bool = False
+    local: bool = False
 
     @property
     @abc.abstractmethod
@@ -202,6 +205,60 @@ class Examples(abc.ABC):
             raise ValueError(f"The share must be more than 0 and less than 1. Received: {share}")
         chosen = held_out(self.labels, share, np.random.default_rng(seed))
         return self.take(np.flatnonzero(~chosen)), self.take(np.flatnonzero(chosen))
+
+
+class RandomAccessExamples(Examples):
+    """Examples that are read in any order, each by a key.
+
+    Args:
+        keys: What `read` finds the images by: paths, object `(N,)`, or places, int `(N,)`.
+        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
+    """
+
+    def __init__(self, keys: np.ndarray, labels: np.ndarray):
+        self.keys, self._labels = keys, label_array(labels)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels
+
+    def take(self, indices: Iterable[int]) -> Self:
+        return self._at(ascending_places(indices, len(self)))
+
+    def repeated(self, times: np.ndarray) -> Self:
+        return self._at(np.repeat(np.arange(len(self)), times))
+
+    def relabelled(self, table: np.ndarray) -> Self:
+        return self._with(self.keys, relabelled(self._labels, table))
+
+    def ordered(self) -> tf.data.Dataset:
+        epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        return epoch.flat_map(lambda epoch: self._epoch(epoch, tf.range(len(self))))
+
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
+        key = random_key(seed, epoch)
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
+        return self._epoch(epoch, order[done:])  # Nothing before the start is read.
+
+    def _epoch(self, epoch, order):
+        # One operation for all keys: one for each costs more.
+        dtype = tf.string if self.keys.dtype == object else tf.int64
+        keys = tf.gather(tf.constant(self.keys, dtype, [len(self)]), order)
+        labels = tf.gather(tf.constant(self._labels), order)
+        slices = tf.data.Dataset.from_tensor_slices
+        epochs = tf.data.Dataset.from_tensors(epoch).repeat()
+        return tf.data.Dataset.zip(slices((keys, labels)), epochs, slices(tf.cast(order, tf.int64)))
+
+    def _at(self, places):
+        return self._with(self.keys[places], self._labels[places])
+
+    def _with(self, keys, labels):
+        changed = copy.copy(self)
+        changed.keys, changed._labels = keys, labels
+        return changed
 
 
 def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:

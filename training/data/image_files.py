@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -17,8 +17,7 @@ from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.tasks import MULTILABEL, SEPARATOR
 from keras_vit.training.machine import usable_cores
 
-from .examples import Examples, ascending_places, random_key, without_autotune
-from .labels import label_array, relabelled
+from .examples import RandomAccessExamples, without_autotune
 
 # Common name of a split: our name.
 SPLITS = {
@@ -47,7 +46,7 @@ class LabelledFile(NamedTuple):
     split: str | None
 
 
-class FileExamples(Examples):
+class FileExamples(RandomAccessExamples):
     """Image files with labels.
 
     Args:
@@ -58,51 +57,12 @@ class FileExamples(Examples):
     """
 
     def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
-        self._paths = np.asarray(paths, object)
-        self._labels = label_array(labels)
+        super().__init__(np.asarray(paths, object), labels)
         self.transcode = any(map(_is_transcoded, paths)) if transcode is None else transcode
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._labels
 
     @property
     def names(self) -> list[str]:
-        return self._paths.tolist()
-
-    def take(self, indices: Iterable[int]) -> FileExamples:
-        chosen = ascending_places(indices, len(self))
-        return FileExamples(self._paths[chosen], self._labels[chosen], self.transcode)
-
-    def repeated(self, times: np.ndarray) -> FileExamples:
-        places = np.repeat(np.arange(len(self)), times)
-        return FileExamples(list(self._paths[places]), self._labels[places], self.transcode)
-
-    def relabelled(self, table: np.ndarray) -> FileExamples:
-        return FileExamples(self.names, relabelled(self._labels, table), self.transcode)
-
-    def ordered(self) -> tf.data.Dataset:
-        epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
-        return epoch.flat_map(lambda epoch: self._epoch(epoch, tf.range(len(self))))
-
-    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
-        key = random_key(seed, epoch)
-        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
-        # Files have random access: nothing before the start is read.
-        return self._epoch(epoch, order[done:])
-
-    def _epoch(self, epoch, order):
-        # One operation for all files: one for each costs more.
-        paths = tf.gather(tf.constant(self._paths, tf.string, [len(self)]), order)
-        labels = tf.gather(tf.constant(self._labels), order)
-        slices = tf.data.Dataset.from_tensor_slices
-        epochs = tf.data.Dataset.from_tensors(epoch).repeat()
-        return tf.data.Dataset.zip(
-            slices((paths, labels)), epochs, slices(tf.cast(order, tf.int64))
-        )
+        return self.keys.tolist()
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         path, label = handle
@@ -242,38 +202,65 @@ def csv_files(
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} must be a CSV file in UTF-8. {error}") from error
     columns = list(reader.fieldnames or ()) if rows else []
+    return listed_files(rows, columns, root, task, table=str(path), first_row=2)
+
+
+def listed_files(
+    rows: Sequence[Mapping[Any, Any]],
+    columns: Sequence[str],
+    root: pathlib.Path,
+    task: str | None,
+    *,
+    table: str,
+    first_row: int,
+) -> tuple[list[LabelledFile], list[str]]:
+    """Returns the images listed in the rows of a table, and its class names.
+
+    Args:
+        rows: The text of each cell by the column's name.
+        columns: Names of the columns, as in `csv_files`.
+        root: Folder of relative paths.
+        task: As for `csv_files`.
+        table: Name of the table, for errors.
+        first_row: Number of the first row, for errors.
+
+    Raises:
+        ValueError: As `csv_files` raises it.
+    """
     classes = [name for name in columns if name not in ("path", "label", "split")]
     if "path" not in columns or not ("label" in columns or classes):
         raise ValueError(
-            f"{path} must start with the line path,label or path,label,split, or with path and a "
-            f"column of 0 and 1 for each class, and have rows. Received: columns {columns}"
+            f"{table} must have the columns path,label or path,label,split, or path and a column "
+            f"of 0 and 1 for each class, and rows. Received: columns {list(columns)}"
         )
     if "label" in columns:
         if classes and task is None and _are_flags(rows, ["label", *classes]):
             raise ValueError(
-                f"{path} has a column label and other columns, all of 0 and 1: give --task "
+                f"{table} has a column label and other columns, all of 0 and 1: give --task "
                 "multiclass (task=) if label holds the class, else rename it. "
                 f"Received: columns {columns}"
             )
         several = task == MULTILABEL or any(SEPARATOR in (row["label"] or "") for row in rows)
         labels = [_names(row["label"], several) for row in rows]
     else:
-        labels = [_flagged(path, number, row, classes) for number, row in enumerate(rows, start=2)]
+        labels = [
+            _flagged(table, number, row, classes) for number, row in enumerate(rows, first_row)
+        ]
     files: dict[str, LabelledFile] = {}
-    for number, (row, label) in enumerate(zip(rows, labels, strict=True), start=2):
+    for number, (row, label) in enumerate(zip(rows, labels, strict=True), first_row):
         name = (row["path"] or "").strip()
         split = SPLITS.get((row["split"] or "").strip().lower()) if "split" in row else None
         if not name or label == "" or ("split" in row and split is None):
             raise ValueError(
-                f"Each row of {path} must have a path, a label (--task multilabel allows none) "
+                f"Each row of {table} must have a path, a label (--task multilabel allows none) "
                 f"and, if there is such a column, a split ({', '.join(SPLITS)}). "
                 f"Received in row {number}: {dict(row)}"
             )
         image = str(root / name)
         if image in files:
-            raise ValueError(f"{path} must list each file once. Received in row {number}: {image}")
+            raise ValueError(f"{table} must list each file once. Received in row {number}: {image}")
         if not os.path.isfile(image):
-            raise ValueError(f"{path}, row {number}: no such file: {image}")
+            raise ValueError(f"{table}, row {number}: no such file: {image}")
         files[image] = LabelledFile(image, label, split)
     if "label" in columns:
         classes = [name for label in labels for name in ((label,) if type(label) is str else label)]
@@ -292,13 +279,13 @@ def _are_flags(rows, columns):
     return all((row[name] or "").strip() in _FLAGS for row in rows for name in columns)
 
 
-def _flagged(path, number, row, classes):
+def _flagged(table, number, row, classes):
     """The classes whose column has a 1 in a row."""
     flags = {name: _FLAGS.get((row[name] or "").strip()) for name in classes}
     wrong = [name for name in classes if flags[name] is None]
     if wrong or None in row or len(flags) != len(classes):
         raise ValueError(
-            f"Without a column label, {path} must have 0 or 1 in a column for each class, each "
+            f"Without a column label, {table} must have 0 or 1 in a column for each class, each "
             f"class once. Received in row {number}: {dict(row)}"
         )
     return tuple(name for name in classes if flags[name])

@@ -27,10 +27,12 @@ class Records(abc.ABC):
     Attributes:
         count: Number of records.
         mean_bytes: Approximate size of an encoded image.
+        local: Whether only this process can read the images.
     """
 
     count: int
     mean_bytes: float
+    local: bool = False
 
     @property
     @abc.abstractmethod
@@ -61,7 +63,7 @@ class RelabelledRecords(Records):
 
     def __init__(self, records: Records, table: np.ndarray):
         self._records, self._table = records, table
-        self.count, self.mean_bytes = records.count, records.mean_bytes
+        self.count, self.mean_bytes, self.local = records.count, records.mean_bytes, records.local
 
     @property
     def labels(self) -> np.ndarray:
@@ -96,6 +98,7 @@ class RecordExamples(Examples):
     def __init__(self, records: Records, chosen: np.ndarray):
         self._records = records
         self._chosen = chosen
+        self.local = records.local
 
     def __len__(self) -> int:
         return len(self._chosen)

@@ -1,4 +1,4 @@
-"""Opens labelled images by name: files, record files or a TensorFlow Datasets name."""
+"""Opens labelled images: files, record files, a TensorFlow Datasets name, or those of a program."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +15,12 @@ from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 
 from .examples import Examples
 from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
+from .in_memory import MEMORY, InMemory
 from .labels import class_counts, multi_hot, one_hot_table, task_of
 from .tfrecords import open_tfrecords, record_files
+
+if TYPE_CHECKING:
+    from .spec import Labelled
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
@@ -57,8 +62,9 @@ class Source:
 
 
 def open_source(
-    data: str | os.PathLike,
+    data: Labelled,
     *,
+    class_names: Sequence[str] | None = None,
     data_dir: str | os.PathLike | None = None,
     seed: int = 0,
     holdout: float = 0.2,
@@ -81,16 +87,21 @@ def open_source(
             the names of the classes; see `csv_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
-            `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`.
+            `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`;
+            arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
+        class_names: For arrays and a `tf.data.Dataset` the names, in the order of the class
+            numbers; by default the numbers.
         data_dir: The folder of prepared TensorFlow Datasets, or the root of relative paths in
-            a CSV file (by default the file's folder).
+            a CSV file (by default the file's folder) or a data frame (by default the
+            working directory).
         seed: Seed of the choice of test images where the data have no test split.
         holdout: Share of every class for that test split. 0: there is none.
         strict: Whether the first file that cannot be decoded is an error. Otherwise such
             files are left out and listed in `skipped`.
         verify: Whether every file is decoded once now, so that the usable files are known
             before any work is done. With False, a file that cannot be decoded ends the run.
-            Record files are never verified.
+            Record files are never verified. Of a `tf.data.Dataset`: whether a second pass is
+            compared with the first.
         exclude: Examples to leave out: paths, ends of paths, or names in record files.
         labelled: Whether labels are needed. Without them, images may lie in any folders; the
             source has no class names and only the split "train", or all images if the data
@@ -112,10 +123,26 @@ def open_source(
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")
-    name, exclude = os.fspath(data), tuple(exclude)
+    if isinstance(data, str | os.PathLike):
+        held, name = None, os.fspath(data)
+    else:
+        held = held_data(data)
+        name = str(held)
+    exclude = tuple(exclude)
     skipped: list[tuple[str, str]] = []
     splits: dict[str, Examples]
-    if name.startswith(TFDS):
+    if held is not None and not held.is_frame:
+        _check_no_data_dir(name, data_dir)
+        class_names, splits = held.open(class_names, verify=verify)
+        splits = _without(splits, exclude, name)
+    elif name.startswith(MEMORY):
+        raise ValueError(
+            "These data were arrays, a tf.data.Dataset or a DataFrame of a program, which must "
+            f"pass them again. Received: {name}"
+        )
+    elif class_names is not None:
+        raise ValueError(f"class_names go with arrays or a tf.data.Dataset. Received: {name}")
+    elif name.startswith(TFDS):
         from .tfds_records import open_tfds  # TensorFlow Datasets takes half a second.
 
         class_names, splits = open_tfds(name.removeprefix(TFDS), data_dir, download=download)
@@ -132,12 +159,17 @@ def open_source(
         class_names, splits = open_tfrecords(name.removeprefix(TFRECORDS), task)
         splits = _without(splits, exclude, name)
     else:
-        if not name.lower().endswith(".csv"):
-            _check_no_data_dir(name, data_dir)
-        files, class_names = list_files(pathlib.Path(name), data_dir, labelled=labelled, task=task)
+        if held is not None:
+            files, class_names = held.files(pathlib.Path(data_dir or ""), task)
+        else:
+            if not name.lower().endswith(".csv"):
+                _check_no_data_dir(name, data_dir)
+            files, class_names = list_files(
+                pathlib.Path(name), data_dir, labelled=labelled, task=task
+            )
         files = _kept(files, exclude, name)
         _check_utf_8(file.path for file in files)
-        if not follow_symlinks:
+        if not follow_symlinks and (held is None or data_dir is not None):
             root = pathlib.Path(data_dir or name)
             check_links(root.parent if root.is_file() else root, (file.path for file in files))
         transcode = None
@@ -162,6 +194,11 @@ def open_source(
     return Source(class_names, _with_test(splits, class_names, seed, holdout), skipped)
 
 
+def held_data(data: Any) -> InMemory:
+    """Returns data of a program as `InMemory`, once."""
+    return data if isinstance(data, InMemory) else InMemory(data)
+
+
 def _of_task(splits, class_names, task, data):
     """The examples with labels of the wanted task."""
     found = task_of(next(iter(splits.values())).labels)
@@ -181,7 +218,8 @@ def _of_task(splits, class_names, task, data):
 def _check_no_data_dir(name, data_dir):
     if data_dir is not None:
         raise ValueError(
-            f"data_dir goes with tfds:NAME or a CSV file. Received: {name}, data_dir={data_dir}"
+            "data_dir goes with tfds:NAME, a CSV file or a DataFrame. "
+            f"Received: {name}, data_dir={data_dir}"
         )
 
 

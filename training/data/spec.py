@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.tasks import TASKS
 from keras_vit.training.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+    from numpy.typing import ArrayLike
+
+    from .in_memory import InMemory
     from .sources import Source
+
+Pairs: TypeAlias = "tuple[ArrayLike, ArrayLike] | tf.data.Dataset"
+Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemory"
 
 
 @documented
@@ -30,7 +37,7 @@ class DataSpec:
     (1710, 90)
     """
 
-    data: str | os.PathLike | None = setting(
+    data: Any = setting(  # `Labelled` or None; anything else than a path is kept as `InMemory`.
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
         "tfrecords:FOLDER or tfds:NAME",
@@ -66,13 +73,28 @@ class DataSpec:
         choices=TASKS,
         absent="as the data show it",
     )
+    class_names: tuple[str, ...] | None = setting(
+        None, "names of the classes of arrays, in the order of their numbers", flag=""
+    )
 
     def __post_init__(self):
-        for name in ("data", "data_dir"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, os.fspath(getattr(self, name)))
+        if self.data_dir is not None:
+            object.__setattr__(self, "data_dir", os.fspath(self.data_dir))
+        if isinstance(self.data, os.PathLike):
+            object.__setattr__(self, "data", os.fspath(self.data))
+        elif not isinstance(self.data, str | None):
+            from .sources import held_data
+
+            object.__setattr__(self, "data", held_data(self.data))
         object.__setattr__(self, "exclude", tuple(self.exclude))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(self.class_names))
         check_fields(self)
+
+    @property
+    def name(self) -> str | None:
+        """The data in `recipe.json`: their path or name, or a hash of data of a program."""
+        return self.data if isinstance(self.data, str | None) else self.data.name
 
     def open(
         self,
@@ -105,6 +127,7 @@ class DataSpec:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
         source = open_source(
             self.data,
+            class_names=self.class_names,
             data_dir=self.data_dir,
             seed=self.split_seed or 0,
             holdout=self.holdout,
@@ -119,6 +142,10 @@ class DataSpec:
         splits = dict(source.splits)
         if not self.test:
             splits.pop("test", None)
+        if validation is not None and "train" not in splits:
+            raise ValueError(
+                f"There must be images to train with. Received: only {', '.join(splits)}"
+            )
         share = validation(len(splits["train"])) if callable(validation) else validation
         if share == 0:
             splits.pop("validation", None)
@@ -131,21 +158,32 @@ class DataSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON can hold them."""
-        return {**dataclasses.asdict(self), "exclude": list(self.exclude)}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        names = self.class_names and list(self.class_names)
+        return {**fields, "data": self.name, "exclude": list(self.exclude), "class_names": names}
 
     @classmethod
-    def from_recipe_json(cls, recipe: dict[str, Any]) -> Self:
+    def from_recipe_json(cls, recipe: dict[str, Any], given: DataSpec | None = None) -> Self:
         """Returns the data of a run.
 
         Args:
             recipe: The content of its `recipe.json`; in old ones "split_seed" and "test" are
                 missing.
+            given: The data that were passed again, needed for data of a program.
 
         Raises:
-            ValueError: If a field is unknown or its value is wrong.
+            ValueError: If a field is unknown or its value is wrong, or other data of a program
+                were passed.
         """
         values = {"split_seed": recipe["settings"].get("seed", 0), **recipe["data"]}
         check_json(cls, values, "the recipe")
+        if given is not None and not isinstance(given.data, str | None):
+            if given.name != values["data"]:
+                raise ValueError(
+                    f"The data must be those of the run, {values['data']}. Received: {given.name}, "
+                    f"{given.data}"
+                )
+            values["data"] = given.data
         return cls(**values)
 
 
@@ -162,7 +200,7 @@ def spec_of_run(recipe: dict[str, Any], data: str | os.PathLike) -> DataSpec | N
     return DataSpec.from_recipe_json(recipe)
 
 
-Data: TypeAlias = str | os.PathLike | DataSpec | None
+Data: TypeAlias = "Labelled | DataSpec | None"
 
 
 def data_spec(
@@ -173,13 +211,23 @@ def data_spec(
     exclude: Iterable[str] = (),
     split_seed: int | None = None,
     test: bool = True,
+    class_names: Sequence[str] | None = None,
 ) -> DataSpec:
     """Returns the data of a job from the arguments of `finetune`.
 
     Raises:
         ValueError: If a `DataSpec` and other options are given.
     """
-    options = DataSpec(None, data_dir, holdout, strict, tuple(exclude), split_seed, test)
+    options = DataSpec(
+        None,
+        data_dir,
+        holdout,
+        strict,
+        tuple(exclude),
+        split_seed,
+        test,
+        class_names=None if class_names is None else tuple(class_names),
+    )
     if not isinstance(data, DataSpec):
         return dataclasses.replace(options, data=data)
     if options != DataSpec():

@@ -23,7 +23,9 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
+from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.spec import Labelled
 
 from . import multilabel
 from .calibration import Calibration, calibration_of
@@ -340,7 +342,7 @@ def evaluate(
 
 def evaluate_classifier(
     classifier: Classifier,
-    data: str | os.PathLike,
+    data: Labelled,
     *,
     data_dir: str | os.PathLike | None = None,
     split: str | None = None,
@@ -356,7 +358,8 @@ def evaluate_classifier(
 
     Args:
         classifier: The classifier.
-        data: A folder, a CSV file or "tfds:NAME"; see `keras_vit.training.data`.
+        data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
+            numbers in arrays and a `tf.data.Dataset` are those of the classifier.
         data_dir: Folder of TFDS, or root of relative paths in a CSV file.
         split: "train", "validation" or "test"; by default "test" if the data have it, else
             all images.
@@ -372,13 +375,15 @@ def evaluate_classifier(
         ValueError: If the data cannot be opened, lack the split, have a class that the
             classifier does not know, or several labels an image where it gives one class.
     """
-    spec = DataSpec(os.fspath(data), holdout=0.0)
+    given = spec = DataSpec(data, holdout=0.0)
     trained_on = (classifier.recipe.get("data") or {}).get("data")
-    if trained_on and os.path.realpath(data) == os.path.realpath(trained_on):
-        spec = DataSpec.from_recipe_json(classifier.recipe)
+    if trained_on and os.path.realpath(given.name or "") == os.path.realpath(trained_on):
+        spec = DataSpec.from_recipe_json(classifier.recipe, given)
+    elif isinstance(given.data, InMemory) and not given.data.is_frame:
+        spec = dataclasses.replace(given, class_names=classifier.class_names)
     source = dataclasses.replace(
         spec,
-        data=data,
+        data=given.data,
         data_dir=data_dir,
         strict=strict,
         follow_symlinks=follow_symlinks or spec.follow_symlinks,
@@ -391,7 +396,7 @@ def evaluate_classifier(
         raise ValueError(
             f"The data must have classes of the classifier ({known}"
             f"{', ...' if len(classifier.class_names) > 10 else ''}). "
-            f"Received: {data}, with {', '.join(unknown[:10])}"
+            f"Received: {given.name}, with {', '.join(unknown[:10])}"
         )
     if split is None:
         split = "test" if "test" in source.splits else "train"

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -56,6 +56,7 @@ def finetune(
     exclude: Iterable[str] = (),
     split_seed: int | None = None,
     test: bool = True,
+    class_names: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
@@ -72,8 +73,9 @@ def finetune(
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
-            labels, or "tfds:NAME". None with `resume`. Or a `DataSpec`, which replaces the
-            options up to `test`.
+            labels, or "tfds:NAME". None with `resume`. Arrays, a `tf.data.Dataset` or a
+            `pandas.DataFrame`, see `open_source`; with `resume` the same again. Or a
+            `DataSpec`, which replaces the options up to `class_names`.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
         data_dir: The folder of TFDS, or of the relative paths in a CSV file.
@@ -82,6 +84,7 @@ def finetune(
         exclude: Images to leave out.
         split_seed: Seed of the choice of images that are held out; the settings' by default.
         test: Whether to evaluate on the test images.
+        class_names: Names of the classes of arrays, in the order of their numbers.
         overwrite: Whether to replace an existing classifier.
         resume: Whether to continue a stopped run, with its data and settings.
         command: The command to record in `recipe.json`.
@@ -100,7 +103,7 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test)
+    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return FineTune(
         spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
     ).run()
@@ -117,6 +120,7 @@ def pretrain(
     exclude: Iterable[str] = (),
     split_seed: int | None = None,
     test: bool = True,
+    class_names: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
@@ -137,6 +141,7 @@ def pretrain(
         exclude: As for `finetune`.
         split_seed: As for `finetune`.
         test: As for `finetune`.
+        class_names: As for `finetune`.
         overwrite: As for `finetune`.
         resume: As for `finetune`.
         command: As for `finetune`.
@@ -150,7 +155,7 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test)
+    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return Pretrain(
         spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
     ).run()
@@ -179,7 +184,8 @@ class Job:
     and writes a classifier.
 
     Args:
-        data: The data. With `resume` the unfinished run's data are used instead.
+        data: The data. With `resume` the unfinished run's data are used instead; those of a
+            program must be passed again.
         output: The folder to write.
         settings: The recipe; the paper's by default. With `resume` the unfinished run's
             settings are used instead.
@@ -219,7 +225,7 @@ class Job:
             recipe = self.folder.recipe(self.settings_type.command)
             self.settings = self.settings_type.from_json(_settings_of(recipe))
             self.facts = recipe.get("facts", {})
-            self.data = DataSpec.from_recipe_json(recipe)
+            self.data = DataSpec.from_recipe_json(recipe, self.data)
             self.command = recipe["command"]
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)

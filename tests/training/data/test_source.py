@@ -218,8 +218,8 @@ def test_a_csv_file_may_have_splits(make_folder):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "must start with the line path,label"),
-        ("path,label\n", "must start with the line path,label .* and have rows"),
+        ("", "must have the columns path,label"),
+        ("path,label\n", "must have the columns path,label .* and rows"),
         ("file,class\nx/00.png,a\n", r"Received: columns \['file', 'class'\]"),
         ("path,label\nx/00.png,a\nx/01.png,\n", "must have a path, a label .* in row 3"),
         ("path,label\nx/00.png,a\nx/01.png\n", "must have a path, a label .* in row 3"),
@@ -233,7 +233,7 @@ def test_a_csv_file_with_a_mistake(make_folder, text, match):
 
 
 def test_data_dir_does_not_go_with_a_folder(make_folder):
-    refused(make_folder({"a": 2, "b": 2}), "data_dir goes with tfds:NAME or a CSV", data_dir="x")
+    refused(make_folder({"a": 2, "b": 2}), "data_dir goes with tfds:NAME, a CSV", data_dir="x")
 
 
 @pytest.mark.parametrize("what", ["file", "class", "split"])

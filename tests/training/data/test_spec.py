@@ -51,6 +51,7 @@ def test_a_recipe_file_gives_it_back():
         "test",
         "follow_symlinks",
         "task",
+        "class_names",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
     for name in ("split_seed", "test", "follow_symlinks"):  # As in files of earlier versions.
