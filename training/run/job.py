@@ -35,7 +35,7 @@ from keras_vit.training.trainer.trainer import Trainer
 
 from .distillation import DistillationTrainer, open_teacher
 from .folder import RunFolder, unfinished_recipe
-from .loop import Score, train
+from .loop import Score, check_callbacks, train
 from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .replay import extend
@@ -61,6 +61,7 @@ def finetune(
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
@@ -89,6 +90,10 @@ def finetune(
         resume: Whether to continue a stopped run, with its data and settings.
         command: The command to record in `recipe.json`.
         log: Receives the resolved recipe and the result.
+        callbacks: Keras callbacks for `fit`, which is called once with one epoch of all steps.
+            Their model is the `Trainer`, batches are optimizer steps, and logs have the mean
+            loss and accuracy since the last row of the history, after a validation also
+            `val_loss` and `val_accuracy`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
@@ -105,7 +110,14 @@ def finetune(
     """
     spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return FineTune(
-        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+        spec,
+        output,
+        settings,
+        overwrite=overwrite,
+        resume=resume,
+        command=command,
+        log=log,
+        callbacks=callbacks,
     ).run()
 
 
@@ -125,6 +137,7 @@ def pretrain(
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Finished:
     """Trains a model from random weights and writes a classifier's folder; paper, Table 3.
 
@@ -146,6 +159,7 @@ def pretrain(
         resume: As for `finetune`.
         command: As for `finetune`.
         log: As for `finetune`.
+        callbacks: As for `finetune`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
@@ -157,7 +171,14 @@ def pretrain(
     """
     spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return Pretrain(
-        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+        spec,
+        output,
+        settings,
+        overwrite=overwrite,
+        resume=resume,
+        command=command,
+        log=log,
+        callbacks=callbacks,
     ).run()
 
 
@@ -194,9 +215,12 @@ class Job:
         command: The command to record. Called again with the same one, an unfinished run
             continues even without `resume`.
         log: Receives messages.
+        callbacks: Keras callbacks; see `finetune`.
 
     Raises:
-        ValueError: If the output cannot be written, or there is no run to resume.
+        ValueError: If the output cannot be written, there is no run to resume, or a callback is
+            none of Keras.
+        ImportError: If a callback needs TensorBoard, and it is not installed.
     """
 
     settings_type: ClassVar[type[Settings]]
@@ -211,7 +235,9 @@ class Job:
         resume: bool = False,
         command: str = "",
         log: Callable[[str], object] = print,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
     ):
+        self.callbacks = check_callbacks(callbacks)
         self.settings: Any = settings or self.settings_type()
         self.data = data
         self.command = command
@@ -284,6 +310,7 @@ class Job:
             start_step=start_step,
             validate=None if plan.validation is None else self.validation(trainer, plan),
             task=plan.source.task,
+            callbacks=self.callbacks,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
         plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})

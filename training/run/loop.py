@@ -10,7 +10,7 @@ import pathlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import keras
@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.files import HISTORY, write_csv
+from keras_vit.optional_packages import import_optional
 from keras_vit.progress import progress_bar
 from keras_vit.tasks import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
@@ -83,6 +84,7 @@ def train(
     start_step: int = 0,
     validate: Callable[[], Score] | None = None,
     task: str = MULTICLASS,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> list[dict[str, str]]:
     """Trains to the last step, then gives the trainer's model its best weights.
 
@@ -100,6 +102,9 @@ def train(
         start_step: Optimizer steps that were done before.
         validate: Function that evaluates the trainer's model on the validation images.
         task: Names the metrics in the history, see `history_columns`.
+        callbacks: Called after the run's own callback, which adds the results of a validation
+            to their logs as `val_loss` and so on. One that sets `model.stop_training` ends the
+            run with a last validation.
 
     Returns:
         The rows of the history.
@@ -123,7 +128,7 @@ def train(
                     batches,
                     steps_per_epoch=last_step - start_step,
                     verbose=0,
-                    callbacks=[steps],
+                    callbacks=[steps, *callbacks],
                 )
     except NonFiniteError as error:
         raise ValueError(f"{error} {_keep_last(trainer.model, run, error.step - 1)}") from error
@@ -150,6 +155,24 @@ def train(
             averaged = model.get_weights()
         trainer.model.set_weights(averaged)
     return history.rows
+
+
+def check_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> tuple:
+    """Returns callbacks that can be called.
+
+    Raises:
+        ValueError: If they are no list of Keras callbacks.
+        ImportError: If one is `keras.callbacks.TensorBoard`, whose package is not installed.
+    """
+    if not isinstance(callbacks, list | tuple) or not all(
+        isinstance(callback, keras.callbacks.Callback) for callback in callbacks
+    ):
+        raise ValueError(
+            f"callbacks must be a list of keras.callbacks.Callback. Received: {callbacks!r:.200}"
+        )
+    if any(isinstance(callback, keras.callbacks.TensorBoard) for callback in callbacks):
+        import_optional("tensorboard", "keras.callbacks.TensorBoard", "tensorboard")
+    return tuple(callbacks)
 
 
 def _keep_last(model, run, step):
@@ -180,6 +203,7 @@ class _StepCallback(keras.callbacks.Callback):
         self.learning_rate = 0.0
         self.metric, self.score = METRICS[task], SCORES[task]
         self.validation = "-"
+        self.row_logs: dict[str, float] = {}
         self._start_interval()
 
     def is_out_of_patience(self) -> bool:
@@ -201,31 +225,43 @@ class _StepCallback(keras.callbacks.Callback):
         if not math.isfinite(loss):
             return  # The trainer stops here, with the weights of the step before.
         self.step += self.executed
-        validates = self._validates_after(self.step)
         stops = bool(self.received) and self.step != self.settings.steps
-        done = self.step - self.interval_start
-        rate = done * self.settings.batch_size / max(time.monotonic() - self.interval_began, 1e-9)
         self.bar.set_postfix(
             {
                 "loss": f"{loss:.4f}",
                 self.metric.replace("_", " "): f"{accuracy:.4f}",
-                "images/s": f"{rate:.1f}",
+                "images/s": f"{self._images_per_second():.1f}",
                 "validation" + (" mAP" if self.score == "mAP" else ""): self.validation,
             },
             refresh=False,
         )
         self.bar.update(self.executed)
-        if not (stops or self._has_row(self.step)):
-            return
+        if stops or self._has_row(self.step):
+            self._add_row(logs, validates=self._validates_after(self.step), stops=stops)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.step != self.interval_start:  # Another callback has stopped the run.
+            self._add_row(logs, validates=True)
+        logs.update(self.row_logs)
+
+    def _add_row(self, logs, *, validates, stops=False):
+        """Adds a row to the history, after a validation if it is time for one."""
+        if not self._has_row(self.step):  # The run stops.
+            self.learning_rate = float(self.schedule(self.model.optimizer.iterations - 1))
+        metrics = {name: float(logs[name]) for name in ("loss", self.metric)}
+        rate = self._images_per_second()
+        validation = self._validate() if validates and self.validate is not None else {}
         row = {
             "step": self.step,
-            "loss": loss,
-            self.metric: accuracy,
+            **metrics,
             "learning_rate": self.learning_rate,
             "images_per_second": rate,
+            **validation,
         }
-        if validates and self.validate is not None:
-            row |= self._validate()
+        # For the callbacks after this one, under the names of `keras.Model.fit`.
+        validation = {name.replace("validation_", "val_"): v for name, v in validation.items()}
+        self.row_logs = metrics | validation
+        logs.update(self.row_logs)
         self.history.add(row)
         columns = self.history.columns[1:]
         self.log.add(self.step, {name: row[name] for name in columns if name in row})
@@ -265,6 +301,10 @@ class _StepCallback(keras.callbacks.Callback):
         if best is None or (report.score, -report.loss) > (best[1], -best[2]):
             self.run.save_best(self.model.model, self.step, report.score, report.loss)
         self.validation = f"{report.score:.4f}"
+
+    def _images_per_second(self):
+        images = (self.step - self.interval_start) * self.settings.batch_size
+        return images / max(time.monotonic() - self.interval_began, 1e-9)
 
     def _start_interval(self):
         self.interval_start = self.step

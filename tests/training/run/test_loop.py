@@ -1,6 +1,7 @@
 import csv
 import os
 import signal
+import sys
 
 import keras
 import numpy as np
@@ -10,8 +11,8 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.loop import HistoryFile, Interrupted, train
-from keras_vit.training.run.trainer_setup import make_trainer
+from keras_vit.training.run.loop import HistoryFile, Interrupted, check_callbacks, train
+from keras_vit.training.run.trainer_setup import make_schedule, make_trainer
 from keras_vit.training.settings import FineTuning
 
 
@@ -78,10 +79,10 @@ class Problem:
         labels = rng.integers(0, 3, 16).astype("int32")
         self.batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(4).repeat()
 
-    def start(self):
+    def start(self, **options):
         run = RunFolder(self.output)
         run.start({})
-        return train(self.trainer, self.batches, run, self.settings)
+        return train(self.trainer, self.batches, run, self.settings, **options)
 
     def resume(self):
         run = RunFolder(self.output, resume=True)
@@ -339,3 +340,57 @@ def test_a_resumed_history_drops_the_rows_after_its_step(tmp_path):
         ("20", "0.05"),
         ("30", "0.5"),
     ]
+
+
+class Recorder(keras.callbacks.Callback):
+    """Keeps what a callback is called with, and may stop the run."""
+
+    def __init__(self, stop_after=None):
+        super().__init__()
+        self.stop_after, self.batches, self.epochs = stop_after, [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append((batch, dict(logs)))
+        if batch + 1 == self.stop_after:
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append((epoch, dict(logs)))
+
+
+def test_callbacks_see_every_step_and_validation_in_one_epoch(tmp_path):
+    recorder, problem = Recorder(), Problem(tmp_path, evaluate_every=3)
+    rows = problem.start(validate=lambda: Report(0.25), callbacks=[recorder])
+    assert recorder.model is problem.trainer
+    assert [batch for batch, _ in recorder.batches] == list(range(8))
+    plain, validated = {"loss", "accuracy"}, {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert [set(logs) for _, logs in recorder.batches] == [
+        validated if step in (3, 6, 8) else plain for step in range(1, 9)
+    ]
+    (epoch, logs), last = recorder.epochs[0], recorder.batches[-1][1]
+    assert (epoch, len(recorder.epochs)) == (0, 1)
+    assert logs == last
+    assert (logs["val_loss"], logs["val_accuracy"]) == (0.5, 0.25)
+    assert [f"{recorder.batches[step - 1][1]['loss']:.6g}" for step in (3, 6, 8)] == [
+        row["loss"] for row in rows
+    ]
+
+
+def test_a_callback_that_stops_the_run_gets_a_last_validation(tmp_path):
+    recorder, problem = Recorder(stop_after=3), Problem(tmp_path)
+    rows = problem.start(validate=lambda: Report(0.25), callbacks=[recorder])
+    assert [row["step"] for row in rows] == ["2", "3"]
+    assert rows[-1]["validation_accuracy"] == "0.25"
+    assert rows[-1]["learning_rate"] == f"{float(make_schedule(problem.settings)(2)):.6g}"
+    assert recorder.epochs[0][1]["val_accuracy"] == 0.25
+    assert len(recorder.batches) == 3
+
+
+def test_other_callbacks_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="list of keras.callbacks.Callback. Received: .*print"):
+        check_callbacks([print])
+    with pytest.raises(ValueError, match="list of keras.callbacks.Callback. Received: <"):
+        check_callbacks(Recorder())
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ImportError, match=r"callbacks.TensorBoard needs .*\[tensorboard\]"):
+        check_callbacks([keras.callbacks.TensorBoard("logs")])

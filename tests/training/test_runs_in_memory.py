@@ -1,0 +1,114 @@
+"""Runs on arrays: the weights of a run on the same images in files, resumed, evaluated."""
+
+import dataclasses
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import keras_vit
+from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
+from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.run.job import FineTune
+from keras_vit.training.run.loop import Interrupted
+
+COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
+SETTINGS = FineTuning(
+    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    weights=None,
+    image_size=8,
+    steps=6,
+    batch_size=6,
+    accumulate=1,
+    learning_rate=0.1,
+    evaluate_every=3,
+    validation=0.0,
+)
+
+
+def silent(text):
+    """Prints nothing."""
+
+
+class InterruptAfter(keras.callbacks.Callback):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch + 1 == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    rng = np.random.default_rng(0)
+    colors = np.repeat(list(COLORS.values()), 10, axis=0)[:, None, None]
+    images = np.clip(rng.normal(colors, 25, (30, 10, 12, 3)), 0, 255).astype("uint8")
+    return images, np.repeat([0, 1, 2], 10)
+
+
+@pytest.fixture(scope="module")
+def folder(arrays, tmp_path_factory):
+    root = tmp_path_factory.mktemp("colors")
+    for number, (pixels, label) in enumerate(zip(*arrays, strict=True)):
+        path = root / list(COLORS)[label] / f"{number:02}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return root
+
+
+def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder, tmp_path):
+    files = finetune(folder, tmp_path / "files", SETTINGS, log=silent)
+
+    output, options = tmp_path / "arrays", {"log": silent, "settings": SETTINGS}
+    with pytest.raises(Interrupted):
+        finetune(arrays, output, class_names=COLORS, callbacks=[InterruptAfter(2)], **options)
+    with pytest.raises(ValueError, match="no unfinished run: continue it with --resume"):
+        finetune(arrays, output, class_names=COLORS, **options)
+    images, labels = arrays
+    for other in ((images, 2 - labels), tf.data.Dataset.from_tensor_slices(arrays)):
+        with pytest.raises(ValueError, match="must be those of the run, memory:.*memory:"):
+            finetune(other, output, resume=True, **options)
+    with pytest.raises(ValueError, match="must pass them again. Received: memory:"):
+        finetune(None, output, resume=True, **options)
+    done = finetune(arrays, output, resume=True, log=silent)
+
+    for first, second in zip(
+        files.classifier.model.weights, done.classifier.model.weights, strict=True
+    ):
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
+    assert done.classifier.class_names == tuple(COLORS)
+    assert done.report.to_json()["loss"] == files.report.to_json()["loss"]
+    recipe = done.classifier.recipe
+    assert recipe["data"]["data"].startswith("memory:")
+    assert recipe["images"] == files.classifier.recipe["images"]
+
+    # The same arrays: the images that were held out. Others: all, by the classifier's numbers.
+    again = evaluate_classifier(done.classifier, arrays)
+    np.testing.assert_array_equal(again.confusion, done.report.confusion)
+    some = evaluate_classifier(done.classifier, (images[15:], labels[15:]))
+    assert some.class_counts.tolist() == [0, 5, 10]
+    named = evaluate_classifier(done.classifier, (images[25:], ["red"] * 5))
+    assert named.class_counts.tolist() == [0, 0, 5]
+    with pytest.raises(ValueError, match="class names: blue, green, red. Received: pink"):
+        evaluate_classifier(done.classifier, (images[25:], ["pink"] * 5))
+
+
+def test_a_plan_has_the_splits_of_a_mapping_and_writes_nothing(arrays, tmp_path):
+    settings = dataclasses.replace(SETTINGS, validation=0.2)
+    data = keras_vit.training.DataSpec(
+        {"train": arrays, "test": tf.data.Dataset.from_tensor_slices(arrays).batch(7)}
+    )
+    text = FineTune(data, tmp_path / "out", settings).dry_run()
+    assert f"{data.name}: 24 images to train, 6 to validate, 30 to test" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_callback_that_is_none_is_refused_before_the_data_are_read(tmp_path):
+    with pytest.raises(ValueError, match="callbacks must be"):
+        pretrain("nowhere", tmp_path / "out", PreTraining(), callbacks=[print])
