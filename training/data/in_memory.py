@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from .examples import Examples, RandomAccessExamples, without_autotune
 from .image_files import SPLITS, LabelledFile, listed_files, sorted_classes
+from .labels import label_array
 from .records import RecordExamples, Records
 
 MEMORY = "memory:"  # Before the hash that stands for such data in `recipe.json`.
@@ -158,7 +159,7 @@ class DatasetRecords(Records):
     def __init__(
         self, dataset: tf.data.Dataset, labels: np.ndarray, mean_bytes: float, prefix: str = ""
     ):
-        self._dataset, self._labels, self._prefix = dataset, labels, prefix
+        self._dataset, self._labels, self._prefix = dataset, label_array(labels), prefix
         self.count, self.mean_bytes = len(labels), mean_bytes
 
     @property

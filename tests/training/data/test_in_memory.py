@@ -82,6 +82,7 @@ def test_a_dataset_gives_every_image_of_the_arrays_once_an_epoch(arrays, batch):
     for split in ("train", "test"):
         np.testing.assert_array_equal(of(found[split])[0], of(held[split])[0])
         np.testing.assert_array_equal(of(found[split])[1], held[split].labels)
+        assert found[split].labels.dtype == held[split].labels.dtype == np.int32
     first, second = epoch_of(found["train"], 0), epoch_of(found["train"], 1)
     assert sorted(first) == sorted(second) == sorted(epoch_of(held["train"], 0))
     assert first != second
