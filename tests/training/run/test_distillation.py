@@ -204,7 +204,7 @@ SETTINGS = FineTuning(
     model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
     weights=None,
     image_size=(8, 8),
-    steps=60,
+    steps=40,
     batch_size=12,
     accumulate=1,
     optimizer="adam",
@@ -230,7 +230,7 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
     lines, agreements = [], []
     for name, changes in (("alone", {}), ("taught", {"teacher": str(teacher)})):
         given = settings(**changes, distillation_weight=0.9)
-        done = finetune(data, tmp_path / name, given, log=lines.append)
+        done = finetune(data, tmp_path / name, given, test=False, log=lines.append)
         agreements.append(agreement(done.classifier, load_classifier(teacher), data))
     assert agreements[1] > max(0.8, agreements[0] + 0.2), agreements
     plan = "\n".join(lines)
@@ -287,3 +287,18 @@ def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):
     )
     assert main([*start, "--teacher", str(teacher)]) == 0
     assert "teacher" in capsys.readouterr().out
+
+
+def test_a_trainer_is_made_again_from_its_config():
+    trainer = DistillationTrainer(dense(0), teacher=dense(1), distillation="hard", seed=3)
+    again = DistillationTrainer.from_config(trainer.get_config())
+    assert (again.distillation, again.temperature, again.seed) == ("hard", 3.0, 3)
+    assert again.teacher.output_shape == again.model.output_shape == (None, 5)
+    for wrong, message in (
+        ({"distillation_weight": 1.5}, "distillation_weight must be in"),
+        ({"distillation": "medium"}, 'must be "soft" or "hard"'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            DistillationTrainer(dense(0), teacher=dense(1), **wrong)
+    with pytest.raises(ValueError, match="logits of the same classes"):
+        DistillationTrainer(student(classes=4), teacher=dense(1))
