@@ -187,17 +187,17 @@ class DataSpec:
         return cls(**values)
 
 
-def spec_of_run(recipe: dict[str, Any], data: str | os.PathLike) -> DataSpec | None:
+def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 
     Args:
         recipe: The content of the run's `recipe.json`, or {}.
-        data: A path or name.
+        given: The data to compare with it.
     """
     known = (recipe.get("data") or {}).get("data")
-    if not known or os.path.realpath(data) != os.path.realpath(known):
+    if not known or os.path.realpath(given.name or "") != os.path.realpath(known):
         return None
-    return DataSpec.from_recipe_json(recipe)
+    return DataSpec.from_recipe_json(recipe, given)
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"

@@ -25,7 +25,7 @@ from keras_vit.text_tables import align_columns
 from keras_vit.training.data import DataSpec, Examples, evaluation_batches
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.spec import Labelled
+from keras_vit.training.data.spec import Labelled, spec_of_run
 
 from . import multilabel
 from .calibration import Calibration, calibration_of
@@ -375,12 +375,12 @@ def evaluate_classifier(
         ValueError: If the data cannot be opened, lack the split, have a class that the
             classifier does not know, or several labels an image where it gives one class.
     """
-    given = spec = DataSpec(data, holdout=0.0)
-    trained_on = (classifier.recipe.get("data") or {}).get("data")
-    if trained_on and os.path.realpath(given.name or "") == os.path.realpath(trained_on):
-        spec = DataSpec.from_recipe_json(classifier.recipe, given)
-    elif isinstance(given.data, InMemory) and not given.data.is_frame:
-        spec = dataclasses.replace(given, class_names=classifier.class_names)
+    given = DataSpec(data, holdout=0.0)
+    spec = spec_of_run(classifier.recipe, given)
+    if spec is None:
+        is_numbered = isinstance(given.data, InMemory) and not given.data.is_frame
+        names = classifier.class_names if is_numbered else None
+        spec = dataclasses.replace(given, class_names=names)
     source = dataclasses.replace(
         spec,
         data=given.data,

@@ -49,7 +49,8 @@ def extend(
     extended = source.with_classes(names)
     if settings.replay is None or weights is None:
         return extended
-    spec = spec_of_run(dict(weights.recipe), settings.replay) or DataSpec(settings.replay)
+    given = DataSpec(settings.replay)
+    spec = spec_of_run(dict(weights.recipe), given) or given
     replayed = spec.open(validation, download=download)
     unknown = [name for name in replayed.class_names if name not in names]
     if unknown or replayed.task != source.task:
