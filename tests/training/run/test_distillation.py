@@ -205,6 +205,7 @@ SETTINGS = FineTuning(
     weights=None,
     image_size=(8, 8),
     steps=40,
+    evaluate_every=40,
     batch_size=12,
     accumulate=1,
     optimizer="adam",
