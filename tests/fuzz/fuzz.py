@@ -302,7 +302,13 @@ def run(names, seed, *, minutes, cases, folder):
     started = time.monotonic()
     work = Run(seed, folder)
     try:
-        names = names or work.process.ask(do="list")["names"]
+        if not names:
+            answer = work.process.ask(do="list")
+            if "names" not in answer:
+                raise SystemExit(
+                    f"The readers did not start ({answer['kind']}). {answer['message']}"
+                )
+            names = answer["names"]
         numbers = dict.fromkeys(names, 0)
         left = list(names)
         while left:
