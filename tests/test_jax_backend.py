@@ -10,20 +10,22 @@ import pytest
 # Most of the time is compilation; these programs run once.
 FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 TESTS = pathlib.Path(__file__).resolve().parent
-WITH_OTHER_BACKENDS = ("models", "layers", "training/trainer/test_trainer.py")
+STEPS = "training/trainer/test_trainer.py"
 
 
 @pytest.mark.parametrize(
-    "tests",
+    ("tests", "places"),
     [
-        "any_backend and not any_backend_slow",
-        pytest.param("any_backend_slow", marks=pytest.mark.slow),
+        ("any_backend and not any_backend_slow", ("layers", STEPS)),
+        pytest.param("any_backend and not any_backend_slow", ("models",), marks=pytest.mark.slow),
+        pytest.param("any_backend_slow", ("models", "layers", STEPS), marks=pytest.mark.slow),
     ],
+    ids=["layers and steps", "models", "slow"],
 )
-def test_models_layers_and_steps_give_the_same_numbers_on_jax(tests):
+def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places):
     pytest.importorskip("jax")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", tests, *WITH_OTHER_BACKENDS],
+        [sys.executable, "-m", "pytest", "-q", "-m", tests, *places],
         cwd=TESTS,
         env={
             **os.environ,

@@ -54,7 +54,8 @@ def outcomes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "file", [pytest.param("keras_2.h5", marks=pytest.mark.slow), "keras_3.weights.h5"]
+    "file",
+    [pytest.param(name, marks=pytest.mark.slow) for name in ("keras_2.h5", "keras_3.weights.h5")],
 )
 def test_hdf5_files_of_keras(file, golden, outcomes):
     # HDF5 has no checksums: a bit among the values is another value.

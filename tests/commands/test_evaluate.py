@@ -45,7 +45,7 @@ def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
     assert str(path) in refused("evaluate", tiny, "--data", data, "--strict")
 
 
-@pytest.mark.parametrize("name", ["evaluate", "finetune"])
+@pytest.mark.parametrize("name", ["evaluate", pytest.param("finetune", marks=pytest.mark.slow)])
 def test_data_that_become_unreadable_are_one_line(name, refused, tiny, colors, tmp_path):
     write_records(open_source(colors), tmp_path / "records")
     part = {"evaluate": "test", "finetune": "train"}[name]

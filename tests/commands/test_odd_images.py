@@ -58,6 +58,7 @@ def test_predictions_are_those_of_the_same_pixels_as_png(tiny, odd, colors):
         assert first[0].top == classifier.predict(colors / "test" / "red" / name)[0].top
 
 
+@pytest.mark.slow
 def test_fine_tuning_says_at_the_start_what_is_skipped(command, with_unreadable, tiny, tmp_path):
     output = tmp_path / "out"
     arguments = ("finetune", "--data", with_unreadable, "--weights", tiny, *TINY)

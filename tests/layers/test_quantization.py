@@ -24,9 +24,8 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "map")) for n in CONFIGS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
     model = keras_vit.build(CONFIGS[name], input_shape=(16, 16, 3), classes=3)
     for number, weight in enumerate(model.weights):
@@ -44,7 +43,6 @@ def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
     assert len(loaded.weights) == len(model.weights)
 
 
-@pytest.mark.slow
 def test_both_dense_layers_of_the_mlp_are_quantised():
     model = keras_vit.build(CONFIGS["token"], input_shape=(16, 16, 3), classes=3)
     model.quantize("int8")
