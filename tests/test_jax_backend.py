@@ -16,11 +16,13 @@ STEPS = "training/trainer/test_trainer.py"
 @pytest.mark.parametrize(
     ("tests", "places"),
     [
-        ("any_backend and not any_backend_slow", ("layers", STEPS)),
-        pytest.param("any_backend and not any_backend_slow", ("models",), marks=pytest.mark.slow),
+        ("any_backend and not any_backend_slow", ("layers",)),
+        pytest.param(
+            "any_backend and not any_backend_slow", ("models", STEPS), marks=pytest.mark.slow
+        ),
         pytest.param("any_backend_slow", ("models", "layers", STEPS), marks=pytest.mark.slow),
     ],
-    ids=["layers and steps", "models", "slow"],
+    ids=["layers", "models and steps", "slow"],
 )
 def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places):
     pytest.importorskip("jax")

@@ -109,6 +109,7 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
     assert command("predict", run.output, colors / "test").code == 0
 
 
+@pytest.mark.slow
 def test_an_exclusion_reaches_the_run_and_its_results_name_the_origin(
     run, command, tiny, colors, tmp_path
 ):

@@ -52,6 +52,7 @@ def test_another_number_of_classes_is_an_error():
         compare([[0.6, 0.4]], [[0.5, 0.3, 0.2]])
 
 
+@pytest.mark.slow
 def test_verify_repeats_the_check_of_an_export(tflite, classifier):
     report = keras_vit.export.verify(tflite["float32"].path, classifier.folder)
     (check,), (first,) = report.checks, tflite["float32"].checks

@@ -164,6 +164,7 @@ def test_scores_that_are_not_finite_are_not_valid():
     assert not answer["valid"].numpy().any()
 
 
+@pytest.mark.slow
 def test_xla_gives_the_same_probabilities(classifier, tmp_path):
     report = keras_vit.export.saved_model(classifier, tmp_path / "1", jit_compile=True)
     assert report.agreement == 1

@@ -257,6 +257,7 @@ def test_weights_file_round_trip_gives_bit_equal_outputs(tmp_path):
     np.testing.assert_array_equal(model(batch), twin(batch))
 
 
+@pytest.mark.slow
 def test_a_saved_model_gives_bit_equal_outputs_in_a_new_process(tmp_path):
     model = randomise(tiny(gelu="exact", dropout_rate=0.1))
     batch = images(2, 12, 12, 3)

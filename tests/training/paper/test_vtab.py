@@ -322,6 +322,7 @@ def no_training(monkeypatch):
     monkeypatch.setattr(runner, "finetune", finetune)
 
 
+@pytest.mark.slow
 def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(try_vtab, monkeypatch):
     results = try_vtab(seeds=(1,))
     assert [(r.protocol, r.task, r.seed, r.images) for r in results] == [("vtab", "SVHN", 1, 3)]

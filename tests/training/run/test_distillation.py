@@ -227,6 +227,7 @@ def agreement(classifier, teacher, data):
     )
 
 
+@pytest.mark.slow
 def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
     lines, agreements = [], []
     for name, changes in (("alone", {}), ("taught", {"teacher": str(teacher)})):
