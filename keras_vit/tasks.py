@@ -1,4 +1,4 @@
-"""What a classifier answers: one class of an image, or several labels with a threshold each.
+"""The task of a classifier: one class of an image, or several labels with a threshold each.
 
 The names are scikit-learn's. Imports neither Keras nor NumPy.
 """
