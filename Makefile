@@ -47,6 +47,7 @@ wheel: $(SETUP)  ## Build the wheel, install it in a scratch environment and imp
 	rm -rf build dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python tests/check_wheel.py dist/*.whl
+	rm -rf build
 
 bench: $(SETUP)  ## Time ViT-B/16 against KerasHub and the machine's matrix rate.
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"

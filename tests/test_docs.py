@@ -20,10 +20,12 @@ def blocks(page, language):
 def resolve(name):
     """Returns what a dotted name such as `keras_vit.training.SGD` stands for."""
     module, _, attribute = name.rpartition(".")
-    try:
+    if not module:
         return importlib.import_module(name)
-    except ModuleNotFoundError:
+    try:
         return getattr(resolve(module), attribute)
+    except AttributeError:  # A module that is not imported yet.
+        return importlib.import_module(name)
 
 
 def commands():

@@ -309,6 +309,7 @@ def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
     assert "blue 0.8, green 0.8, red 2 (balanced)" in job.dry_run()
 
 
+@pytest.mark.slow
 def test_class_weights_are_factors_of_the_first_loss(data, tmp_path):
     weights = tmp_path / "weights.csv"
     weights.write_text("red,2\ngreen,2\nblue,2\n")

@@ -186,6 +186,7 @@ def exports(done, tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_exports_give_the_probabilities_of_each_label(exports):
     for report in exports.values():
         assert report.num_images == 16
@@ -194,6 +195,7 @@ def test_exports_give_the_probabilities_of_each_label(exports):
         assert max(check.largest_difference for check in report.checks) < 1e-5
 
 
+@pytest.mark.slow
 def test_exports_hold_the_task(exports, done):
     expected = (done[1] / "task.json").read_text()
     folder = pathlib.Path(exports["saved_model"].path)
@@ -204,6 +206,7 @@ def test_exports_hold_the_task(exports, done):
     assert session.get_modelmeta().custom_metadata_map["task"] == expected
 
 
+@pytest.mark.slow
 def test_a_saved_model_predicts_the_labels(exports, done, data):
     finished, _, _ = done
     files = [data.parent / f"{number}.png" for number in range(10)]

@@ -62,6 +62,7 @@ def folder(arrays, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder, tmp_path):
     files = finetune(folder, tmp_path / "files", SETTINGS, log=silent)
 

@@ -68,6 +68,7 @@ def old_accuracy(finished, old):
     return np.mean([f"/{name}/" in path for name, path in answers])
 
 
+@pytest.mark.slow
 def test_replayed_classes_are_not_forgotten(folders, continued):
     _, old, _ = folders
     done = continued("replay", replay=str(old), replay_share=0.25)
@@ -100,18 +101,21 @@ def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
     assert expected == {name for name in tested if str(old) in name}
 
 
-def test_wrong_replay_is_refused(folders, continued):
-    folder, old, new = folders
+def test_wrong_replay_is_refused(tmp_path):
     with pytest.raises(ValueError, match="need weights, and extend their head"):
-        FineTuning(replay=str(old), head="new")
+        FineTuning(replay="old", head="new")
     with pytest.raises(ValueError, match="leave out class_weights"):
-        FineTuning(replay=str(old), class_weights="balanced")
+        FineTuning(replay="old", class_weights="balanced")
     with pytest.raises(ValueError, match="must be in \\(0, 1\\)"):
-        FineTuning(replay=str(old), replay_share=1.0)
+        FineTuning(replay="old", replay_share=1.0)
+    new = write(tmp_path / "new", NEW, np.random.default_rng(1))
     with pytest.raises(ValueError, match="must name their classes. Received: weights=None"):
-        finetune(new, folder / "none", dataclasses.replace(SETTINGS, head="extend"), log=silent)
-    rng = np.random.default_rng(1)
-    COLORS["grey"] = (90, 90, 90)
-    other = write(folder / "other", ("grey", "blue"), rng)
+        finetune(new, tmp_path / "none", dataclasses.replace(SETTINGS, head="extend"), log=silent)
+
+
+@pytest.mark.slow
+def test_replayed_images_of_an_unknown_class_are_refused(folders, continued, monkeypatch):
+    monkeypatch.setitem(COLORS, "grey", (90, 90, 90))
+    other = write(folders[0] / "other", ("grey", "blue"), np.random.default_rng(1))
     with pytest.raises(ValueError, match="Replayed images must have classes .* with grey"):
         continued("wrong", replay=str(other))

@@ -126,6 +126,7 @@ def seen(monkeypatch):
     return batches
 
 
+@pytest.mark.slow
 def test_images_reach_the_model_in_the_range_of_its_weights(
     imagenet_weights, photos, seen, tmp_path
 ):
