@@ -11,18 +11,17 @@ import pytest
 FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 TESTS = pathlib.Path(__file__).resolve().parent
 STEPS = "training/trainer/test_trainer.py"
+QUICK = "any_backend and not any_backend_slow"
 
 
 @pytest.mark.parametrize(
     ("tests", "places"),
     [
-        ("any_backend and not any_backend_slow", ("layers",)),
-        pytest.param(
-            "any_backend and not any_backend_slow", ("models", STEPS), marks=pytest.mark.slow
-        ),
+        (QUICK, ("layers/test_encoder_block.py",)),
+        pytest.param(QUICK, ("models", "layers", STEPS), marks=pytest.mark.slow),
         pytest.param("any_backend_slow", ("models", "layers", STEPS), marks=pytest.mark.slow),
     ],
-    ids=["layers", "models and steps", "slow"],
+    ids=["encoder blocks", "all", "slow"],
 )
 def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places):
     pytest.importorskip("jax")

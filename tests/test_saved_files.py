@@ -69,6 +69,7 @@ def test_a_classifier_folder_is_read(saved):
     assert answers == ["blue"] * 4 + ["red"] * 4
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_end(saved, resumed):
     """Both runs are without dropout, whose masks are those of a version."""
     old, new = history(saved / "runs" / "whole"), history(resumed)

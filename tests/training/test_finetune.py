@@ -103,6 +103,7 @@ def test_the_best_validation_is_kept(done):
     assert finished.classifier.recipe["best"]["step"] == max(rows)[2]
 
 
+@pytest.mark.slow
 def test_the_recipe_is_printed_first_and_repeats_the_run(done, data, tmp_path):
     finished, output, text = done
     assert text.splitlines()[0].startswith("model")

@@ -161,6 +161,7 @@ def test_a_classifier_of_one_class_does_not_take_several_labels(done, data, tmp_
         evaluate_classifier(Classifier(plain, names, preprocessing), data)
 
 
+@pytest.mark.slow
 def test_the_head_is_kept_by_name(done, data, tmp_path):
     finished, output, _ = done
     settings = dataclasses.replace(

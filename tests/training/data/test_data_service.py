@@ -74,6 +74,7 @@ def test_one_worker_repeats_its_batches(examples, service):
         np.testing.assert_array_equal(labels, labels_again)
 
 
+@pytest.mark.slow
 def test_mixup_is_as_without_a_service(examples, service):
     found = training_batches(
         examples, **OPTIONS, data_service=service(1), augmentation="none", mixup=0.2, num_classes=2
@@ -83,6 +84,7 @@ def test_mixup_is_as_without_a_service(examples, service):
 
 
 @of("files", "records")
+@pytest.mark.slow
 def test_machines_share_the_batches(examples, service):
     address = service(1)
     machines = [

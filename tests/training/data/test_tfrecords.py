@@ -105,6 +105,7 @@ def test_a_part_is_read_as_a_part(written):
     assert in_order(train.take([2, 7, 8, 19])) == [whole[place] for place in (2, 7, 8, 19)]
 
 
+@pytest.mark.slow
 def test_a_machine_opens_its_own_files_only(copied):
     train = open_source(copied).splits["train"]
     parts = [train.part(index, 3) for index in range(3)]

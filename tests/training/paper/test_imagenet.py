@@ -99,6 +99,7 @@ def test_original_labels_go_by_wordnet_id(tmp_path, model):
     assert (accuracy.count, accuracy.in_top_1, accuracy.in_top_5) == (4, 2, 3)
 
 
+@pytest.mark.slow
 def test_imagenet_a_chooses_among_its_own_classes(tmp_path, model):
     write(tmp_path / "n01440764" / "a.png", 0)
     write(tmp_path / "n01514859" / "b.png", 2)  # Of 0 and 8, 8 comes next.

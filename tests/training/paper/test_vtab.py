@@ -370,6 +370,7 @@ def test_a_linear_probe_is_a_result_of_its_own(try_vtab, monkeypatch, tmp_path):
     assert result.data["images"] == {"train": 3, "validation": 0, "test": 3}
 
 
+@pytest.mark.slow
 def test_a_linear_probe_takes_the_range_of_its_weights(try_vtab, monkeypatch):
     ours = Preprocessing((8, 8), "resize", value_range(*NORMALIZATIONS["imagenet"]))
     monkeypatch.setattr(Preprocessing, "from_json", lambda text: ours)  # As if the file had it.

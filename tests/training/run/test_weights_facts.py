@@ -295,6 +295,7 @@ def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_pa
     assert plan.body.head_rows == (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path):
     config = keras_vit.ViTConfig(32, 16, 1, 32, 2)
 
