@@ -133,6 +133,7 @@ def test_a_broken_image_is_skipped_or_stops_deduplication(command, refused, phot
     assert "train/a/0.png" in refused("deduplicate", *given, "--strict")
 
 
+@pytest.mark.slow
 def test_report_takes_what_the_paper_calls_the_data(command, tiny, colors, tmp_path):
     assert command("evaluate", tiny, "--data", colors, "--output", tmp_path / "run").code == 0
     outcome = command("report", tmp_path / "run", "--output", tmp_path / "unknown")

@@ -43,6 +43,7 @@ def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
     assert len(loaded.weights) == len(model.weights)
 
 
+@pytest.mark.slow
 def test_both_dense_layers_of_the_mlp_are_quantised():
     model = keras_vit.build(CONFIGS["token"], input_shape=(16, 16, 3), classes=3)
     model.quantize("int8")

@@ -59,6 +59,7 @@ def test_workers_share_every_epoch(examples, service):
     assert all(epochs[epoch] == 21 for epoch in range(7))
 
 
+@pytest.mark.slow
 @of("files", "records")
 def test_one_worker_repeats_its_batches(examples, service):
     address = service(1)
