@@ -22,7 +22,7 @@ from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
-from keras_vit.training.data import DataSpec, Examples, evaluation_batches
+from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Labelled, spec_of_run
@@ -32,7 +32,7 @@ from .calibration import Calibration, calibration_of
 from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts
-from .predictions import predictions
+from .predictions import predictions_of
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
@@ -284,21 +284,18 @@ def evaluate(
         ValueError: If there are no examples, or not every example was counted once.
         NonFiniteScores: If an output is NaN or infinite; a ValueError.
     """
-    if not len(examples):
-        raise ValueError("There must be images to evaluate. Received: none")
     num_classes = len(class_names)
     numbers = np.arange(num_classes) if class_numbers is None else np.asarray(class_numbers)
-    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
     confusion = np.zeros((num_classes, num_classes), np.int64)
     in_top_5, loss = 0, 0.0
     calibrations = []
     answered = []
     began = time.monotonic()
-    for scores, labels in predictions(
+    for scores, labels in predictions_of(
         model,
-        batches,
-        len(examples),
-        name_of=lambda number: examples.names[number],
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
         progress="evaluate" if progress else None,
     ):
         scores, labels = scores.astype(np.float64), numbers[labels]

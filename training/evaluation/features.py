@@ -15,9 +15,9 @@ from keras_vit.configs import BiTConfig, classifier_layer
 from keras_vit.files import atomic_write
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
-from keras_vit.training.data import Examples, evaluation_batches
+from keras_vit.training.data import Examples
 
-from .predictions import predictions, weights_hash
+from .predictions import predictions_of, weights_hash
 from .protocols import FEATURES
 
 _FORMAT = 1  # Version of the cached files: another number makes the older files unused.
@@ -114,13 +114,12 @@ def extract(
     if path is not None and path.exists():
         with np.load(path, allow_pickle=False) as arrays:
             return Features(arrays["values"], arrays["labels"], key, cached=True)
-    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
     values, labels = zip(
-        *predictions(
+        *predictions_of(
             features,
-            batches,
-            len(examples),
-            name_of=lambda number: examples.names[number],
+            examples,
+            preprocessing=preprocessing,
+            batch_size=batch_size,
             progress="features" if progress else None,
         ),
         strict=True,

@@ -18,12 +18,12 @@ from keras_vit.files import write_csv, write_text
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL, SEPARATOR
 from keras_vit.text_tables import align_columns
-from keras_vit.training.data import Examples, evaluation_batches
+from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
 
 from .mistakes import Answers
 from .per_class import ClassCounts, average_precision, best_threshold
-from .predictions import predictions
+from .predictions import predictions_of
 
 METRICS_JSON = "metrics.json"
 PER_CLASS_CSV = "per_class.csv"
@@ -205,15 +205,12 @@ def evaluate(
         progress: Whether to show a line with the rate and the time left.
         thresholds: Probability above which an image has a label, `(K,)`; 0.5 by default.
     """
-    if not len(examples):
-        raise ValueError("There must be images to evaluate. Received: none")
-    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
     began = time.monotonic()
-    found = predictions(
+    found = predictions_of(
         model,
-        batches,
-        len(examples),
-        name_of=lambda number: examples.names[number],
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
         progress="evaluate" if progress else None,
     )
     scores, given = map(np.concatenate, zip(*found, strict=True))

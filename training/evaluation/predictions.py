@@ -22,6 +22,7 @@ from keras_vit.progress import progress_bar
 from keras_vit.recognition import config_of
 from keras_vit.tasks import Thresholds, check_task
 from keras_vit.trained_weights import open_weights
+from keras_vit.training.data import Examples, evaluation_batches
 
 from .results import PRETRAINING, pretraining_fields
 
@@ -71,6 +72,37 @@ def predictions(
             "Every image must be evaluated exactly once. "
             f"Received: {done} predictions for {count} images"
         )
+
+
+def predictions_of(
+    model: keras.Model,
+    examples: Examples,
+    *,
+    preprocessing: Preprocessing,
+    batch_size: int,
+    progress: str | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Returns what `predictions` yields for examples, each once and in their order.
+
+    Args:
+        model: From images `(B, H, W, C)` to outputs `(B, K)`.
+        examples: The examples.
+        preprocessing: How an image becomes the model's input.
+        batch_size: Images in a batch.
+        progress: See `predictions`.
+
+    Raises:
+        ValueError: If there are no examples.
+    """
+    if not len(examples):
+        raise ValueError("There must be images to evaluate. Received: none")
+    return predictions(
+        model,
+        evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size),
+        len(examples),
+        name_of=lambda number: examples.names[number],
+        progress=progress,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

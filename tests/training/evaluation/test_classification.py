@@ -16,7 +16,7 @@ import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
-from keras_vit.training.evaluation import calibration, classification, mistakes
+from keras_vit.training.evaluation import calibration, classification, mistakes, predictions
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")
 COUNTS = (3, 1, 5, 2, 4, 3, 2)
@@ -261,10 +261,8 @@ def test_an_unknown_split_names_the_known_ones(model, data):
 
 
 def test_an_image_that_is_lost_is_an_error(model, data, monkeypatch):
-    batches = classification.evaluation_batches
-    monkeypatch.setattr(
-        classification, "evaluation_batches", lambda *a, **k: batches(*a, **k).take(2)
-    )
+    batches = predictions.evaluation_batches
+    monkeypatch.setattr(predictions, "evaluation_batches", lambda *a, **k: batches(*a, **k).take(2))
     with pytest.raises(ValueError, match="exactly once. Received: 12 predictions for 20"):
         classification.evaluate_classifier(
             Classifier(model, NAMES, PREPROCESSING), data, batch_size=6
