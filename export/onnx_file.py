@@ -130,8 +130,8 @@ def _add_properties(file, properties):
 def _keep_padding(graph, library):
     """Adds an operation without effect between a padding with zeros and a max pool.
 
-    ONNX Runtime fuses the two into one operation whose padding is never the maximum, so the
-    stem of a BiT would give other values where all inputs are negative.
+    ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
+    maximum, so the stem of a BiT would give other values where all inputs are negative.
     """
     padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
     lowest = library.numpy_helper.from_array(
