@@ -1,3 +1,6 @@
+from .artefacts import (
+    load_artefact as load_artefact,
+)
 from .comparison import (
     ExportReport as ExportReport,
     verify as verify,

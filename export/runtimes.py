@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +26,16 @@ class Signature(NamedTuple):
     """A callable signature of an export.
 
     Args:
-        call: Function from a batch of one image to probabilities `(1, K)`.
+        call: Function from a batch `(B, ...)` to probabilities `(B, K)`.
         takes_files: Whether the batch holds encoded files instead of pixels.
-        images_per_call: Batch size that a call computes, for the time per image.
+        images_per_call: Batch size that a call of one image computes, for the time per image.
+        metadata: Texts in the file that its runtime reads, by name.
     """
 
     call: Callable[[np.ndarray], Any]
     takes_files: bool = False
     images_per_call: int = 1
+    metadata: Mapping[str, str] = {}
 
 
 def saved_model(path):
@@ -60,13 +62,19 @@ def tflite(path):
 
     interpreter = Interpreter(path, num_threads=os.cpu_count())
     run = interpreter.get_signature_runner("serve")
-    # -1 for a free batch size; a fixed one is filled with copies of the image.
-    batch_size = max(run.get_input_details()["images"]["shape_signature"][0], 1)
+    fixed = run.get_input_details()["images"]["shape_signature"][0]  # -1 for any batch size.
 
     def call(batch):
-        return run(images=np.repeat(batch, batch_size, axis=0))["probabilities"][:1]
+        size = fixed if fixed > 0 else len(batch)
+        answers = []
+        for start in range(0, len(batch), size):
+            part = batch[start : start + size]
+            # Filled with copies of the last image.
+            filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
+            answers.append(run(images=filled)["probabilities"][: len(part)])
+        return np.concatenate(answers)
 
-    return {"serve": Signature(call, images_per_call=batch_size)}
+    return {"serve": Signature(call, images_per_call=max(fixed, 1))}
 
 
 def onnx(path):
@@ -74,7 +82,12 @@ def onnx(path):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return {"serve": Signature(lambda batch: session.run(["probabilities"], {"images": batch})[0])}
+    return {
+        "serve": Signature(
+            lambda batch: session.run(["probabilities"], {"images": batch})[0],
+            metadata=session.get_modelmeta().custom_metadata_map,
+        )
+    }
 
 
 FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx}

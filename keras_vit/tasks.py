@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from keras_vit.json_files import read_json
+from keras_vit.json_files import check_fields, read_json
 
 MULTICLASS, MULTILABEL = "multiclass", "multilabel"
 TASKS = (MULTICLASS, MULTILABEL)
@@ -98,24 +98,39 @@ def read_task(path: str | os.PathLike, class_names: Sequence[str]) -> tuple[str,
     path = pathlib.Path(path)
     if not path.is_file():
         return MULTICLASS, None
-    content: Mapping[str, Any] = read_json(path, _FIELDS)
+    return task_of_json(read_json(path), class_names, path)
+
+
+def task_of_json(
+    content: Any, class_names: Sequence[str], source: object
+) -> tuple[str, Thresholds]:
+    """Returns the task and the thresholds of the content of `task.json`; see `read_task`.
+
+    Args:
+        content: The value of the JSON text.
+        class_names: The names of the classes.
+        source: The file, for the message.
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{source} must hold one JSON object. Received: {str(content)[:80]}")
+    check_fields(content, _FIELDS, source)
     task, thresholds = content.get("task"), content.get("thresholds") or {}
     if task != MULTILABEL or content.get("activation") != ACTIVATIONS[task]:
         raise ValueError(
-            f'{path} must have the task "{MULTILABEL}" and the activation '
+            f'{source} must have the task "{MULTILABEL}" and the activation '
             f'"{ACTIVATIONS[MULTILABEL]}". Received: task={task!r}, '
             f"activation={content.get('activation')!r}"
         )
     values: list[Any] = [thresholds.get(name) for name in class_names]
     if len(thresholds) != len(values) or not all(type(v) in (int, float) for v in values):
         raise ValueError(
-            f"{path} must have a threshold, a number, for each of the {len(class_names)} classes. "
-            f"Received: {str(thresholds)[:80]}"
+            f"{source} must have a threshold, a number, for each of the {len(class_names)} "
+            f"classes. Received: {str(thresholds)[:80]}"
         )
     try:
         return task, check_task(task, class_names, values)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{source}: {error}") from error
 
 
 def task_of_model(model: Any) -> str:

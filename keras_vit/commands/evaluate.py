@@ -6,6 +6,7 @@ from typing import Any
 
 from keras_vit.commands.shared_arguments import (
     add_batch_size,
+    add_classifier,
     add_unknown_facts,
     check_batch_size,
     unknown_facts,
@@ -19,11 +20,7 @@ from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, t
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        help="the classifier's folder; with --protocol also a name of keras-vit models",
-    )
+    add_classifier(parser, "; with --protocol also a name of keras-vit models")
     add_data(parser)
     add_batch_size(parser)
     parser.add_argument(
@@ -69,11 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(
             "--weights, --image-size, --num-heads, --gelu and --normalization go with --protocol."
         )
-    from keras_vit.classifier import load_classifier
+    from keras_vit.export.artefacts import open_classifier
     from keras_vit.training.evaluation.classification import evaluate_classifier
     from keras_vit.training.evaluation.predictions import evaluated_classifier
 
-    classifier = load_classifier(arguments.folder)
+    classifier = open_classifier(arguments.model)
     report = evaluate_classifier(
         classifier,
         arguments.data,
@@ -98,17 +95,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_protocol(arguments: argparse.Namespace) -> int:
-    from keras_vit.training.evaluation.predictions import open_model
+    from keras_vit.export.artefacts import is_artefact, load_artefact
+    from keras_vit.training.evaluation.predictions import evaluated_classifier, open_model
     from keras_vit.training.paper import imagenet
 
-    model = open_model(
-        arguments.folder,
-        weights=arguments.weights,
-        image_size=arguments.image_size,
-        classes=imagenet.NUM_CLASSES,
+    given = {
+        "weights": arguments.weights,
+        "image_size": arguments.image_size,
         **unknown_facts(arguments),
-    )
-    print(model.facts)
+    }
+    if not is_artefact(arguments.model):
+        model = open_model(arguments.model, classes=imagenet.NUM_CLASSES, **given)
+        print(model.facts)
+    elif any(given.values()):
+        raise ValueError(
+            "--weights, --image-size, --num-heads, --gelu and --normalization are for weights; an "
+            f"export has them inside. Received: {arguments.model}"
+        )
+    else:
+        model = evaluated_classifier(load_artefact(arguments.model))
     report = imagenet.evaluate(
         model.model,
         arguments.protocol,

@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 
+from keras_vit.commands.shared_arguments import add_classifier
 from keras_vit.tasks import MULTILABEL, SEPARATOR
 
 EPILOG = (
@@ -16,7 +17,7 @@ EPILOG = (
 def add_arguments(parser):
     """Declares the command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("folder", metavar="FOLDER", help="the classifier's folder")
+    add_classifier(parser)
     parser.add_argument(
         "images", metavar="IMAGE", nargs="+", help="image files and folders of images"
     )
@@ -39,11 +40,11 @@ def run(arguments):
             "--top and --batch-size must be at least 1. Received: "
             f"--top {arguments.top} --batch-size {arguments.batch_size}"
         )
-    from keras_vit.classifier import load_classifier
+    from keras_vit.export.artefacts import open_classifier
     from keras_vit.images.decoding import image_files
 
     files = image_files(arguments.images)
-    classifier = load_classifier(arguments.folder)
+    classifier = open_classifier(arguments.model)
     predictions = classifier.stream(files, arguments.top, arguments.batch_size)
     failed: list = []
     several = classifier.task == MULTILABEL

@@ -8,6 +8,21 @@ from keras_vit.configs import Gelu
 from keras_vit.preprocessing import NORMALIZATIONS
 
 
+def add_classifier(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Declares MODEL, which `keras_vit.export.artefacts.open_classifier` opens.
+
+    Args:
+        parser: The command's parser.
+        more: What else it may be, for the help text.
+    """
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a classifier's folder, or an export of one: the folder of a SavedModel, a .tflite "
+        f"or an .onnx file{more}",
+    )
+
+
 def add_model(parser: argparse.ArgumentParser, default_image_size: int = 224) -> None:
     """Declares MODEL, and --weights and --image-size for a model's name."""
     parser.add_argument(

@@ -197,12 +197,13 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
             first["settings"], first["data"]["data"], first["images"]["train"]
         except (OSError, ValueError, KeyError, TypeError):
             return {"pretraining": os.fspath(start)}
-    if not first:
+    try:
+        data, settings, images = first["data"]["data"], first["settings"], first["images"]["train"]
+    except (KeyError, TypeError):  # A recipe of another program, or none.
         return {"pretraining": None}
-    data = task_of(first["data"]["data"])
+    data = task_of(data)
     if first is recipe and data == task:
         return {"pretraining": FROM_SCRATCH}
-    settings, images = first["settings"], first["images"]["train"]
     steps, batch_size = settings.get("steps"), settings.get("batch_size")
     epochs = round(steps * batch_size / images, 1) if steps and batch_size and images else None
     known = {

@@ -1,0 +1,183 @@
+"""Exports as classifiers: the same predictions, computed in the runtime of the export."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit.classifier import Classifier, load_classifier
+from keras_vit.files import CLASSES, PREPROCESSING, TASK
+from keras_vit.json_files import parse_json
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import MULTICLASS, task_of_json
+
+from . import runtimes
+from .comparison import SAVED_MODEL_FILE, format_of
+from .publish import import_export_package
+from .tflite_file import LABELS
+
+_CHANNELS = 3
+_ORIGIN = "origin.json"
+_TEXTS = (CLASSES, PREPROCESSING, TASK, _ORIGIN)
+_MAX_TEXT = 2**26  # Bytes of a text.
+
+
+class RuntimeModel:
+    """An export in its own runtime, with what prediction and evaluation need of a Keras model.
+
+    Args:
+        signature: The signature of pixels.
+        image_size: Pixels (height, width).
+        files: The files that hold the weights.
+    """
+
+    def __init__(
+        self,
+        signature: runtimes.Signature,
+        image_size: tuple[int, int],
+        files: Sequence[pathlib.Path],
+    ):
+        self.input_shape = (None, *image_size, _CHANNELS)
+        self._signature, self._files = signature, files
+        # This also compiles, and shows early if the graph cannot be run.
+        answer = signature.call(np.zeros((1, *image_size, _CHANNELS), "float32"))
+        self.output_shape = (None, *answer.shape[1:])
+
+    @property
+    def weights(self) -> list[np.ndarray]:
+        """The bytes of its files, by which result files identify weights."""
+        return [np.fromfile(file, "uint8") for file in self._files]
+
+    def predict_on_batch(self, images: Any) -> np.ndarray:
+        """Returns probabilities `(B, K)`; as of a Keras model they may be NaN.
+
+        Args:
+            images: `(B, H, W, 3)` float32, preprocessed.
+        """
+        probabilities = self._signature.call(np.asarray(images, "float32"))
+        # Of an image that is not valid an export gives zeros.
+        return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
+
+
+class _Opened(NamedTuple):
+    """Texts by the file names of a classifier's folder, the runtime, and files of weights."""
+
+    texts: Mapping[str, str]
+    signature: runtimes.Signature
+    files: Sequence[pathlib.Path]
+
+
+def open_classifier(path: str | os.PathLike) -> Classifier:
+    """Returns the classifier of a folder, or of an export; see `load_artefact`.
+
+    Raises:
+        ValueError: If it is neither, or cannot be read.
+    """
+    return load_artefact(path) if is_artefact(path) else load_classifier(path)
+
+
+def is_artefact(path: str | os.PathLike) -> bool:
+    """Returns whether a path looks like an export: a SavedModel, a `.tflite` or `.onnx` file."""
+    try:
+        format_of(path)
+    except ValueError:
+        return False
+    return True
+
+
+def load_artefact(path: str | os.PathLike) -> Classifier:
+    """Returns an export of this package as a classifier that its own runtime computes.
+
+    Class names, task, thresholds, preprocessing and recipe are read from the export. Images are
+    decoded and preprocessed as for the classifier that was exported.
+
+    Args:
+        path: A SavedModel's folder, a `.tflite` or an `.onnx` file. Its graph is a program that
+            is run, so it must be from people you trust.
+
+    Raises:
+        ValueError: If it is no export, not one of this package, or cannot be run.
+        OSError: If it cannot be read.
+        ImportError: If its runtime is not installed.
+    """
+    path = pathlib.Path(path)
+    try:
+        texts, signature, files = _OPENERS[format_of(path)](path)
+        names = texts[CLASSES].splitlines()
+        task, thresholds = MULTICLASS, None
+        if TASK in texts:
+            task, thresholds = task_of_json(parse_json(texts[TASK], TASK), names, TASK)
+        origin = parse_json(texts.get(_ORIGIN, "{}"), _ORIGIN)
+        recipe = origin.get("recipe") if isinstance(origin, dict) else None
+        preprocessing = Preprocessing.from_json(texts[PREPROCESSING])
+        # Not a Keras model, but it has all that is called of one.
+        model: Any = RuntimeModel(signature, preprocessing.image_size, files)
+        return Classifier(
+            model,
+            names,
+            preprocessing,
+            recipe if isinstance(recipe, dict) else None,
+            path,
+            task=task,
+            thresholds=thresholds,
+        )
+    except (ImportError, OSError):
+        raise
+    except Exception as error:  # Each runtime has errors of its own.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{path} cannot be opened as an export. {reason[0]}") from error
+
+
+def _open_saved_model(path):
+    assets = {name: path / "assets" / name for name in _TEXTS}
+    texts = {name: _text(file.read_bytes()) for name, file in assets.items() if file.is_file()}
+    _check_written_here(texts)
+    files = [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.data-*"))]
+    return _Opened(texts, runtimes.saved_model(os.fspath(path))["serve"], files)
+
+
+def _open_tflite(path):
+    import_export_package("ai_edge_litert.interpreter")
+    texts = {}
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                name = CLASSES if entry.filename == LABELS else entry.filename
+                if name in _TEXTS and entry.file_size <= _MAX_TEXT:
+                    texts[name] = _text(archive.read(entry))
+    _check_written_here(texts)
+    return _Opened(texts, runtimes.tflite(os.fspath(path))["serve"], [path])
+
+
+def _open_onnx(path):
+    import_export_package("onnxruntime")
+    signature = runtimes.onnx(os.fspath(path))["serve"]
+    stored = {name: signature.metadata.get(pathlib.Path(name).stem) for name in _TEXTS}
+    texts = {name: text for name, text in stored.items() if text is not None}
+    if "class_names" in signature.metadata:
+        names = parse_json(signature.metadata["class_names"], "class_names")
+        texts[CLASSES] = "".join(f"{name}\n" for name in names)
+    _check_written_here(texts)
+    return _Opened(texts, signature, [path])
+
+
+# By format.
+_OPENERS = {"saved_model": _open_saved_model, "tflite": _open_tflite, "onnx": _open_onnx}
+
+
+def _text(content):
+    return content.decode("utf-8")
+
+
+def _check_written_here(texts):
+    missing = [name for name in (CLASSES, PREPROCESSING) if name not in texts]
+    if missing:
+        raise ValueError(
+            "It must hold the class names and the preprocessing that keras-vit export writes. "
+            f"Missing: {', '.join(missing)}"
+        )

@@ -1,0 +1,178 @@
+import json
+import pathlib
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+import keras_vit.export
+from keras_vit import command_line
+from keras_vit.classifier import save_classifier
+from keras_vit.export.artefacts import load_artefact, open_classifier
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.recognition import config_of
+
+FORMATS = ("saved_model", "tflite", "onnx")
+
+
+@pytest.fixture(scope="module")
+def onnx(classifier, tmp_path_factory):
+    return keras_vit.export.onnx(classifier, tmp_path_factory.mktemp("onnx") / "animals.onnx")
+
+
+@pytest.fixture(scope="module")
+def paths(saved_model, tflite, onnx):
+    reports = (saved_model, tflite["float32"], onnx)
+    return {report.format: pathlib.Path(report.path) for report in reports}
+
+
+@pytest.fixture(scope="module")
+def photos(classifier, tmp_path_factory):
+    """The samples in folders by class, a broken file and a file that only Pillow decodes."""
+    folder = tmp_path_factory.mktemp("photos")
+    for index, file in enumerate(sorted((classifier.folder / "samples").iterdir())):
+        of_class = folder / classifier.class_names[index % 3]
+        of_class.mkdir(exist_ok=True)
+        shutil.copy(file, of_class)
+    Image.open(file).save(of_class / "page.tif")
+    (of_class / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nno image")
+    return folder
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_export_predicts_as_the_folder_does(paths, classifier, photos, name):
+    artefact = load_artefact(paths[name])
+    assert artefact.class_names == classifier.class_names
+    assert artefact.preprocessing == classifier.preprocessing
+    assert artefact.recipe == classifier.recipe
+    expected = classifier.predict(photos, top=3, batch_size=4)
+    received = artefact.predict(photos, top=3, batch_size=4)
+    assert len(received) == 12
+    for ours, theirs in zip(received, expected, strict=True):
+        assert (ours.path, ours.error, ours.labels) == (theirs.path, theirs.error, theirs.labels)
+        probabilities = dict(theirs.top)
+        assert dict(ours.top) == {
+            label: pytest.approx(value, abs=1e-5) for label, value in probabilities.items()
+        }
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_commands_take_an_export(paths, classifier, photos, name, tmp_path, capsys):
+    def lines(model):
+        assert command_line.main(["predict", str(model), str(photos), "--format", "csv"]) == 1
+        return capsys.readouterr().out
+
+    rows = [line.split(",") for line in lines(paths[name]).splitlines()]
+    expected = [line.split(",") for line in lines(classifier.folder).splitlines()]
+    assert [(row[0], row[2]) for row in rows] == [(row[0], row[2]) for row in expected]
+    metrics = {}
+    for model, output in ((paths[name], "artefact"), (classifier.folder, "folder")):
+        arguments = ["--data", str(photos), "--output", str(tmp_path / output)]
+        assert command_line.main(["evaluate", str(model), *arguments]) == 0
+        metrics[output] = json.loads((tmp_path / output / "metrics.json").read_text())
+    for key in ("images", "correct", "top_1", "skipped"):
+        assert metrics["artefact"][key] == metrics["folder"][key]
+    assert metrics["artefact"]["loss"] == pytest.approx(metrics["folder"]["loss"], abs=1e-4)
+    result = json.loads((tmp_path / "artefact" / "result.json").read_text())
+    assert result["model"]["weights"] == str(paths[name])
+    assert len(result["model"]["weights_sha256"]) == 64
+
+
+@pytest.mark.parametrize("batch_size", [2, None])
+def test_batches_of_a_tflite_file_are_filled(classifier, files, tmp_path, batch_size):
+    path = tmp_path / "animals.tflite"
+    keras_vit.export.tflite(classifier, path, batch_size=batch_size)
+    expected = classifier.predict(files[:5], top=3)
+    for ours, theirs in zip(load_artefact(path).predict(files[:5], top=3), expected, strict=True):
+        assert dict(ours.top) == pytest.approx(dict(theirs.top), abs=1e-5)
+
+
+def test_an_export_has_the_thresholds_of_several_labels(model, classifier, files, tmp_path):
+    several = keras_vit.build(
+        config_of(model), classes=3, input_shape=(32, 24, 3), classifier_activation="sigmoid"
+    )
+    several.set_weights(model.get_weights())
+    folder = save_classifier(
+        tmp_path / "labels",
+        several,
+        classifier.class_names,
+        Preprocessing((32, 24)),
+        task="multilabel",
+        thresholds=(0.2, 0.5, 0.9),
+    )
+    path = tmp_path / "labels.onnx"
+    keras_vit.export.onnx(folder, path, check_images=files)
+    artefact = load_artefact(path)
+    assert (artefact.task, artefact.thresholds) == ("multilabel", (0.2, 0.5, 0.9))
+    expected = [prediction.labels for prediction in folder.predict(files)]
+    assert [prediction.labels for prediction in artefact.predict(files)] == expected
+    assert len({len(labels) for labels in expected}) > 1
+
+
+def test_probabilities_that_are_not_finite_are_not_zeros(paths, not_finite):
+    model = load_artefact(paths["onnx"]).model
+    np.testing.assert_array_equal(
+        np.isfinite(model.predict_on_batch(not_finite)).all(axis=1), [True, False, False, False]
+    )
+
+
+def test_a_classifiers_folder_is_opened_too(classifier):
+    assert open_classifier(classifier.folder).folder == classifier.folder
+
+
+def _without_texts(path, copy):
+    """An export of another tool: the same graph without what this package writes beside it."""
+    if path.is_dir():
+        shutil.copytree(path, copy)
+        shutil.rmtree(copy / "assets")
+    elif path.suffix == ".onnx":
+        import onnx
+
+        content = onnx.load(path)
+        del content.metadata_props[:]
+        onnx.save(content, copy)
+    else:
+        with zipfile.ZipFile(path) as archive:
+            copy.write_bytes(path.read_bytes()[: archive.infolist()[0].header_offset])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_another_tools_file_is_refused_in_one_line(paths, name, tmp_path, files, capsys):
+    copy = tmp_path / f"other{paths[name].suffix}"
+    _without_texts(paths[name], copy)
+    assert command_line.main(["predict", str(copy), str(files[0])]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "class names and the preprocessing" in error
+
+
+@pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "x/saved_model.pb"])
+def test_a_damaged_file_is_refused_in_one_line(name, tmp_path, files, capsys):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"damaged")
+    model = path.parent if path.suffix == ".pb" else path
+    assert command_line.main(["predict", str(model), str(files[0])]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(model) in error
+
+
+def test_names_of_another_number_than_the_outputs_are_refused(paths, tmp_path):
+    import onnx
+
+    content = onnx.load(paths["onnx"])
+    names = next(entry for entry in content.metadata_props if entry.key == "class_names")
+    names.value = json.dumps(["cat", "dog"])
+    onnx.save(content, tmp_path / "two.onnx")
+    with pytest.raises(ValueError, match="one probability for each class name"):
+        load_artefact(tmp_path / "two.onnx")
+
+
+def test_facts_of_weights_are_refused_for_an_export(paths, capsys):
+    arguments = ["--protocol", "imagenet", "--gelu", "tanh"]
+    assert command_line.main(["evaluate", str(paths["onnx"]), *arguments]) == 2
+    assert "an export has them inside" in capsys.readouterr().err
