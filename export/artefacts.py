@@ -30,6 +30,8 @@ _MAX_TEXT = 2**26  # Bytes of a text.
 class RuntimeModel:
     """An export in its own runtime, with what prediction and evaluation need of a Keras model.
 
+    `takes_pixels` is whether its input is uint8 and it does the preprocessing itself.
+
     Args:
         signature: The signature of pixels.
         image_size: Pixels (height, width).
@@ -42,10 +44,13 @@ class RuntimeModel:
         image_size: tuple[int, int],
         files: Sequence[pathlib.Path],
     ):
-        self.input_shape = (None, *image_size, _CHANNELS)
+        self.takes_pixels = signature.takes_pixels
+        sides = (None, None) if self.takes_pixels else image_size
+        self.input_shape = (None, *sides, _CHANNELS)
+        self._dtype = "uint8" if self.takes_pixels else "float32"
         self._signature, self._files = signature, files
         # This also compiles, and shows early if the graph cannot be run.
-        answer = signature.call(np.zeros((1, *image_size, _CHANNELS), "float32"))
+        answer = signature.call(np.zeros((1, *image_size, _CHANNELS), self._dtype))
         self.output_shape = (None, *answer.shape[1:])
 
     @property
@@ -57,9 +62,9 @@ class RuntimeModel:
         """Returns probabilities `(B, K)`; as of a Keras model they may be NaN.
 
         Args:
-            images: `(B, H, W, 3)` float32, preprocessed.
+            images: `(B, H, W, 3)` float32, preprocessed; or uint8 pixels of any height and width.
         """
-        probabilities = self._signature.call(np.asarray(images, "float32"))
+        probabilities = self._signature.call(np.asarray(images, self._dtype))
         # Of an image that is not valid an export gives zeros.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
 

@@ -29,12 +29,14 @@ class Signature(NamedTuple):
         call: Function from a batch `(B, ...)` to probabilities `(B, K)`.
         takes_files: Whether the batch holds encoded files instead of pixels.
         images_per_call: Batch size that a call of one image computes, for the time per image.
+        takes_pixels: Whether images are uint8 of any height and width.
         metadata: Texts in the file that its runtime reads, by name.
     """
 
     call: Callable[[np.ndarray], Any]
     takes_files: bool = False
     images_per_call: int = 1
+    takes_pixels: bool = False
     metadata: Mapping[str, str] = {}
 
 
@@ -62,7 +64,8 @@ def tflite(path):
 
     interpreter = Interpreter(path, num_threads=os.cpu_count())
     run = interpreter.get_signature_runner("serve")
-    fixed = run.get_input_details()["images"]["shape_signature"][0]  # -1 for any batch size.
+    details = run.get_input_details()["images"]
+    fixed = details["shape_signature"][0]  # -1 for any batch size.
 
     def call(batch):
         size = fixed if fixed > 0 else len(batch)
@@ -74,7 +77,8 @@ def tflite(path):
             answers.append(run(images=filled)["probabilities"][: len(part)])
         return np.concatenate(answers)
 
-    return {"serve": Signature(call, images_per_call=max(fixed, 1))}
+    takes_pixels = details["dtype"] == np.uint8
+    return {"serve": Signature(call, images_per_call=max(fixed, 1), takes_pixels=takes_pixels)}
 
 
 def onnx(path):
@@ -85,6 +89,7 @@ def onnx(path):
     return {
         "serve": Signature(
             lambda batch: session.run(["probabilities"], {"images": batch})[0],
+            takes_pixels=session.get_inputs()[0].type == "tensor(uint8)",
             metadata=session.get_modelmeta().custom_metadata_map,
         )
     }

@@ -29,10 +29,10 @@ from keras_vit.files import (
     write_csv,
     write_text,
 )
-from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.images.decoding import apply_preprocessing, decode_file, image_files
 from keras_vit.json_files import read_json
 from keras_vit.keras_private import num_values_of_config, xla_compiles
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.tasks import (
     ACTIVATIONS,
     MULTICLASS,
@@ -59,9 +59,8 @@ class Prediction(NamedTuple):
 
     Args:
         path: The image file.
-        top: `(class name, probability)`, the most likely first; empty if the image could
-            not be read.
-        error: Why the image could not be read, or None.
+        top: `(class name, probability)`, the most likely first; empty if there is an error.
+        error: Why the image could not be read or classified, or None.
         labels: The predicted classes, the most likely first: the first of `top`, or of several
             labels an image those whose probability is above their threshold.
     """
@@ -70,6 +69,16 @@ class Prediction(NamedTuple):
     top: list[tuple[str, float]]
     error: str | None = None
     labels: tuple[str, ...] = ()
+
+    def to_json(self, task: str = MULTICLASS) -> dict[str, Any]:
+        """Returns the prediction as types of JSON, with labels where an image may have several."""
+        entry: dict[str, Any] = {
+            "path": self.path,
+            "top": [{"class": name, "probability": value} for name, value in self.top],
+        }
+        if task == MULTILABEL:
+            entry["labels"] = list(self.labels)
+        return entry if self.error is None else {**entry, "error": self.error}
 
 
 class Classifier:
@@ -187,26 +196,64 @@ class Classifier:
                 yield from self._predict_batch(batch, images, top)
                 batch, reading = next_batch, next_reading
 
+    @property
+    def input_preprocessing(self) -> Preprocessing | None:
+        """How an image becomes the model's input; None where the model takes pixels itself."""
+        return None if getattr(self.model, "takes_pixels", False) else self.preprocessing
+
+    def input_of(self, encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+        """Returns the model's input for the content of an image file.
+
+        Args:
+            encoded: The content of the file.
+            max_pixels: Largest height times width of the image.
+
+        Returns:
+            float32 `(height, width, 3)`, or the image's uint8 pixels where the model takes them.
+
+        Raises:
+            ValueError: If it cannot be decoded. The message is the reason, in one line.
+        """
+        pixels = decode_file(encoded, max_pixels)
+        if self.input_preprocessing is None:
+            return pixels
+        return np.asarray(apply_preprocessing(pixels, self.preprocessing))
+
+    def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
+        if len({image.shape for image in inputs}) == 1:
+            return predict_batch(self.model, np.stack(inputs))
+        # Images of several sizes, which the model resizes itself.
+        return np.concatenate([predict_batch(self.model, image[np.newaxis]) for image in inputs])
+
+    def prediction(self, path: str, probabilities: np.ndarray, top: int = 5) -> Prediction:
+        """Returns the `Prediction` of an image from its row `(K,)` of `probabilities`."""
+        if not np.isfinite(probabilities).all():
+            return Prediction(path, [], "The model's probabilities are not finite numbers.")
+        order = np.argsort(-probabilities, kind="stable")
+        best = [(self.class_names[k], float(probabilities[k])) for k in order[:top]]
+        if self.thresholds is None:
+            given = order[:1]
+        else:
+            limits = np.array(self.thresholds)  # float64.
+            given = order[(probabilities > limits)[order]]
+        return Prediction(path, best, None, tuple(self.class_names[k] for k in given))
+
     def _read(self, path):
         """Returns an image file as the model's input, or the reason why it cannot be read."""
         try:
-            return np.asarray(apply_preprocessing(read_image(path), self.preprocessing))
+            return self.input_of(pathlib.Path(path).read_bytes())
         except (ValueError, OSError) as error:
             return str(error)
 
     def _predict_batch(self, paths, images, top):
         arrays = [image for image in images if not isinstance(image, str)]
-        rows = iter(predict_batch(self.model, np.stack(arrays)) if arrays else ())
-        limits = None if self.thresholds is None else np.array(self.thresholds)  # float64.
+        rows = iter(self.probabilities(arrays) if arrays else ())
         for path, image in zip(paths, images, strict=True):
             if isinstance(image, str):
                 yield Prediction(path, [], image)
-                continue
-            row = next(rows)
-            order = np.argsort(-row, kind="stable")
-            best = [(self.class_names[k], float(row[k])) for k in order[:top]]
-            given = order[:1] if limits is None else order[(row > limits)[order]]
-            yield Prediction(path, best, None, tuple(self.class_names[k] for k in given))
+            else:
+                yield self.prediction(path, next(rows), top)
 
 
 def predict_batch(model: Any, images: Any) -> np.ndarray:

@@ -121,6 +121,13 @@ def test_a_corrupt_image_has_its_reason_and_the_others_are_predicted(folder, ima
     assert "\n" not in predictions[0].error
 
 
+def test_probabilities_that_are_not_finite_are_an_error_of_their_image(folder):
+    classifier = load_classifier(folder)
+    prediction = classifier.prediction("x.png", np.array([0.2, np.nan, 0.8]))
+    assert (prediction.top, prediction.labels) == ([], ())
+    assert "not finite" in prediction.error
+
+
 def test_images_are_read_a_batch_ahead_and_no_further(folder, images):
     taken = []
 

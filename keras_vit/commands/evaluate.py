@@ -106,6 +106,7 @@ def _run_protocol(arguments: argparse.Namespace) -> int:
     }
     if not is_artefact(arguments.model):
         model = open_model(arguments.model, classes=imagenet.NUM_CLASSES, **given)
+        preprocessing: Any = model.preprocessing
         print(model.facts)
     elif any(given.values()):
         raise ValueError(
@@ -113,12 +114,13 @@ def _run_protocol(arguments: argparse.Namespace) -> int:
             f"export has them inside. Received: {arguments.model}"
         )
     else:
-        model = evaluated_classifier(load_artefact(arguments.model))
+        classifier = load_artefact(arguments.model)
+        model, preprocessing = evaluated_classifier(classifier), classifier.input_preprocessing
     report = imagenet.evaluate(
         model.model,
         arguments.protocol,
         arguments.data,
-        preprocessing=model.preprocessing,
+        preprocessing=preprocessing,
         data_dir=arguments.data_dir,
         batch_size=arguments.batch_size,
         progress=True,

@@ -5,7 +5,7 @@ import json
 import sys
 
 from keras_vit.commands.shared_arguments import add_classifier
-from keras_vit.tasks import MULTILABEL, SEPARATOR
+from keras_vit.tasks import MULTICLASS, MULTILABEL, SEPARATOR
 
 EPILOG = (
     "Exit code: 0 if every image was predicted, 1 if some could not be read (they are "
@@ -80,12 +80,7 @@ def _write_json(predictions, several):
     """One array with a line for each image, so that lines can also be read one by one."""
     print("[", end="")
     for index, prediction in enumerate(predictions):
-        top = [{"class": name, "probability": value} for name, value in prediction.top]
-        entry = {"path": prediction.path, "top": top}
-        if several:
-            entry["labels"] = list(prediction.labels)
-        if prediction.error is not None:
-            entry["error"] = prediction.error
+        entry = prediction.to_json(MULTILABEL if several else MULTICLASS)
         print(("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False), end="")
     print("\n]")
 

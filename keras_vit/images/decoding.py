@@ -301,20 +301,37 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
         ValueError: If it cannot be decoded. The message is the reason, in one line.
     """
     with open(path, "rb") as file:
-        encoded = file.read()
+        return decode_file(file.read())
+
+
+def decode_file(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Returns the pixels of an image file's content, upright and in RGB.
+
+    Args:
+        encoded: The content; see `read_image`.
+        max_pixels: Largest height times width; checked before memory is allocated.
+
+    Returns:
+        A uint8 array `(H, W, 3)`.
+
+    Raises:
+        ValueError: If it cannot be decoded. The message is the reason, in one line.
+    """
     if not encoded:
         raise ValueError("The file is empty.")
-    encoded = transcoded(encoded)
+    encoded = transcoded(encoded, max_pixels=max_pixels)
     try:
-        return _compiled_decode_image()(tf.constant(encoded)).numpy()
+        return _compiled_decode_image(max_pixels)(tf.constant(encoded)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(_reason(error.message)) from error
 
 
 @functools.cache
-def _compiled_decode_image():
+def _compiled_decode_image(max_pixels):
     # A lambda, as messages of TensorFlow begin with the lines of a named function.
-    return tf.function(lambda encoded: decode_image(encoded), [tf.TensorSpec([], tf.string)])
+    return tf.function(
+        lambda encoded: decode_image(encoded, max_pixels), [tf.TensorSpec([], tf.string)]
+    )
 
 
 def reading_error(error: BaseException) -> str | None:

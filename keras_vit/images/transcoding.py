@@ -44,7 +44,7 @@ def kind_of(encoded: bytes) -> str | None:
     return None
 
 
-def transcoded(encoded: bytes, to: str = "BMP") -> bytes:
+def transcoded(encoded: bytes, to: str = "BMP", max_pixels: int = MAX_PIXELS) -> bytes:
     """Returns an image file that `decode_image` decodes: the same one, or a transcoded one.
 
     TIFF (the first page), AVIF and HEIC become 8-bit RGB, upright by EXIF's orientation. Of
@@ -54,6 +54,7 @@ def transcoded(encoded: bytes, to: str = "BMP") -> bytes:
     Args:
         encoded: The content of an image file.
         to: "BMP" or "PNG". Files of other kinds than these three are not changed.
+        max_pixels: Largest height times width.
 
     Raises:
         ValueError: If it cannot be read. The message is the reason, in one line.
@@ -62,7 +63,7 @@ def transcoded(encoded: bytes, to: str = "BMP") -> bytes:
     if kind is None:
         return encoded
     written = io.BytesIO()
-    upright_rgb(encoded, kind).save(written, to)
+    upright_rgb(encoded, kind, max_pixels).save(written, to)
     return written.getvalue()
 
 
@@ -81,7 +82,7 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     return str(made)
 
 
-def upright_rgb(encoded: bytes, kind: str) -> Image.Image:
+def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Returns an image of one of the three kinds, upright and in 8-bit RGB.
 
     Raises:
@@ -93,6 +94,11 @@ def upright_rgb(encoded: bytes, kind: str) -> Image.Image:
         raise ValueError(str(error)) from error
     try:
         image = Image.open(io.BytesIO(encoded), formats=(kind,))
+        if image.width * image.height > max_pixels:  # Read from the header.
+            raise ValueError(
+                f"An image may have at most {max_pixels} pixels. Received: height and width "
+                f"{image.height} {image.width}"
+            )
         if kind == "TIFF":
             return ImageOps.exif_transpose(_tiff_to_rgb(image, encoded))
         return ImageOps.exif_transpose(image).convert("RGB")
@@ -101,7 +107,7 @@ def upright_rgb(encoded: bytes, kind: str) -> Image.Image:
             f"The file is damaged, or its pixels are of a kind that Pillow cannot read ({kind})."
         ) from error
     except Image.DecompressionBombError as error:
-        raise ValueError(f"An image may have at most {MAX_PIXELS} pixels.") from error
+        raise ValueError(f"An image may have at most {max_pixels} pixels.") from error
     except ValueError:
         raise
     except Exception as error:  # Pillow raises nearly anything on damaged data.

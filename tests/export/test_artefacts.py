@@ -14,6 +14,7 @@ from keras_vit.classifier import save_classifier
 from keras_vit.export.artefacts import load_artefact, open_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
+from keras_vit.training.evaluation.classification import evaluate_classifier
 
 FORMATS = ("saved_model", "tflite", "onnx")
 
@@ -176,3 +177,56 @@ def test_facts_of_weights_are_refused_for_an_export(paths, capsys):
     arguments = ["--protocol", "imagenet", "--gelu", "tanh"]
     assert command_line.main(["evaluate", str(paths["onnx"]), *arguments]) == 2
     assert "an export has them inside" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def pixels_onnx(classifier, tmp_path_factory):
+    """A file of uint8 images of any size, whose classes are the shares of red, green and blue."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    axes = helper.make_tensor("axes", TensorProto.INT64, [2], [1, 2])
+    columns = helper.make_tensor("columns", TensorProto.INT64, [1], [1])
+    make_node = helper.make_node
+    graph = helper.make_graph(
+        [
+            make_node("Cast", ["images"], ["floats"], to=TensorProto.FLOAT),
+            make_node("ReduceMean", ["floats", "axes"], ["means"], keepdims=0),
+            make_node("ReduceSum", ["means", "columns"], ["sums"], keepdims=1),
+            make_node("Div", ["means", "sums"], ["probabilities"]),
+        ],
+        "pixels",
+        [helper.make_tensor_value_info("images", TensorProto.UINT8, ["b", "h", "w", 3])],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["b", 3])],
+        [axes, columns],
+    )
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    texts = {
+        "class_names": json.dumps(classifier.class_names),
+        "preprocessing": classifier.preprocessing.to_json(),
+    }
+    helper.set_model_props(content, texts)
+    path = tmp_path_factory.mktemp("pixels") / "pixels.onnx"
+    onnx.save(content, path)
+    return path
+
+
+def test_a_file_of_pixels_gets_the_images_as_they_are(pixels_onnx, photos):
+    for prediction in load_artefact(pixels_onnx).predict(photos, top=3, batch_size=5):
+        if prediction.error is None:
+            with Image.open(prediction.path) as image:
+                if image.getexif() or image.mode != "RGB":
+                    continue  # Of these Pillow's pixels may differ.
+                means = np.asarray(image, "float64").mean(axis=(0, 1))
+            shares = means / means.sum()
+            expected = dict(zip(("red fox", "blå hval", "grey owl"), shares, strict=True))
+            assert dict(prediction.top) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_file_of_pixels_is_evaluated_image_by_image(pixels_onnx, photos):
+    artefact = load_artefact(pixels_onnx)
+    predictions = [p for p in artefact.predict(photos) if p.error is None]
+    correct = [p.labels[0] == pathlib.Path(p.path).parent.name for p in predictions]
+    report = evaluate_classifier(artefact, photos, batch_size=4)
+    assert (report.count, report.correct) == (len(correct), sum(correct))
+    assert 0 < sum(correct) < len(correct)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.images.decoding import image_files, read_image
+from keras_vit.images.decoding import decode_file, image_files, read_image
 from keras_vit.images.transcoding import _register_heif, kind_of, transcoded, transcoded_file
 
 PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
@@ -140,3 +140,13 @@ def test_a_folder_without_images_names_the_other_files(tmp_path):
         (tmp_path / name).write_text("{}")
     with pytest.raises(ValueError, match=r"holds 2 other files, such as labels\.json, notes\.txt"):
         image_files(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "PNG"])
+def test_more_pixels_than_allowed_are_refused_before_they_are_decoded(kind):
+    encoded = encode(PHOTO, kind)
+    height, width = PIXELS.shape[:2]
+    assert decode_file(encoded, height * width).shape == PIXELS.shape
+    limit = height * width - 1
+    with pytest.raises(ValueError, match=f"at most {limit} pixels.*{height} {width}"):
+        decode_file(encoded, limit)

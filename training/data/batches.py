@@ -151,18 +151,20 @@ def training_batches(
 
 
 def evaluation_batches(
-    examples: Examples, *, preprocessing: Preprocessing, batch_size: int
+    examples: Examples, *, preprocessing: Preprocessing | None, batch_size: int
 ) -> tf.data.Dataset:
     """Returns batches with each example exactly once, in order.
 
     Args:
         examples: The images.
-        preprocessing: How an image becomes the model's input.
-        batch_size: Images in a batch; the last one may have fewer.
+        preprocessing: How an image becomes the model's input; None for a model that takes
+            pixels.
+        batch_size: Images in a batch; the last one may have fewer. Pixels are in batches of one
+            image, as images differ in size.
 
     Returns:
-        A finite dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or
-        uint8 `(B, K)` of several labels an image).
+        A finite dataset of (float32 images `(B, height, width, 3)`, or uint8 pixels
+        `(1, H, W, 3)`; int32 labels `(B,)`, or uint8 `(B, K)` of several labels an image).
 
     Raises:
         ValueError: If there are no examples, or the batch size is not positive.
@@ -173,12 +175,13 @@ def evaluation_batches(
 
     def image_and_label(handle, *_):
         encoded, label = examples.read_decodable(handle)
-        return apply_preprocessing(decode_image(encoded), preprocessing), label
+        pixels = decode_image(encoded)
+        return (apply_preprocessing(pixels, preprocessing) if preprocessing else pixels), label
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
     # Raises if the data hold fewer or more examples than were counted.
     elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
-    return _prepared(elements.batch(batch_size).prefetch(_AHEAD))
+    return _prepared(elements.batch(batch_size if preprocessing else 1).prefetch(_AHEAD))
 
 
 def mixup(

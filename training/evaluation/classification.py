@@ -256,7 +256,7 @@ def evaluate(
     examples: Examples,
     class_names: Sequence[str],
     *,
-    preprocessing: Preprocessing,
+    preprocessing: Preprocessing | None,
     class_numbers: Sequence[int] | None = None,
     batch_size: int = 32,
     skipped: Sequence[tuple[str, str]] = (),
@@ -269,7 +269,7 @@ def evaluate(
         model: From images to probabilities `(B, K)`, or to logits.
         examples: The examples.
         class_names: The K names, in the order of the model's outputs.
-        preprocessing: How an image becomes the model's input.
+        preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         class_numbers: The model's class for each label of the examples; by default the
             same number.
         batch_size: Images in a batch; does not change the results.
@@ -409,7 +409,7 @@ def evaluate_classifier(
         classifier.model,
         source.splits[split],
         classifier.class_names,
-        preprocessing=classifier.preprocessing,
+        preprocessing=classifier.input_preprocessing,
         class_numbers=[classifier.class_names.index(name) for name in source.class_names],
         batch_size=batch_size,
         skipped=source.skipped,

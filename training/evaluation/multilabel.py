@@ -180,7 +180,7 @@ def evaluate(
     examples: Examples,
     class_names: Sequence[str],
     *,
-    preprocessing: Preprocessing,
+    preprocessing: Preprocessing | None,
     class_numbers: Sequence[int] | None = None,
     batch_size: int = 32,
     skipped: Sequence[tuple[str, str]] = (),
@@ -197,7 +197,7 @@ def evaluate(
         model: From images to probabilities `(B, K)`, or to logits.
         examples: The examples, of several labels.
         class_names: The K names, in the order of the model's outputs.
-        preprocessing: How an image becomes the model's input.
+        preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         class_numbers: The model's class for each label of the examples.
         batch_size: Images in a batch; does not change the results.
         skipped: `(path, reason)` of images that the source left out, for the report.

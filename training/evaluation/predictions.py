@@ -78,7 +78,7 @@ def predictions_of(
     model: keras.Model,
     examples: Examples,
     *,
-    preprocessing: Preprocessing,
+    preprocessing: Preprocessing | None,
     batch_size: int,
     progress: str | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -87,7 +87,7 @@ def predictions_of(
     Args:
         model: From images `(B, H, W, C)` to outputs `(B, K)`.
         examples: The examples.
-        preprocessing: How an image becomes the model's input.
+        preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         batch_size: Images in a batch.
         progress: See `predictions`.
 
