@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import warnings
 from collections.abc import Iterable
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.models.rebuild import float32_model
@@ -84,19 +84,8 @@ def _write(file, classifier, opset):
     library = publish.import_export_package("onnx")
     image_size = classifier.preprocessing.image_size
     model = with_validity(float32_model(classifier.model), image_size)
-    shape = (None, *image_size, model.input_shape[-1])
-    with warnings.catch_warnings():
-        # Keras uses `np.object`, for which NumPy warns.
-        warnings.simplefilter("ignore", FutureWarning)
-        model.export(
-            file,
-            format="onnx",
-            verbose=False,
-            opset_version=opset,
-            input_signature=[keras.InputSpec(shape=shape, dtype="float32", name="images")],
-        )
-    content = library.load(file)
-    _name_outputs(content.graph, ("scores", "valid"))
+    content = _convert(model, image_size, opset, library)
+    _fold_constants(content, library)
     _mask_scores(content.graph, library)
     _keep_padding(content.graph, library)
     for tensor in (*content.graph.input, *content.graph.output):
@@ -115,6 +104,66 @@ def _write(file, classifier, opset):
             },
         },
     )
+
+
+def _convert(model, image_size, opset, library):
+    """Returns the ONNX content of a model, with the outputs `scores` and `valid`.
+
+    Each pass of the converter copies the constants of its graph and keeps the copies, 25 GB for
+    ViT-B/16. So the weights are inputs of the graph that it converts, and constants only after.
+    """
+    trainable = len(model.trainable_variables)
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    weights = {f"weight_{index}": variable for index, variable in enumerate(variables)}
+
+    @tf.function
+    def serve(images, *values):
+        answer, _ = model.stateless_call(
+            values[:trainable], values[trainable:], images, training=False
+        )
+        return {"scores": answer["probabilities"], "valid": answer["valid"]}
+
+    shape = (None, *image_size, model.input_shape[-1])
+    signature = [
+        tf.TensorSpec(shape, "float32", "images"),
+        *(tf.TensorSpec(value.shape, value.dtype, name) for name, value in weights.items()),
+    ]
+    converter = publish.import_export_package("tf2onnx")
+    content, _ = converter.convert.from_function(serve, signature, opset=opset)
+    graph = content.graph
+    for tensor in graph.input:
+        if tensor.name in weights:
+            value = keras.ops.convert_to_numpy(weights[tensor.name])
+            graph.initializer.append(library.numpy_helper.from_array(value, tensor.name))
+    _replace(graph.input, [tensor for tensor in graph.input if tensor.name not in weights])
+    return content
+
+
+def _fold_constants(content, library):
+    """Replaces operations on constants, such as the reshape of a weight, by their results."""
+    reference = publish.import_export_package("onnx.reference")
+    graph, numpy_helper = content.graph, library.numpy_helper
+    opsets = {entry.domain: entry.version for entry in content.opset_import}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if not node.input or not all(name in constants for name in node.input):
+            nodes.append(node)
+            continue
+        values = {name: numpy_helper.to_array(constants[name]) for name in node.input}
+        step = reference.ReferenceEvaluator(node, opsets=opsets)
+        for name, value in zip(node.output, step.run(None, values), strict=True):
+            constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+    used = {name for node in nodes for name in node.input}
+    _replace(graph.node, nodes)
+    _replace(graph.initializer, [constants[name] for name in constants if name in used])
+
+
+def _replace(field, messages):
+    """Sets a repeated field of a protocol buffer to messages, which may be of this field."""
+    kept = [type(message).FromString(message.SerializeToString()) for message in messages]
+    del field[:]
+    field.extend(kept)
 
 
 def _add_properties(file, properties):
@@ -146,9 +195,7 @@ def _keep_padding(graph, library):
         nodes.append(node)
     if len(nodes) > len(graph.node):
         graph.initializer.append(lowest)
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        _replace(graph.node, nodes)
 
 
 def _mask_scores(graph, library):
@@ -164,13 +211,3 @@ def _mask_scores(graph, library):
     where = make_node("Where", ["valid_column", "scores", "zero_float32"], ["probabilities"])
     graph.node.append(where)
     graph.output[0].name = "probabilities"
-
-
-def _name_outputs(graph, names):
-    """Renames the graph's outputs, which the converter names after their last operations."""
-    renamed = {output.name: name for output, name in zip(graph.output, names, strict=True)}
-    for node in graph.node:
-        for places in (node.input, node.output):
-            places[:] = [renamed.get(old, old) for old in places]
-    for output in graph.output:
-        output.name = renamed[output.name]

@@ -54,6 +54,25 @@ def test_the_file_has_its_opset_the_class_names_and_the_report(report, classifie
     assert json.loads(properties["check"])["num_images"] == 10
 
 
+def test_the_converter_gets_no_weights_to_copy(classifier, tmp_path, monkeypatch):
+    import onnx
+    import tf2onnx
+
+    convert, seen = tf2onnx.convert.from_function, []
+
+    def watched(*arguments, **options):
+        content, storage = convert(*arguments, **options)
+        seen.append(sum(len(tensor.raw_data) for tensor in content.graph.initializer))
+        return content, storage
+
+    monkeypatch.setattr(tf2onnx.convert, "from_function", watched)
+    report = keras_vit.export.onnx(classifier, tmp_path / "animals.onnx")
+    assert seen[0] < 2000  # Bytes.
+    stored = onnx.load(report.path).graph.initializer
+    # All 19,171 parameters, or as many after constant folding.
+    assert sum(np.prod(tensor.dims) for tensor in stored) > 19_000
+
+
 def test_only_the_output_file_is_written(report):
     path = pathlib.Path(report.path)
     assert list(path.parent.iterdir()) == [path]
