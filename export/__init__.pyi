@@ -14,6 +14,9 @@ from .onnx_file import (
 from .saved_model_folder import (
     saved_model as saved_model,
 )
+from .server import (
+    serve as serve,
+)
 from .tflite_file import (
     tflite as tflite,
 )

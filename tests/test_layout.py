@@ -118,7 +118,8 @@ def test_private_names_of_other_packages_are_in_one_file():
         for name in imports(path):
             assert not name.startswith("keras.src"), f"{path} imports {name}"
         nodes = list(ast.walk(ast.parse(path.read_text())))
-        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        own = {node.name for node in nodes if isinstance(node, named)}
         own |= {node.id for node in nodes if isinstance(node, ast.Name)}
         attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
         own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}

@@ -1,0 +1,152 @@
+"""Images of many requests, decoded in threads and computed in small batches."""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from keras_vit.classifier import Classifier
+
+from .options import ServingLimits
+
+_LONGEST_RETRY = 60  # Seconds.
+
+
+class Overloaded(Exception):
+    """More images than the queue holds.
+
+    Args:
+        retry_after: Seconds until the images that wait will be answered.
+    """
+
+    def __init__(self, retry_after: int):
+        super().__init__("The server has more images than its queue holds.")
+        self.retry_after = retry_after
+
+
+class Batcher:
+    """Classifies image files that arrive one by one.
+
+    Each file is decoded in a thread of a pool and joins the batch of one thread that runs the
+    model. That thread takes what is decoded, up to `max_batch` images, and waits at most
+    `batch_wait` for files that are still being decoded; a file that is alone does not wait.
+    Decoded images are at most three batches and one for each decoding thread: the others stay
+    encoded until they are needed.
+
+    Args:
+        classifier: The classifier.
+        limits: Sizes and times.
+        observe: Called in the thread of the model after each batch with its images and the
+            seconds that the model took.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        limits: ServingLimits,
+        observe: Callable[[int, float], None] = lambda images, seconds: None,
+    ):
+        self._classifier, self._limits, self._observe = classifier, limits, observe
+        self._decoded: queue.Queue[tuple[np.ndarray, Future] | None] = queue.Queue(
+            2 * limits.max_batch
+        )
+        self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
+        self._thread = threading.Thread(target=self._compute, name="model")
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._seconds_per_image = 0.0
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Images that were accepted and are not yet answered."""
+        return self._waiting
+
+    def submit(self, files: Sequence[bytes]) -> list[Future]:
+        """Accepts the files of a request, all or none of them.
+
+        Args:
+            files: Contents of image files.
+
+        Returns:
+            For each file the future row of probabilities `(K,)`, or the reason why it cannot be
+            decoded, a string.
+
+        Raises:
+            Overloaded: If there is no room for them.
+        """
+        with self._lock:
+            if self._waiting + len(files) > self._limits.max_queue:
+                raise Overloaded(self._retry_after())
+            self._waiting += len(files)
+        answers: list[Future] = [Future() for _ in files]
+        for file, answer in zip(files, answers, strict=True):
+            answer.add_done_callback(self._answered)
+            self._pool.submit(self._decode, file, answer)
+        return answers
+
+    def close(self) -> None:
+        """Answers what was accepted, then ends the threads."""
+        self._pool.shutdown()
+        self._decoded.put(None)
+        self._thread.join()
+
+    def _retry_after(self):
+        seconds = self._waiting * self._seconds_per_image
+        return min(max(math.ceil(seconds), 1), _LONGEST_RETRY)
+
+    def _answered(self, _):
+        with self._lock:
+            self._waiting -= 1
+
+    def _decode(self, file, answer):
+        if not answer.set_running_or_notify_cancel():
+            return  # The client went away.
+        try:
+            image = self._classifier.input_of(file, self._limits.max_pixels)
+        except ValueError as error:
+            answer.set_result(str(error))
+        except Exception as error:
+            answer.set_exception(error)
+        else:
+            self._decoded.put((image, answer))  # Waits while two batches are decoded.
+
+    def _compute(self):
+        while (batch := self._next_batch()) is not None:
+            images, answers = zip(*batch, strict=True)
+            began = time.perf_counter()
+            try:
+                rows = self._classifier.probabilities(images)
+            except Exception as error:
+                for answer in answers:
+                    answer.set_exception(error)
+                continue
+            seconds = time.perf_counter() - began
+            self._seconds_per_image = seconds / len(images)
+            self._observe(len(images), seconds)
+            for answer, row in zip(answers, rows, strict=True):
+                answer.set_result(row)
+
+    def _next_batch(self):
+        """Returns pairs of an image and its future answer; None at the end."""
+        if (first := self._decoded.get()) is None:
+            return None
+        batch = [first]
+        deadline = time.monotonic() + self._limits.batch_wait / 1000
+        while len(batch) < min(self._limits.max_batch, self._waiting):
+            try:
+                following = self._decoded.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                break
+            if following is None:
+                self._decoded.put(None)  # For the next call.
+                break
+            batch.append(following)
+        return batch

@@ -1,0 +1,490 @@
+"""HTTP server of a classifier: uploads, TensorFlow Serving's REST protocol, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import functools
+import io
+import logging
+import os
+import pathlib
+import signal
+import socket
+import time
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from keras_vit.classifier import Classifier, Prediction
+from keras_vit.json_files import parse_json
+from keras_vit.optional_packages import import_optional
+
+from .artefacts import open_classifier
+from .batching import Batcher, Overloaded
+from .options import PORT, TOP, ServingLimits
+
+PAGE = pathlib.Path(__file__).with_name("upload_page.html")
+
+# Scripts and styles of the page itself only; images that it has read.
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self';"
+    " img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_BODIES = 8  # Bodies of all requests together, in units of `max_body`.
+_BODY_SECONDS = 60  # For a client to send a body.
+_DRAIN_SECONDS = 30  # For requests in flight at the end; Kubernetes waits as long.
+_CLIENT_GONE = 499  # As nginx logs it; nobody receives it.
+_SIGNATURE = "serve_bytes"
+
+
+def serve(
+    model: Classifier | str | os.PathLike,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    name: str | None = None,
+    top: int = TOP,
+    limits: ServingLimits | None = None,
+) -> None:
+    """Serves a classifier by HTTP until SIGTERM or Ctrl-C, then answers what was accepted.
+
+    Routes:
+
+    - `GET /`: a page to drop images on;
+    - `POST /classify`: files as multipart/form-data, answered as `keras-vit predict` does;
+    - `GET /v1/models/NAME`, `POST /v1/models/NAME:predict`: TensorFlow Serving's REST protocol,
+      as for the signature `serve_bytes` of an exported SavedModel;
+    - `GET /healthz`, `GET /metrics`: for load balancers and Prometheus.
+
+    Args:
+        model: A `Classifier`, its folder, or an export; see `open_classifier`.
+        host: Address to listen on; "0.0.0.0" for all networks.
+        port: Port; 0 for any free one, which is printed.
+        name: NAME of the routes; by default that of the folder or file.
+        top: Classes of an answer.
+        limits: Bounds of requests and batches.
+
+    Raises:
+        ValueError: If an argument is out of range, or the model cannot be opened.
+        OSError: If the port is in use.
+        ImportError: If the extra `serve` is not installed.
+    """
+    uvicorn = import_server_package("uvicorn")
+    import_server_package("starlette")
+    import_server_package("python_multipart")
+    import_server_package("prometheus_client")
+    if top < 1:
+        raise ValueError(f"top must be at least 1. Received: {top}")
+    if not 0 <= port < 2**16:
+        raise ValueError(f"port must be in 0 to {2**16 - 1}. Received: {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        classifier = model if isinstance(model, Classifier) else open_classifier(model)
+        service = Service(classifier, name, top, limits or ServingLimits())
+        address = f"[{host}]" if ":" in host else host
+        server = uvicorn.Server(
+            uvicorn.Config(
+                service.application(),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="on",
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
+            )
+        )
+        service.when_ready = functools.partial(
+            print,
+            f"{service.name}: {len(classifier.class_names)} classes, "
+            f"http://{address}:{listener.getsockname()[1]}",
+            flush=True,
+        )
+        # Uvicorn drains, then raises the signal again for the handler from before.
+        handler = signal.signal(signal.SIGTERM, lambda *_: None)
+        try:
+            server.run(sockets=[listener])
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+            print(f"answered {service.answered} of {service.accepted} requests", flush=True)
+
+
+def import_server_package(module: str) -> Any:
+    """Returns a module of the extra `serve`; see `import_optional`."""
+    return import_optional(module, "A server", "serve")
+
+
+class Service:
+    """The routes of a server and what they share; `application` is the ASGI application.
+
+    Args:
+        classifier: The classifier.
+        name: Name of the model in routes; None for that of its folder or file.
+        top: Classes of an answer.
+        limits: Bounds of requests and batches.
+    """
+
+    def __init__(self, classifier: Classifier, name: str | None, top: int, limits: ServingLimits):
+        self.name, self.version = served_name(classifier, name)
+        self.accepted = self.answered = 0  # Requests with images.
+        self.when_ready = lambda: None
+        self._classifier, self._top, self._limits = classifier, top, limits
+        self._held = 0  # Bytes of all bodies.
+        self._batcher: Batcher
+        self._responses = import_server_package("starlette.responses")
+        self._exceptions = import_server_package("starlette.exceptions")
+        self._prometheus = import_server_package("prometheus_client")
+        self._add_metrics()
+
+    def application(self) -> Any:
+        """Returns the Starlette application; its lifespan starts and ends the threads."""
+        starlette = import_server_package("starlette.applications")
+        middleware = import_server_package("starlette.middleware")
+        route = import_server_package("starlette.routing").Route
+        model = "/v1/models/{name}"
+        version = model + "/versions/{version}"
+        return starlette.Starlette(
+            routes=[
+                route("/", self.page),
+                route("/classify", self.classify, methods=["POST"]),
+                *(
+                    route(f"{path}:predict", self.predict, methods=["POST"])
+                    for path in (model, version)
+                ),
+                *(route(path, self.status) for path in (model, version)),
+                route("/healthz", self.healthz),
+                route("/metrics", self.metrics),
+            ],
+            middleware=[middleware.Middleware(_Accounting, service=self)],
+            exception_handlers={self._exceptions.HTTPException: self._refused},
+            lifespan=self._lifespan,
+        )
+
+    async def page(self, request: Any) -> Any:
+        """The page of uploads."""
+        text = PAGE.read_text(encoding="utf-8")
+        headers = {"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"}
+        return self._responses.HTMLResponse(text, headers=headers)
+
+    async def healthz(self, request: Any) -> Any:
+        """Whether the server answers: it listens once the model has run."""
+        return self._responses.JSONResponse({"status": "ok", "model": self.name})
+
+    async def metrics(self, request: Any) -> Any:
+        """Counts and times for Prometheus."""
+        text = self._prometheus.generate_latest(self._registry)
+        return self._responses.Response(text, media_type=self._prometheus.CONTENT_TYPE_LATEST)
+
+    async def classify(self, request: Any) -> Any:
+        """Predictions of uploaded files, as `keras-vit predict --format json` prints them."""
+        top = self._requested_top(request)
+        async with (
+            self._in_time(),
+            request.form(max_files=self._limits.max_queue) as form,
+        ):
+            uploads = [value for _, value in form.multi_items() if not isinstance(value, str)]
+            files = [await upload.read() for upload in uploads]
+        if not files:
+            raise self._error(
+                400, "A request must be multipart/form-data with image files. Received: none"
+            )
+        answers = await self._answers(request, files)
+        predictions = []
+        for upload, answer in zip(uploads, answers, strict=True):
+            path = upload.filename or ""
+            if isinstance(answer, str):
+                prediction = Prediction(path, [], answer)
+            else:
+                prediction = self._classifier.prediction(path, answer, top)
+            predictions.append(prediction.to_json(self._classifier.task))
+        return self._responses.JSONResponse({"predictions": predictions})
+
+    async def predict(self, request: Any) -> Any:
+        """The same with TensorFlow Serving's messages."""
+        self._check_served(request)
+        async with self._in_time():
+            body = await request.body()
+        try:
+            files, by_name = await asyncio.to_thread(_files_of_json, body)
+        except ValueError as error:
+            raise self._error(400, str(error)) from error
+        rows = [self._row(answer) for answer in await self._answers(request, files)]
+        if by_name:
+            return self._responses.JSONResponse(
+                {"outputs": {name: [row[name] for row in rows] for name in rows[0]}}
+            )
+        return self._responses.JSONResponse({"predictions": rows})
+
+    async def status(self, request: Any) -> Any:
+        """The state of the model, as TensorFlow Serving reports it."""
+        self._check_served(request)
+        status = {"error_code": "OK", "error_message": ""}
+        version = {"version": self.version, "state": "AVAILABLE", "status": status}
+        return self._responses.JSONResponse({"model_version_status": [version]})
+
+    async def _answers(self, request, files):
+        """Returns a row of probabilities for each file, or the reason why it cannot be read."""
+        if len(files) > self._limits.max_queue:
+            raise self._error(
+                413,
+                f"A request may have at most {self._limits.max_queue} images. "
+                f"Received: {len(files)}",
+            )
+        try:
+            waiting = self._batcher.submit(files)
+        except Overloaded as error:
+            headers = {"Retry-After": str(error.retry_after)}
+            raise self._error(503, str(error), headers) from error
+        answers = asyncio.gather(*map(asyncio.wrap_future, waiting))
+        gone = asyncio.ensure_future(request.receive())
+        await asyncio.wait((answers, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answers.done():
+            answers.cancel()  # Files that are not yet decoded never will be.
+            raise self._error(_CLIENT_GONE, "The client has closed the connection.")
+        gone.cancel()
+        for answer in answers.result():
+            result = "unreadable" if isinstance(answer, str) else "classified"
+            self._num_images.labels(result).inc()
+        return answers.result()
+
+    def _row(self, answer):
+        """An answer as the outputs of the signature `serve_bytes`, as types of JSON."""
+        names, thresholds = self._classifier.class_names, self._classifier.thresholds
+        top = min(self._top, len(names))
+        valid = not isinstance(answer, str) and bool(np.isfinite(answer).all())
+        probabilities = answer if valid else np.zeros(len(names), "float32")
+        order = np.argsort(-probabilities, kind="stable")[:top]
+        row = {
+            "probabilities": probabilities.tolist(),
+            "classes": [names[k] if valid else "" for k in order],
+            "top_probabilities": probabilities[order].tolist(),
+            "valid": valid,
+        }
+        if thresholds is not None:
+            row["predicted"] = (probabilities > np.array(thresholds)).tolist()
+        return row
+
+    def _requested_top(self, request):
+        text = request.query_params.get("top", str(self._top))
+        if not text.isdecimal() or not int(text[:9]) >= 1:
+            raise self._error(400, f"top must be a number of classes, at least 1. Received: {text}")
+        return int(text[:9])
+
+    def _check_served(self, request):
+        name, version = (request.path_params.get(key) for key in ("name", "version"))
+        if name != self.name or version not in (None, self.version):
+            raise self._error(
+                404,
+                f"The model must be {self.name}, version {self.version}. "
+                f"Received: {name}" + (f", version {version}" if version else ""),
+            )
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self):
+        """Refuses a body that does not arrive in time."""
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                yield
+        except TimeoutError as error:
+            raise self._error(
+                408, f"A request must be sent within {_BODY_SECONDS} seconds."
+            ) from error
+
+    def take(self, size: int, received: int) -> None:
+        """Counts bytes of a body, and refuses those beyond the limits.
+
+        Args:
+            size: Bytes that arrived.
+            received: Bytes of this body until now.
+        """
+        largest = int(self._limits.max_body * 1e6)
+        if received > largest:
+            raise self._error(413, f"A request may have at most {largest:,} bytes.")
+        if self._held + size > _BODIES * largest:
+            raise self._error(
+                503, "The server holds as many requests as it can.", {"Retry-After": "1"}
+            )
+        self._held += size
+
+    def release(self, size: int) -> None:
+        """Forgets the bytes of a body."""
+        self._held -= size
+
+    def count(self, scope: Any, status: int, seconds: float) -> None:
+        """Counts an answer."""
+        route = getattr(scope.get("endpoint"), "__name__", "unknown")
+        self._num_requests.labels(route, status).inc()
+        self._request_seconds.labels(route).observe(seconds)
+
+    def _error(self, status, detail, headers=None):
+        return self._exceptions.HTTPException(status, detail, headers)
+
+    async def _refused(self, request, error):
+        return self._responses.JSONResponse(
+            {"error": error.detail}, status_code=error.status_code, headers=error.headers
+        )
+
+    def failed(self) -> Any:
+        """Prints the error that ended a request, and returns the response to it."""
+        logging.getLogger(__name__).exception("A request failed.")
+        return self._responses.JSONResponse(
+            {"error": "The request failed; the server's output says why."}, status_code=500
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, application):
+        await asyncio.to_thread(self._warm_up)
+        self._batcher = Batcher(self._classifier, self._limits, self._observe_batch)
+        self.when_ready()
+        yield
+        await asyncio.to_thread(self._batcher.close)
+
+    def _warm_up(self):
+        """Runs the model once with one image and once with a whole batch, which compiles it."""
+        file = io.BytesIO()
+        Image.new("RGB", (64, 64)).save(file, "PNG")
+        image = self._classifier.input_of(file.getvalue())
+        for size in (1, self._limits.max_batch):
+            self._classifier.probabilities([image] * size)
+
+    def _observe_batch(self, images, seconds):
+        self._batch_images.observe(images)
+        self._model_seconds.observe(seconds)
+
+    def _add_metrics(self):
+        registry = self._registry = self._prometheus.CollectorRegistry()
+        counter = functools.partial(self._prometheus.Counter, registry=registry)
+        histogram = functools.partial(self._prometheus.Histogram, registry=registry)
+        sizes = [2**power for power in range(11) if 2**power < self._limits.max_batch]
+        self._num_requests = counter(
+            "keras_vit_requests", "Requests that were answered.", ["route", "status"]
+        )
+        self._request_seconds = histogram(
+            "keras_vit_request_seconds", "From the head of a request to the end of its answer.",
+            ["route"],
+        )  # fmt: skip
+        self._num_images = counter(
+            "keras_vit_images", "Images, classified or unreadable.", ["result"]
+        )
+        self._batch_images = histogram(
+            "keras_vit_batch_images", "Images that the model computed at once.",
+            buckets=[*sizes, self._limits.max_batch],
+        )  # fmt: skip
+        self._model_seconds = histogram("keras_vit_model_seconds", "Time of a batch in the model.")
+        waiting = self._prometheus.Gauge(
+            "keras_vit_waiting_images", "Images accepted and not yet answered.", registry=registry
+        )
+        waiting.set_function(lambda: self._batcher.waiting)
+
+
+class _Accounting:
+    """ASGI middleware that bounds the bodies of requests and counts requests and answers."""
+
+    def __init__(self, app: Any, service: Service):
+        self._app, self._service = app, service
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        service, began = self._service, time.perf_counter()
+        received, status = 0, 0
+        declared = int(dict(scope["headers"]).get(b"content-length", 0))
+        has_images = scope["method"] == "POST"
+        service.accepted += has_images
+
+        async def bounded_receive():
+            nonlocal received
+            service.take(0, declared)  # Before the client is asked to send it.
+            message = await receive()
+            size = len(message.get("body", b""))
+            service.take(size, received + size)
+            received += size
+            return message
+
+        async def counting_send(message):
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                service.answered += has_images
+
+        try:
+            await self._app(scope, bounded_receive, counting_send)
+        except Exception:
+            if status:  # The answer has begun.
+                raise
+            await service.failed()(scope, receive, counting_send)
+        finally:
+            service.release(received)
+            service.count(scope, status, time.perf_counter() - began)
+
+
+def served_name(classifier: Classifier, name: str | None = None) -> tuple[str, str]:
+    """Returns name and version of a model in TensorFlow Serving's routes.
+
+    A SavedModel in a folder of a number, such as `pets/3`, is version 3 of "pets"; any other
+    model is version 1 under the name of its folder or file.
+
+    Args:
+        classifier: The classifier.
+        name: Another name.
+
+    Raises:
+        ValueError: If the name cannot be part of a route.
+    """
+    path = (classifier.folder or pathlib.Path(classifier.model.name)).absolute()
+    version = "1"
+    if path.name.isdecimal() and path.parent.name:
+        path, version = path.parent, path.name
+    name = name or (path.stem if path.is_file() else path.name)
+    if not name or set(name) & set("/:?#%"):
+        raise ValueError(
+            f"The model's name (name, --name) must not hold / : ? # or %. Received: {name!r}"
+        )
+    return name, version
+
+
+def _files_of_json(body):
+    """Returns the image files of a request in TensorFlow Serving's JSON.
+
+    Returns:
+        Their contents, and whether the answer is by output ("inputs") instead of by image.
+
+    Raises:
+        ValueError: If it is none, or does not hold image files.
+    """
+    content = parse_json(body, "The request")
+    if not isinstance(content, dict):
+        content = {}
+    signature = content.get("signature_name") or _SIGNATURE
+    if signature != _SIGNATURE:
+        raise ValueError(
+            f'signature_name must be "{_SIGNATURE}", for image files. Received: {signature!r}'
+        )
+    by_name = "inputs" in content
+    entries = content.get("inputs" if by_name else "instances")
+    if by_name and isinstance(entries, dict) and set(entries) == {"images"}:
+        entries = entries["images"]
+    if not isinstance(entries, list) or not entries or by_name == ("instances" in content):
+        raise ValueError(
+            'A request must have "instances" or "inputs", a list of image files in base64: '
+            '{"instances": [{"b64": "..."}]}'
+        )
+    return [_file_of_entry(entry) for entry in entries], by_name
+
+
+def _file_of_entry(entry):
+    if isinstance(entry, dict) and set(entry) == {"images"}:
+        entry = entry["images"]
+    if not isinstance(entry, dict) or set(entry) != {"b64"} or not isinstance(entry["b64"], str):
+        raise ValueError(
+            f'An image must be {{"b64": "..."}}, a file in base64. Received: {str(entry)[:80]}'
+        )
+    try:
+        return base64.b64decode(entry["b64"], validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"An image must be a file in base64. Received: {error}") from error
