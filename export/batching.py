@@ -58,7 +58,7 @@ class Batcher:
             2 * limits.max_batch
         )
         self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
-        self._thread = threading.Thread(target=self._compute, name="model")
+        self._thread = threading.Thread(target=self._compute, name="model", daemon=True)
         self._lock = threading.Lock()
         self._waiting = 0
         self._seconds_per_image = 0.0

@@ -120,6 +120,8 @@ def import_server_package(module: str) -> Any:
 class Service:
     """The routes of a server and what they share; `application` is the ASGI application.
 
+    The model runs once with one image and once with a whole batch, which compiles it.
+
     Args:
         classifier: The classifier.
         name: Name of the model in routes; None for that of its folder or file.
@@ -136,8 +138,10 @@ class Service:
         self._batcher: Batcher
         self._responses = import_server_package("starlette.responses")
         self._exceptions = import_server_package("starlette.exceptions")
+        self._disconnect = import_server_package("starlette.requests").ClientDisconnect
         self._prometheus = import_server_package("prometheus_client")
         self._add_metrics()
+        self._warm_up()
 
     def application(self) -> Any:
         """Returns the Starlette application; its lifespan starts and ends the threads."""
@@ -170,7 +174,7 @@ class Service:
         return self._responses.HTMLResponse(text, headers=headers)
 
     async def healthz(self, request: Any) -> Any:
-        """Whether the server answers: it listens once the model has run."""
+        """Whether the server answers, which it does once the model has run."""
         return self._responses.JSONResponse({"status": "ok", "model": self.name})
 
     async def metrics(self, request: Any) -> Any:
@@ -243,7 +247,7 @@ class Service:
         await asyncio.wait((answers, gone), return_when=asyncio.FIRST_COMPLETED)
         if not answers.done():
             answers.cancel()  # Files that are not yet decoded never will be.
-            raise self._error(_CLIENT_GONE, "The client has closed the connection.")
+            raise self._gone()
         gone.cancel()
         for answer in answers.result():
             result = "unreadable" if isinstance(answer, str) else "classified"
@@ -284,7 +288,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _in_time(self):
-        """Refuses a body that does not arrive in time."""
+        """Ends a request whose body does not arrive."""
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 yield
@@ -292,6 +296,8 @@ class Service:
             raise self._error(
                 408, f"A request must be sent within {_BODY_SECONDS} seconds."
             ) from error
+        except self._disconnect as error:
+            raise self._gone() from error
 
     def take(self, size: int, received: int) -> None:
         """Counts bytes of a body, and refuses those beyond the limits.
@@ -319,6 +325,9 @@ class Service:
         self._num_requests.labels(route, status).inc()
         self._request_seconds.labels(route).observe(seconds)
 
+    def _gone(self):
+        return self._error(_CLIENT_GONE, "The client has closed the connection.")
+
     def _error(self, status, detail, headers=None):
         return self._exceptions.HTTPException(status, detail, headers)
 
@@ -336,14 +345,12 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, application):
-        await asyncio.to_thread(self._warm_up)
         self._batcher = Batcher(self._classifier, self._limits, self._observe_batch)
         self.when_ready()
         yield
         await asyncio.to_thread(self._batcher.close)
 
     def _warm_up(self):
-        """Runs the model once with one image and once with a whole batch, which compiles it."""
         file = io.BytesIO()
         Image.new("RGB", (64, 64)).save(file, "PNG")
         image = self._classifier.input_of(file.getvalue())

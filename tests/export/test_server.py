@@ -1,9 +1,11 @@
 """The server in process: its routes, bounds and batches."""
 
+import asyncio
 import base64
 import collections
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from starlette.testclient import TestClient
 
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
+from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.options import ServingLimits
 from keras_vit.export.server import Service, served_name
 from keras_vit.preprocessing import Preprocessing
@@ -207,6 +210,18 @@ def test_wrong_json_is_400_with_what_would_be_right(client, body, message):
     assert message in response.json()["error"]
 
 
+@pytest.mark.parametrize("precision", ["float32", "dynamic_int8"])
+def test_an_export_is_served_in_batches_of_its_own(tflite, files, precision):
+    artefact = load_artefact(tflite[precision].path)  # One image a call.
+    contents = [path.read_bytes() for path in files]
+    with client_of(artefact, max_batch=4) as client:
+        answers = client.post("/classify", files=uploads(contents)).json()["predictions"]
+    for answer, prediction in zip(answers, artefact.predict(files, top=2), strict=True):
+        assert [row["probability"] for row in answer["top"]] == pytest.approx(
+            [probability for _, probability in prediction.top], abs=1e-6
+        )
+
+
 def test_several_labels_have_their_thresholds(files):
     classifier = Classifier(
         Constant([0.4, 0.6, 0.9]),
@@ -270,6 +285,74 @@ def test_overload_is_503_with_retry_after_and_what_was_accepted_is_answered(held
         assert [len(answer.json()["predictions"]) for answer in answers] == [2]
         assert client.post("/classify", files=uploads([content])).status_code == 200
         assert metric(client, "keras_vit_waiting_images") == 0
+
+
+def test_bodies_of_all_requests_together_are_bounded(held):
+    model, classifier, content = held
+    files = uploads([content, bytes(900_000)])
+    with client_of(classifier, max_body=1) as client:
+        model.release.clear()
+        threads = [
+            threading.Thread(target=client.post, args=("/classify",), kwargs={"files": files})
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        while metric(client, "keras_vit_waiting_images") < 8:  # The zeros are no images.
+            pass
+        refused = client.post("/classify", files=files)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        model.release.set()
+        for thread in threads:
+            thread.join()
+        assert client.post("/classify", files=files).status_code == 200
+
+
+@pytest.mark.parametrize("after", ["half of the body", "the body"])
+def test_the_images_of_a_client_that_went_away_are_left_out(held, after):
+    model, classifier, content = held
+    body = json.dumps({"instances": [b64(content)] * 20}).encode()
+    sent = []
+
+    async def ask(service):
+        gone = asyncio.Event()
+
+        async def receive():
+            if after == "half of the body" and not messages:
+                return {"type": "http.disconnect"}
+            if messages:
+                return messages.pop(0)
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        messages = [{"type": "http.request", "body": body, "more_body": after != "the body"}]
+        application = service.application()
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/models/animals:predict",
+            "query_string": b"",
+            "headers": [],
+        }
+        async with application.router.lifespan_context(application):
+            request = asyncio.create_task(application(scope, receive, send))
+            if after == "the body":
+                await asyncio.to_thread(model.entered.wait)
+            gone.set()
+            await request
+            model.release.set()
+
+    service = Service(classifier, "animals", 2, ServingLimits(max_batch=1))
+    model.batches.clear()
+    model.entered.clear()
+    model.release.clear()
+    asyncio.run(ask(service))
+    assert sent[0]["status"] == 499
+    # Of 20 images those are computed that were decoded or being decoded.
+    assert len(model.batches) <= (4 + os.cpu_count() if after == "the body" else 0)
 
 
 def test_images_of_many_requests_share_batches(held):
