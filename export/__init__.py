@@ -1,4 +1,4 @@
-"""Exports of a classifier to SavedModel, TFLite and ONNX, a server, and conversion of weights."""
+"""Exports to SavedModel, TFLite, ONNX and OpenVINO, a server, and conversion of weights."""
 
 import lazy_loader
 

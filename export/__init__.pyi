@@ -11,6 +11,9 @@ from .conversion import (
 from .onnx_file import (
     onnx as onnx,
 )
+from .openvino_folder import (
+    openvino as openvino,
+)
 from .saved_model_folder import (
     saved_model as saved_model,
 )

@@ -17,7 +17,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTICLASS, task_of_json
 
 from . import runtimes
-from .comparison import SAVED_MODEL_FILE, format_of
+from .comparison import OPENVINO_FILE, SAVED_MODEL_FILE, format_of
 from .publish import import_export_package
 from .tflite_file import LABELS
 
@@ -87,7 +87,7 @@ def open_classifier(path: str | os.PathLike) -> Classifier:
 
 
 def is_artefact(path: str | os.PathLike) -> bool:
-    """Returns whether a path looks like an export: a SavedModel, a `.tflite` or `.onnx` file."""
+    """Returns whether a path looks like an export; see `format_of`."""
     try:
         format_of(path)
     except ValueError:
@@ -102,8 +102,8 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     decoded and preprocessed as for the classifier that was exported.
 
     Args:
-        path: A SavedModel's folder, a `.tflite` or an `.onnx` file. Its graph is a program that
-            is run, so it must be from people you trust.
+        path: A folder of SavedModel or OpenVINO, a `.tflite` or an `.onnx` file. Its graph is a
+            program that is run, so it must be from people you trust.
 
     Raises:
         ValueError: If it is no export, not one of this package, or cannot be run.
@@ -139,11 +139,23 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
 
 
 def _open_saved_model(path):
-    assets = {name: path / "assets" / name for name in _TEXTS}
-    texts = {name: _text(file.read_bytes()) for name, file in assets.items() if file.is_file()}
-    _check_written_here(texts)
+    texts = _texts_below(path / "assets")
     files = [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.data-*"))]
     return _Opened(texts, runtimes.saved_model(os.fspath(path))["serve"], files)
+
+
+def _open_openvino(path):
+    import_export_package("openvino")
+    texts = _texts_below(path)
+    files = [path / OPENVINO_FILE, (path / OPENVINO_FILE).with_suffix(".bin")]
+    return _Opened(texts, runtimes.openvino(os.fspath(path))["serve"], files)
+
+
+def _texts_below(folder):
+    paths = {name: folder / name for name in _TEXTS}
+    texts = {name: _text(path.read_bytes()) for name, path in paths.items() if path.is_file()}
+    _check_written_here(texts)
+    return texts
 
 
 def _open_tflite(path):
@@ -172,7 +184,12 @@ def _open_onnx(path):
 
 
 # By format.
-_OPENERS = {"saved_model": _open_saved_model, "tflite": _open_tflite, "onnx": _open_onnx}
+_OPENERS = {
+    "saved_model": _open_saved_model,
+    "tflite": _open_tflite,
+    "onnx": _open_onnx,
+    "openvino": _open_openvino,
+}
 
 
 def _text(content):

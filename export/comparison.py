@@ -21,6 +21,10 @@ from keras_vit.images.decoding import apply_preprocessing, image_files, read_ima
 from keras_vit.images.transcoding import transcoded_file
 
 SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
+OPENVINO_FILE = "model.xml"
+
+# Formats of folders, by a file that each has.
+FOLDERS = {"saved_model": SAVED_MODEL_FILE, "openvino": OPENVINO_FILE}
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -54,8 +58,8 @@ class ExportReport:
     """Size of an export and its comparison with the Keras model; `str()` gives a table.
 
     Args:
-        path: The SavedModel's folder, or the file.
-        format: "saved_model", "tflite" or "onnx".
+        path: The folder or file.
+        format: One of `options.FORMATS`.
         size: Bytes on disk.
         num_images: Number of check images.
         checks: One `SignatureCheck` for each signature.
@@ -107,7 +111,7 @@ def verify(
     Of a SavedModel the signatures `serve` and `serve_bytes` are compared.
 
     Args:
-        path: A SavedModel's folder, a `.tflite` or an `.onnx` file.
+        path: A folder of SavedModel or OpenVINO, a `.tflite` or an `.onnx` file.
         classifier: A `Classifier`, or its folder.
         check_images: Real images, files or a folder; by default the classifier's samples.
 
@@ -175,7 +179,7 @@ def compare_with_keras(
     """Runs an export in a new process and compares its probabilities with Keras's.
 
     Args:
-        path: A SavedModel's folder, a `.tflite` or an `.onnx` file.
+        path: A folder of SavedModel or OpenVINO, a `.tflite` or an `.onnx` file.
         classifiers: The exported classifiers by the suffix of their signatures: "" for
             `serve`, "_384x384" for `serve_384x384`.
         files: Image files.
@@ -269,16 +273,17 @@ def format_of(path: str | os.PathLike) -> str:
     """Returns an export's format.
 
     Raises:
-        ValueError: If it is neither a SavedModel's folder nor a `.tflite` or `.onnx` file.
+        ValueError: If it is no folder of SavedModel or OpenVINO, nor a `.tflite` or `.onnx` file.
     """
     path = pathlib.Path(path)
-    if (path / SAVED_MODEL_FILE).is_file():
-        return "saved_model"
+    for name, file in FOLDERS.items():
+        if (path / file).is_file():
+            return name
     if path.is_file() and path.suffix in (".tflite", ".onnx"):
         return path.suffix[1:]
     raise ValueError(
-        "An export must be a SavedModel's folder or a file ending in .tflite or .onnx. "
-        f"Received: {path}"
+        "An export must be a folder of SavedModel or OpenVINO, or a file ending in .tflite or "
+        f".onnx. Received: {path}"
     )
 
 

@@ -8,13 +8,23 @@ The modules that write the formats are called `*_folder` and `*_file`, because a
 
 import dataclasses
 
-FORMATS = ("saved_model", "tflite", "onnx")
+FORMATS = ("saved_model", "tflite", "onnx", "openvino")
 
 # Least share of check images on which an export must have the Keras model's first class.
 MINIMUM_AGREEMENT = 0.99
 
-# The same for each precision of a TFLite file.
-TFLITE_PRECISIONS = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+# The same for each precision, of those formats that have several.
+_FLOAT, _INTEGER = MINIMUM_AGREEMENT, 0.98
+PRECISIONS = {
+    "tflite": {
+        "float32": _FLOAT,
+        "float16": _FLOAT,
+        "dynamic_int8": _INTEGER,
+        "int8": _INTEGER,
+    },
+    "onnx": {"float32": _FLOAT, "float16": _FLOAT, "int8": _INTEGER},
+    "openvino": {"float32": _FLOAT, "int8": _INTEGER},
+}
 
 ONNX_OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 ONNX_OPSETS = range(13, 19)  # The operator sets that tf2onnx writes.

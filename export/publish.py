@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import json
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,18 +22,27 @@ import tensorflow as tf
 
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
-from keras_vit.files import TASK, atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.files import (
+    CLASSES,
+    PREPROCESSING,
+    TASK,
+    atomic_folder,
+    atomic_write,
+    check_file,
+    check_folder,
+)
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.optional_packages import import_optional
 from keras_vit.tasks import MULTILABEL, task_json
 
 from .comparison import (
-    SAVED_MODEL_FILE,
+    FOLDERS,
     ExportReport,
     as_classifier,
     compare_with_keras,
     find_check_images,
 )
+from .options import PRECISIONS
 
 # FlatBuffers and protocol buffers have 32-bit offsets.
 MAX_FILE_SIZE = 2**31 - 1  # Bytes.
@@ -53,7 +63,7 @@ def prepare(
     Args:
         classifier: A `Classifier`, or its folder.
         path: The folder or file to write.
-        format_name: "saved_model", "tflite" or "onnx".
+        format_name: One of `options.FORMATS`.
         packages: Modules of the extra `export` that the export imports later.
         check_images: See `find_check_images`.
         minimum_agreement: Least agreement with the Keras model; see `SignatureCheck`.
@@ -77,6 +87,28 @@ def prepare(
     return classifier, find_check_images(classifier, check_images)
 
 
+def check_precision(
+    format_name: str, precision: str, minimum_agreement: float | None = None
+) -> float:
+    """Returns the least agreement of a precision: the given one, or the default.
+
+    Args:
+        format_name: A key of `options.PRECISIONS`.
+        precision: The precision of the export.
+        minimum_agreement: The given one.
+
+    Raises:
+        ValueError: If the format does not have the precision.
+    """
+    defaults = PRECISIONS[format_name]
+    if precision not in defaults:
+        raise ValueError(
+            f"precision must be one of {tuple(defaults)} for {format_name}. "
+            f"Received: precision={precision!r}"
+        )
+    return defaults[precision] if minimum_agreement is None else minimum_agreement
+
+
 def check_output(path: str | os.PathLike, format_name: str, *, overwrite: bool = False) -> None:
     """Raises unless an export can be written to a path.
 
@@ -84,14 +116,14 @@ def check_output(path: str | os.PathLike, format_name: str, *, overwrite: bool =
 
     Args:
         path: The folder or file to write.
-        format_name: "saved_model", "tflite" or "onnx".
+        format_name: One of `options.FORMATS`.
         overwrite: Whether an older export is replaced.
 
     Raises:
         ValueError: If the path exists and may not be replaced, or has the wrong suffix.
     """
-    if format_name == "saved_model":
-        check_folder(path, marker=SAVED_MODEL_FILE, overwrite=overwrite)
+    if format_name in FOLDERS:
+        check_folder(path, marker=FOLDERS[format_name], overwrite=overwrite)
     else:
         check_file(path, f".{format_name}", overwrite=overwrite)
 
@@ -104,8 +136,8 @@ def new_output(
 
     See `check_output` for arguments and errors. If the block raises, nothing is written.
     """
-    if format_name == "saved_model":
-        with atomic_folder(path, marker=SAVED_MODEL_FILE, overwrite=overwrite) as partial:
+    if format_name in FOLDERS:
+        with atomic_folder(path, marker=FOLDERS[format_name], overwrite=overwrite) as partial:
             yield partial
         return
     path = pathlib.Path(path).absolute()
@@ -157,7 +189,7 @@ def check_file_size(model: keras.Model, format_name: str) -> None:
     size = 4 * model.count_params()
     if size > MAX_FILE_SIZE:
         raise ValueError(
-            f"A {format_name} file holds at most 2 GiB; export to saved_model instead. "
+            f"An export to {format_name} holds at most 2 GiB; export to saved_model instead. "
             f"Received: a model of {size / 2**30:.2f} GiB in float32"
         )
 
@@ -180,6 +212,20 @@ def origin(classifier: Classifier) -> dict:
         "parameters": classifier.model.count_params(),
         "recipe": classifier.recipe,
     }
+
+
+def write_texts(folder: pathlib.Path, classifier: Classifier) -> None:
+    """Writes class names, preprocessing, task and origin into the folder of an export."""
+    names = "".join(f"{name}\n" for name in classifier.class_names)
+    texts = {CLASSES: names, PREPROCESSING: classifier.preprocessing.to_json()}
+    for name, text in {**texts, **task_files(classifier)}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    write_json(folder / "origin.json", origin(classifier))
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes a JSON file."""
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def task_files(classifier: Classifier) -> dict[str, str]:

@@ -95,7 +95,19 @@ def onnx(path):
     }
 
 
-FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx}
+def openvino(path):
+    """Returns the one signature of an OpenVINO folder, computed in float32.
+
+    By default OpenVINO computes in bfloat16 where the CPU has it.
+    """
+    import openvino
+
+    precision = {"INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.compile_model(os.path.join(path, "model.xml"), "CPU", precision)
+    return {"serve": Signature(lambda batch: model({"images": batch})["probabilities"])}
+
+
+FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx, "openvino": openvino}
 
 
 def main(format_name, export, images, files, answers):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.images.decoding import MAX_PIXELS, decode_or_mark
 from keras_vit.images.transcoding import transcoded
 from keras_vit.models.rebuild import resized_model
@@ -119,18 +117,13 @@ def saved_model(
         archive.write_out(str(folder), verbose=False)
         assets = folder / "assets"
         assets.mkdir(exist_ok=True)
-        names = "".join(f"{name}\n" for name in classifier.class_names)
-        (assets / CLASSES).write_text(names, encoding="utf-8")
-        (assets / PREPROCESSING).write_text(classifier.preprocessing.to_json(), encoding="utf-8")
-        for name, text in publish.task_files(classifier).items():
-            (assets / name).write_text(text, encoding="utf-8")
-        _write_json(assets / "origin.json", publish.origin(classifier))
+        publish.write_texts(assets, classifier)
         if warm_up:
             _write_warm_up_requests(classifier, folder, files)
         report = publish.check_export(
             folder, path, classifiers, files, minimum_agreement=minimum_agreement
         )
-        _write_json(assets / "check.json", report.to_json())
+        publish.write_json(assets / "check.json", report.to_json())
     return report
 
 
@@ -185,10 +178,6 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
     file_batch = tf.TensorSpec((None,), "string", "images")
     archive.add_endpoint(f"serve{suffix}", serve, input_signature=[image_batch])
     archive.add_endpoint(f"serve_bytes{suffix}", serve_bytes, input_signature=[file_batch])
-
-
-def _write_json(path, value):
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_warm_up_requests(classifier, folder, files):

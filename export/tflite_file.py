@@ -19,12 +19,10 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.files import PREPROCESSING
-from keras_vit.images.decoding import image_files
 from keras_vit.models.rebuild import float32_model
 
-from . import publish
+from . import calibration, publish
 from .comparison import ExportReport, load_images
-from .options import TFLITE_PRECISIONS
 from .validity import with_validity
 
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
@@ -32,17 +30,8 @@ INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 # Limit of GPU and NPU delegates.
 MAX_RANK = 4
 
-# Calibration only needs the ranges of the activations.
-MAX_CALIBRATION_IMAGES = 128
-
-# The first and the last layer stay in float, as is usual: for ViT-B/16 this adds 5% to the
-# bytes and 1% to the work, and removes a quarter of the error or more.
-FLOAT_LAYERS = ".*(patch_embedding|predictions).*"
-
-# Operations in integers under int8. LayerNorm, softmax, GELU, attention's products and residual
-# additions stay in float. They are little of the work, and the residual stream of a Vision
-# Transformer has a few values far above all others, which 8 bits cannot hold beside the rest.
-# XNNPACK's delegate has no 8-bit GELU or attention products, which would make them slower.
+# Operations in integers under int8; see `calibration.py`. XNNPACK's delegate has no 8-bit GELU or
+# attention products, which would make them slower.
 INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
 
 # Metadata follows `metadata_schema.fbs` of the TensorFlow Lite Support library, version 1.0.0,
@@ -89,8 +78,7 @@ def tflite(
         precision: "float32", "float16", "dynamic_int8" or "int8".
         batch_size: Images a call; a fixed number is fastest on phones, None allows any.
         calibration_images: For "int8", real images for the ranges of the activations, files
-            or a folder; by default every second check image, which the check then leaves
-            out.
+            or a folder; see `calibration.split`.
         check_images: Real images for the check, files or a folder; by default the
             classifier's samples.
         minimum_agreement: Least share of check images with the Keras model's first class; by
@@ -106,15 +94,9 @@ def tflite(
             Nothing is written then.
         ImportError: If the extra `export` is not installed.
     """
-    if precision not in TFLITE_PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {tuple(TFLITE_PRECISIONS)}. "
-            f"Received: precision={precision!r}"
-        )
+    minimum_agreement = publish.check_precision("tflite", precision, minimum_agreement)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be positive or None. Received: {batch_size}")
-    if minimum_agreement is None:
-        minimum_agreement = TFLITE_PRECISIONS[precision]
     is_integer = precision in INTEGER_PRECISIONS
     classifier, files = publish.prepare(
         classifier,
@@ -125,15 +107,12 @@ def tflite(
         minimum_agreement=minimum_agreement,
         overwrite=overwrite,
     )
-    calibration_files: list[str] = []
     notes = publish.precision_notes(classifier.model)
-    if precision == "int8":
-        files, calibration_files = _split(files, calibration_images)
-        notes = (*notes, f"Ranges of activations from {len(calibration_files)} images.")
+    split = calibration.split(files, precision, calibration_images)
     with publish.new_output(path, "tflite", overwrite=overwrite) as file:
         content = _convert(float32_model(classifier.model), classifier, batch_size, precision)
         if is_integer:
-            images = load_images(classifier, calibration_files) if calibration_files else None
+            images = load_images(classifier, split.calibration) if split.calibration else None
             content = _quantize(content, precision, images, batch_size or 1)
         check_operations(content)
         metadata = image_classifier_metadata(
@@ -150,7 +129,12 @@ def tflite(
             },
         )
         report = publish.check_export(
-            file, path, {"": classifier}, files, minimum_agreement=minimum_agreement, notes=notes
+            file,
+            path,
+            {"": classifier},
+            split.check,
+            minimum_agreement=minimum_agreement,
+            notes=(*notes, *split.notes),
         )
         _append(file, {"check.json": json.dumps(report.to_json(), indent=2)})
     return report
@@ -235,7 +219,9 @@ def _quantize(content, precision, images, batch_size):
             quantizer.add_static_config(
                 regex=".*", operation_name=operation, activation_num_bits=8, weight_num_bits=8
             )
-    quantizer.update_quantization_recipe(FLOAT_LAYERS, "*", algorithm_key="no_quantize")
+    quantizer.update_quantization_recipe(
+        f".*{calibration.FLOAT_LAYERS}.*", "*", algorithm_key="no_quantize"
+    )
     # Progress bars that count operations, and a warning that calibration keeps all tensors.
     with contextlib.redirect_stderr(io.StringIO()):
         ranges = None
@@ -244,18 +230,6 @@ def _quantize(content, precision, images, batch_size):
             ranges = quantizer.calibrate({"serve": batches}, num_threads=os.cpu_count())
         result = quantizer.quantize(ranges, enable_progress_report=False)
     return bytes(result.quantized_model)
-
-
-def _split(files, calibration_images):
-    """Returns the check images and the calibration images, which must differ."""
-    if calibration_images is not None:
-        return files, image_files(calibration_images)[:MAX_CALIBRATION_IMAGES]
-    if len(files) < 2:
-        raise ValueError(
-            "precision=int8 needs at least two images, for calibration and for the check. "
-            f"Received: {len(files)}"
-        )
-    return files[1::2], files[::2][:MAX_CALIBRATION_IMAGES]
 
 
 class MetadataEnum(enum.IntEnum):

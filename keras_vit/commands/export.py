@@ -1,21 +1,22 @@
-"""`keras-vit export`: SavedModel, TFLite or ONNX of a classifier."""
+"""`keras-vit export`: SavedModel, TFLite, ONNX or OpenVINO of a classifier."""
 
 import argparse
+import itertools
 
 from keras_vit.commands.shared_arguments import image_size
-from keras_vit.export.options import FORMATS, ONNX_OPSET, TFLITE_PRECISIONS, TOP
+from keras_vit.export.options import FORMATS, ONNX_OPSET, PRECISIONS, TOP
 
-# Options of a single format.
+# Options that not every format has, with the formats that have it.
 OPTIONS = {
-    "image_sizes": "saved_model",
-    "top": "saved_model",
-    "max_pixels": "saved_model",
-    "jit_compile": "saved_model",
-    "warm_up": "saved_model",
-    "precision": "tflite",
-    "batch_size": "tflite",
-    "calibration_images": "tflite",
-    "opset": "onnx",
+    "image_sizes": ("saved_model",),
+    "top": ("saved_model",),
+    "max_pixels": ("saved_model",),
+    "jit_compile": ("saved_model",),
+    "warm_up": ("saved_model",),
+    "precision": tuple(PRECISIONS),
+    "batch_size": ("tflite",),
+    "calibration_images": tuple(PRECISIONS),
+    "opset": ("onnx",),
 }
 
 
@@ -27,7 +28,7 @@ def add_arguments(parser):
         "--output",
         required=True,
         metavar="PATH",
-        help="folder of the SavedModel, or file ending in .tflite or .onnx",
+        help="folder of the SavedModel or for OpenVINO, or file ending in .tflite or .onnx",
     )
     parser.add_argument(
         "--check-images",
@@ -69,24 +70,28 @@ def add_arguments(parser):
         action="store_true",
         help="add requests that TensorFlow Serving runs before it is ready",
     )
-    tflite = parser.add_argument_group("with --to tflite", argument_default=argparse.SUPPRESS)
-    tflite.add_argument(
+    several = parser.add_argument_group(
+        f"with --to {_any_of(PRECISIONS)}", argument_default=argparse.SUPPRESS
+    )
+    several.add_argument(
         "--precision",
-        choices=tuple(TFLITE_PRECISIONS),
-        help="float32 by default; dynamic_int8 has integer weights, int8 integer activations too",
+        choices=tuple(dict.fromkeys(itertools.chain(*PRECISIONS.values()))),
+        help="float32 by default; dynamic_int8 has integer weights, int8 integer activations "
+        "too; float16 is for tflite and onnx, dynamic_int8 for tflite",
     )
-    tflite.add_argument(
-        "--batch-size",
-        type=_batch_size,
-        metavar="N",
-        help='images a call; 1 by default, "free" for any number',
-    )
-    tflite.add_argument(
+    several.add_argument(
         "--calibration-images",
         nargs="+",
         metavar="PATH",
         help="with int8: real images for the ranges of the activations; by default every "
         "second check image",
+    )
+    tflite = parser.add_argument_group("with --to tflite", argument_default=argparse.SUPPRESS)
+    tflite.add_argument(
+        "--batch-size",
+        type=_batch_size,
+        metavar="N",
+        help='images a call; 1 by default, "free" for any number',
     )
     onnx = parser.add_argument_group("with --to onnx", argument_default=argparse.SUPPRESS)
     onnx.add_argument(
@@ -98,9 +103,9 @@ def run(arguments):
     """Exports and prints the report of the check."""
     given = {name: getattr(arguments, name) for name in OPTIONS if hasattr(arguments, name)}
     for name in given:
-        if arguments.to != OPTIONS[name]:
+        if arguments.to not in OPTIONS[name]:
             raise ValueError(
-                f"--{name.replace('_', '-')} is for --to {OPTIONS[name]}. "
+                f"--{name.replace('_', '-')} is for --to {_any_of(OPTIONS[name])}. "
                 f"Received: --to {arguments.to}"
             )
     if arguments.minimum_agreement is not None:
@@ -116,6 +121,12 @@ def run(arguments):
         **given,
     )
     print(report)
+
+
+def _any_of(names):
+    """Returns names as "a, b or c"."""
+    *first, last = names
+    return " or ".join(filter(None, (", ".join(first), last)))
 
 
 def _batch_size(text):

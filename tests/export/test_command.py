@@ -24,7 +24,19 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--to", "onnx", "--precision", "int8"), "--precision is for --to tflite"),
+        (
+            ("--to", "saved_model", "--precision", "int8"),
+            "--precision is for --to tflite, onnx or openvino. Received: --to saved_model",
+        ),
+        (
+            ("--to", "openvino", "--precision", "float16"),
+            "precision must be one of ('float32', 'int8') for openvino. Received: ",
+        ),
+        (
+            ("--to", "onnx", "--precision", "dynamic_int8"),
+            "('float32', 'float16', 'int8') for onnx",
+        ),
+        (("--to", "openvino", "--opset", "17"), "--opset is for --to onnx"),
         (("--to", "tflite", "--warm-up"), "--warm-up is for --to saved_model"),
         (("--to", "tflite"), "must end with .tflite"),
         (("--to", "tflite", "--batch-size", "0"), "batch_size must be positive"),
@@ -48,7 +60,7 @@ def test_help_has_the_precisions_and_the_default_opset(capsys):
     with pytest.raises(SystemExit):
         call("--help")
     text = capsys.readouterr().out
-    assert f"{{{','.join(options.TFLITE_PRECISIONS)}}}" in text
+    assert f"{{{','.join(options.PRECISIONS['tflite'])}}}" in text
     assert f"{options.ONNX_OPSET} by default" in text
 
 

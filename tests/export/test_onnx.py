@@ -13,6 +13,25 @@ def report(classifier, tmp_path_factory):
     return keras_vit.export.onnx(classifier, path)
 
 
+@pytest.fixture(scope="module")
+def reports(classifier, tmp_path_factory, report):
+    folder = tmp_path_factory.mktemp("onnx")
+    return {"float32": report} | {
+        precision: keras_vit.export.onnx(
+            classifier, folder / f"{precision}.onnx", precision=precision, minimum_agreement=0.8
+        )
+        for precision in ("float16", "int8")
+    }
+
+
+def graph_of(report):
+    import onnx
+
+    graph = onnx.load(report.path).graph
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    return graph.node, arrays
+
+
 def test_onnx_runtime_gives_the_models_probabilities(report):
     (check,) = report.checks
     assert check.agreement == 1
@@ -30,15 +49,72 @@ def test_any_batch_size_is_accepted(report, classifier):
     )
 
 
-def test_images_that_are_not_finite_are_not_valid(report, classifier, not_finite):
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("float32", 1e-5), ("float16", 3e-3), ("int8", 0.2)]
+)
+def test_images_that_are_not_finite_are_not_valid(
+    reports, precision, tolerance, classifier, not_finite
+):
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(report.path)
+    session = onnxruntime.InferenceSession(reports[precision].path)
     probabilities, valid = session.run(None, {"images": not_finite})
     np.testing.assert_array_equal(valid, [True, False, False, False])
     expected = classifier.model.predict(not_finite[:1], verbose=0)
-    np.testing.assert_allclose(probabilities[:1], expected, atol=1e-5)
+    np.testing.assert_allclose(probabilities[:1], expected, atol=tolerance)
     assert not probabilities[1:].any()
+
+
+def test_float16_stores_matrices_in_half_the_bytes(reports):
+    assert reports["float16"].agreement == 1
+    _, arrays = graph_of(reports["float16"])
+    assert {array.dtype for array in arrays.values() if array.ndim > 1} == {np.dtype("float16")}
+    # Half of the 4 bytes of 19,171 parameters, less vectors and the casts.
+    assert reports["float32"].size - reports["float16"].size > 0.8 * 2 * 19_171
+
+
+def test_int8_has_the_weights_of_the_blocks_by_channel(reports):
+    _, floats = graph_of(reports["float32"])
+    nodes, arrays = graph_of(reports["int8"])
+    weights = [node for node in nodes if arrays.get(node.input[0], np.zeros(0)).dtype == np.int8]
+    matrices = [node for node in weights if arrays[node.input[0]].ndim == 2]
+    assert len(matrices) == 6 * 2  # The patch embedding and the head stay float.
+    for node in matrices:
+        quantized, scales, zeros = (arrays[name] for name in node.input)
+        weight = floats[node.input[0].removesuffix("_quantized")]
+        np.testing.assert_allclose(scales, np.abs(weight).max(axis=0) / 127, rtol=0.02)
+        assert not zeros.any()
+        # Half a step, and what float32 adds to it.
+        assert np.all(np.abs(quantized * scales - weight) <= 0.501 * scales)
+
+
+def test_int8_computes_products_with_weights_only(reports):
+    nodes, arrays = graph_of(reports["int8"])
+    made_by = {name: node for node in nodes for name in node.output}
+
+    def is_integer(name):
+        return name in made_by and made_by[name].op_type == "DequantizeLinear"
+
+    in_integers, in_float = [], []
+    for node in nodes:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            continue
+        (in_integers if all(map(is_integer, node.input)) else in_float).append(node)
+    assert {node.op_type for node in in_integers} == {"MatMul"}
+    assert len(in_integers) == 6 * 2
+    products = [node.name for node in in_float if node.op_type == "MatMul"]
+    assert len(products) == 2 * 2 + 2  # Attention, the patch embedding and the head.
+    assert reports["int8"].num_images == 5
+    assert "Ranges of activations from 5 images." in reports["int8"].notes
+    assert reports["int8"].checks[0].largest_difference < 0.1
+
+
+def test_calibration_images_can_be_given(classifier, files, tmp_path):
+    report = keras_vit.export.onnx(
+        classifier, tmp_path / "x.onnx", precision="int8", calibration_images=files[:3]
+    )
+    assert report.num_images == 10
+    assert "Ranges of activations from 3 images." in report.notes
 
 
 def test_the_file_has_its_opset_the_class_names_and_the_report(report, classifier):

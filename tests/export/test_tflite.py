@@ -15,6 +15,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit.export
 from keras_vit.export import tflite_file
+from keras_vit.export.options import PRECISIONS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -83,7 +84,7 @@ def test_int8_computes_products_in_integers_and_the_residual_stream_in_float(tfl
         assert set(first[name]) == {np.float32}
 
 
-@pytest.mark.parametrize("precision", tflite_file.TFLITE_PRECISIONS)
+@pytest.mark.parametrize("precision", PRECISIONS["tflite"])
 def test_operations_are_builtin_and_the_batch_is_fixed(tflite, precision):
     tflite_file.check_operations(read(tflite[precision]))
     (images,) = Interpreter(tflite[precision].path).get_input_details()
