@@ -85,7 +85,10 @@ def onnx(path):
     """Returns the one signature of an ONNX file."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    # With a fallback an error is also printed, on four lines.
+    session = onnxruntime.InferenceSession(
+        path, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
     return {
         "serve": Signature(
             lambda batch: session.run(["probabilities"], {"images": batch})[0],

@@ -162,6 +162,14 @@ def test_a_damaged_file_is_refused_in_one_line(name, tmp_path, files, capsys):
     assert str(model) in error
 
 
+def test_a_name_that_is_no_text_is_refused_in_one_line(paths, tmp_path, files, capsys):
+    path = tmp_path / "x.onnx"
+    path.write_bytes(paths["onnx"].read_bytes().replace(b"red fox", b"red \xff\xfe\xfd"))
+    assert command_line.main(["predict", str(path), str(files[0])]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
 def test_names_of_another_number_than_the_outputs_are_refused(paths, tmp_path):
     import onnx
 
