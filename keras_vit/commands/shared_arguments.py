@@ -18,8 +18,8 @@ def add_classifier(parser: argparse.ArgumentParser, more: str = "") -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a classifier's folder, or an export of one: the folder of a SavedModel, a .tflite "
-        f"or an .onnx file{more}",
+        help="a classifier's folder, or an export of one: a folder of SavedModel or OpenVINO, a "
+        f".tflite or an .onnx file{more}",
     )
 
 
