@@ -14,6 +14,9 @@ from .onnx_file import (
 from .openvino_folder import (
     openvino as openvino,
 )
+from .options import (
+    ServingLimits as ServingLimits,
+)
 from .saved_model_folder import (
     saved_model as saved_model,
 )

@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
+from keras_vit.export import server
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.options import ServingLimits
 from keras_vit.export.server import Service, served_name
@@ -308,51 +309,55 @@ def test_bodies_of_all_requests_together_are_bounded(held):
         assert client.post("/classify", files=files).status_code == 200
 
 
-@pytest.mark.parametrize("after", ["half of the body", "the body"])
-def test_the_images_of_a_client_that_went_away_are_left_out(held, after):
-    model, classifier, content = held
-    body = json.dumps({"instances": [b64(content)] * 20}).encode()
-    sent = []
+def post_raw(service, body, receive_rest, *, whole, at_end=lambda: None):
+    """The messages that answer a POST of a client that then does what `receive_rest` does."""
+    first, sent = [{"type": "http.request", "body": body, "more_body": not whole}], []
 
-    async def ask(service):
-        gone = asyncio.Event()
+    async def receive():
+        return first.pop() if first else await receive_rest()
 
-        async def receive():
-            if after == "half of the body" and not messages:
-                return {"type": "http.disconnect"}
-            if messages:
-                return messages.pop(0)
-            await gone.wait()
-            return {"type": "http.disconnect"}
+    async def send(message):
+        sent.append(message)
 
-        async def send(message):
-            sent.append(message)
-
-        messages = [{"type": "http.request", "body": body, "more_body": after != "the body"}]
+    async def ask():
         application = service.application()
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/models/animals:predict",
-            "query_string": b"",
-            "headers": [],
-        }
+        path = "/v1/models/animals:predict"
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
         async with application.router.lifespan_context(application):
-            request = asyncio.create_task(application(scope, receive, send))
-            if after == "the body":
-                await asyncio.to_thread(model.entered.wait)
-            gone.set()
-            await request
-            model.release.set()
+            await application(scope, receive, send)
+            at_end()
 
+    asyncio.run(ask())
+    assert service.accepted == service.answered == 1
+    return sent
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_images_of_a_client_that_went_away_are_left_out(held, whole):
+    model, classifier, content = held
     service = Service(classifier, "animals", 2, ServingLimits(max_batch=1))
     model.batches.clear()
     model.entered.clear()
     model.release.clear()
-    asyncio.run(ask(service))
+
+    async def go_away():
+        if whole:
+            await asyncio.to_thread(model.entered.wait)
+        return {"type": "http.disconnect"}
+
+    body = json.dumps({"instances": [b64(content)] * 20}).encode()
+    sent = post_raw(service, body, go_away, whole=whole, at_end=model.release.set)
     assert sent[0]["status"] == 499
     # Of 20 images those are computed that were decoded or being decoded.
-    assert len(model.batches) <= (4 + os.cpu_count() if after == "the body" else 0)
+    assert len(model.batches) <= (4 + os.cpu_count() if whole else 0)
+
+
+def test_a_body_that_does_not_arrive_is_408(held, monkeypatch):
+    monkeypatch.setattr(server, "_BODY_SECONDS", 0.01)
+    _, classifier, _ = held
+    service = Service(classifier, "animals", 2, ServingLimits())
+    sent = post_raw(service, b"{", asyncio.Event().wait, whole=False)
+    assert sent[0]["status"] == 408
 
 
 def test_images_of_many_requests_share_batches(held):
@@ -478,13 +483,13 @@ def test_the_command_answers_all_that_it_accepted_under_load_and_after_sigterm(
     expected = {p.path: p.to_json() for p in classifier.predict(paths, top=3)}
     code = "import sys; from keras_vit.command_line import main; sys.exit(main(sys.argv[1:]))"
     arguments = ["serve", str(classifier.folder), "--port", "0", "--top", "3"]
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-c", code, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    ready = server.stdout.readline()
+    ready = process.stdout.readline()
     assert ready.startswith("animals: 3 classes, http://127.0.0.1:")
     address = ready.split(", ")[1].strip()
     answered, refused, stopping = collections.Counter(), [], threading.Event()
@@ -521,10 +526,10 @@ def test_the_command_answers_all_that_it_accepted_under_load_and_after_sigterm(
         while min(answered[seed] for seed in range(8)) < 10 and not any(u.done() for u in users):
             time.sleep(0.05)
         stopping.set()
-        server.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         assert all(user.result() for user in users)
-    rest, errors = server.communicate(timeout=60)
-    assert server.returncode == 0, errors
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
     total = sum(answered.values())
     assert rest == f"answered {total} of {total} requests\n"
     assert len(refused) == 8
