@@ -1,6 +1,7 @@
 import json
 import pathlib
 import shutil
+import sys
 import zipfile
 
 import numpy as np
@@ -60,25 +61,33 @@ def test_an_export_predicts_as_the_folder_does(paths, classifier, photos, name):
         }
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_commands_take_an_export(paths, classifier, photos, name, tmp_path, capsys):
-    def lines(model):
-        assert command_line.main(["predict", str(model), str(photos), "--format", "csv"]) == 1
-        return capsys.readouterr().out
+@pytest.fixture(scope="module")
+def evaluated(classifier, photos):
+    return evaluate_classifier(classifier, photos)
 
-    rows = [line.split(",") for line in lines(paths[name]).splitlines()]
-    expected = [line.split(",") for line in lines(classifier.folder).splitlines()]
-    assert [(row[0], row[2]) for row in rows] == [(row[0], row[2]) for row in expected]
-    metrics = {}
-    for model, output in ((paths[name], "artefact"), (classifier.folder, "folder")):
-        arguments = ["--data", str(photos), "--output", str(tmp_path / output)]
-        assert command_line.main(["evaluate", str(model), *arguments]) == 0
-        metrics[output] = json.loads((tmp_path / output / "metrics.json").read_text())
-    for key in ("images", "correct", "top_1", "skipped"):
-        assert metrics["artefact"][key] == metrics["folder"][key]
-    assert metrics["artefact"]["loss"] == pytest.approx(metrics["folder"]["loss"], abs=1e-4)
-    result = json.loads((tmp_path / "artefact" / "result.json").read_text())
-    assert result["model"]["weights"] == str(paths[name])
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_export_is_evaluated_as_the_folder_is(paths, photos, evaluated, name):
+    report = evaluate_classifier(load_artefact(paths[name]), photos)
+    np.testing.assert_array_equal(report.confusion, evaluated.confusion)
+    assert report.skipped == evaluated.skipped
+    assert report.loss == pytest.approx(evaluated.loss, abs=1e-4)
+
+
+def test_the_commands_take_an_export(paths, photos, evaluated, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # Its pictures take seconds.
+    path = str(paths["onnx"])
+    assert command_line.main(["predict", path, str(photos), "--format", "json"]) == 1
+    predicted = json.loads(capsys.readouterr().out)
+    expected = load_artefact(path).predict(photos)
+    assert predicted == [prediction.to_json() for prediction in expected]
+    arguments = ["--data", str(photos), "--output", str(tmp_path)]
+    assert command_line.main(["evaluate", path, *arguments]) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["correct"] == evaluated.correct
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["model"]["weights"] == path
     assert len(result["model"]["weights_sha256"]) == 64
 
 
