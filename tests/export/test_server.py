@@ -462,6 +462,15 @@ def test_wrong_input_is_one_line_and_exit_code_2(classifier, capsys, arguments, 
     assert message in error
 
 
+@pytest.mark.parametrize(
+    "module", ["starlette", "uvicorn", "python_multipart", "prometheus_client"]
+)
+def test_without_the_extra_it_is_named(module, classifier, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert command_line.main(["serve", str(classifier.folder), "--port", "0"]) == 2
+    assert "[serve]" in capsys.readouterr().err
+
+
 def test_no_such_model_is_one_line(tmp_path, capsys):
     assert command_line.main(["serve", str(tmp_path / "none"), "--port", "0"]) == 2
     assert "No such folder" in capsys.readouterr().err
