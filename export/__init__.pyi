@@ -3,7 +3,6 @@ from .artefacts import (
 )
 from .comparison import (
     ExportReport as ExportReport,
-    verify as verify,
 )
 from .conversion import (
     convert as convert,
@@ -25,4 +24,7 @@ from .server import (
 )
 from .tflite_file import (
     tflite as tflite,
+)
+from .verification import (
+    verify as verify,
 )

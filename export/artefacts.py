@@ -17,13 +17,13 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTICLASS, task_of_json
 
 from . import runtimes
-from .comparison import OPENVINO_FILE, SAVED_MODEL_FILE, format_of
-from .publish import import_export_package
+from .comparison import CHECK, OPENVINO_FILE, SAVED_MODEL_FILE, format_of
+from .golden import GOLDEN
+from .publish import ORIGIN, import_export_package
 from .tflite_file import LABELS
 
 _CHANNELS = 3
-_ORIGIN = "origin.json"
-_TEXTS = (CLASSES, PREPROCESSING, TASK, _ORIGIN)
+_TEXTS = (CLASSES, PREPROCESSING, TASK, ORIGIN, GOLDEN, CHECK)
 _MAX_TEXT = 2**26  # Bytes of a text.
 
 
@@ -50,7 +50,8 @@ class RuntimeModel:
         self._dtype = "uint8" if self.takes_pixels else "float32"
         self._signature, self._files = signature, files
         # This also compiles, and shows early if the graph cannot be run.
-        answer = signature.call(np.zeros((1, *image_size, _CHANNELS), self._dtype))
+        size = signature.input_size or image_size
+        answer = signature.call(np.zeros((1, *size, _CHANNELS), self._dtype))
         self.output_shape = (None, *answer.shape[1:])
 
     @property
@@ -64,13 +65,15 @@ class RuntimeModel:
         Args:
             images: `(B, H, W, 3)` float32, preprocessed; or uint8 pixels of any height and width.
         """
-        probabilities = self._signature.call(np.asarray(images, self._dtype))
+        size = self._signature.input_size
+        batch = images if size is None else [runtimes.with_size(image, size) for image in images]
+        probabilities = self._signature.call(np.asarray(batch, self._dtype))
         # Of an image that is not valid an export gives zeros.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
 
 
-class _Opened(NamedTuple):
-    """Texts by the file names of a classifier's folder, the runtime, and files of weights."""
+class OpenedExport(NamedTuple):
+    """Texts by their file names, the signature of images, and the files of weights."""
 
     texts: Mapping[str, str]
     signature: runtimes.Signature
@@ -112,12 +115,12 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     """
     path = pathlib.Path(path)
     try:
-        texts, signature, files = _OPENERS[format_of(path)](path)
+        texts, signature, files = open_export(path)
         names = texts[CLASSES].splitlines()
         task, thresholds = MULTICLASS, None
         if TASK in texts:
             task, thresholds = task_of_json(parse_json(texts[TASK], TASK), names, TASK)
-        origin = parse_json(texts.get(_ORIGIN, "{}"), _ORIGIN)
+        origin = parse_json(texts.get(ORIGIN, "{}"), ORIGIN)
         recipe = origin.get("recipe") if isinstance(origin, dict) else None
         preprocessing = Preprocessing.from_json(texts[PREPROCESSING])
         # Not a Keras model, but it has all that is called of one.
@@ -138,17 +141,22 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         raise ValueError(f"{path} cannot be opened as an export. {reason[0]}") from error
 
 
+def open_export(path: str | os.PathLike) -> OpenedExport:
+    """Returns the content of an export; errors are those of its runtime, and `ValueError`."""
+    return _OPENERS[format_of(path)](pathlib.Path(path))
+
+
 def _open_saved_model(path):
     texts = _texts_below(path / "assets")
     files = [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.data-*"))]
-    return _Opened(texts, runtimes.saved_model(os.fspath(path))["serve"], files)
+    return OpenedExport(texts, runtimes.saved_model(os.fspath(path))["serve"], files)
 
 
 def _open_openvino(path):
     import_export_package("openvino")
     texts = _texts_below(path)
     files = [path / OPENVINO_FILE, (path / OPENVINO_FILE).with_suffix(".bin")]
-    return _Opened(texts, runtimes.openvino(os.fspath(path))["serve"], files)
+    return OpenedExport(texts, runtimes.openvino(os.fspath(path))["serve"], files)
 
 
 def _texts_below(folder):
@@ -168,7 +176,7 @@ def _open_tflite(path):
                 if name in _TEXTS and entry.file_size <= _MAX_TEXT:
                     texts[name] = _text(archive.read(entry))
     _check_written_here(texts)
-    return _Opened(texts, runtimes.tflite(os.fspath(path))["serve"], [path])
+    return OpenedExport(texts, runtimes.tflite(os.fspath(path))["serve"], [path])
 
 
 def _open_onnx(path):
@@ -180,7 +188,7 @@ def _open_onnx(path):
         names = parse_json(signature.metadata["class_names"], "class_names")
         texts[CLASSES] = "".join(f"{name}\n" for name in names)
     _check_written_here(texts)
-    return _Opened(texts, signature, [path])
+    return OpenedExport(texts, signature, [path])
 
 
 # By format.

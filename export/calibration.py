@@ -11,14 +11,22 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from keras_vit.images.decoding import image_files
+import numpy as np
+
+from keras_vit.classifier import Classifier
+from keras_vit.images.decoding import image_files, read_image
+
+from .comparison import load_images
+from .exported_model import PIXELS
+from .runtimes import with_size
 
 # Calibration only needs the ranges of the activations.
 MAX_CALIBRATION_IMAGES = 128
 
-# In names of operations. The first and the last layer stay in float, as is usual: for ViT-B/16
-# this adds 5% to the bytes and 1% to the work, and removes a quarter of the error or more.
-FLOAT_LAYERS = "(patch_embedding|predictions)"
+# In names of operations. Preprocessing stays in float, as do the first and the last layer, as is
+# usual: for ViT-B/16 they add 5% to the bytes and 1% to the work, and remove a quarter of the
+# error or more.
+FLOAT_LAYERS = f"(patch_embedding|predictions|{PIXELS})"
 
 
 class ImageSplit(NamedTuple):
@@ -65,3 +73,22 @@ def split(
         files, ranges = files[1::2], files[::2]
     ranges = ranges[:MAX_CALIBRATION_IMAGES]
     return ImageSplit(files, ranges, (f"Ranges of activations from {len(ranges)} images.",))
+
+
+def inputs(
+    classifier: Classifier,
+    files: Iterable[str],
+    input: str,
+    input_size: tuple[int, int] | None = None,
+) -> list[np.ndarray]:
+    """Returns image files as an export takes them, without the batch's dimension.
+
+    Args:
+        classifier: The exported classifier.
+        files: Image files.
+        input: "uint8" or "float".
+        input_size: The only size of pixels that the export takes, or None.
+    """
+    if input == "float":
+        return list(load_images(classifier, files))
+    return [with_size(read_image(file), input_size) for file in files]

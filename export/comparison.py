@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
 import json
 import os
 import pathlib
@@ -10,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,11 @@ import numpy as np
 from keras_vit.classifier import Classifier, load_classifier, predict_batch
 from keras_vit.files import SAMPLES
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
-from keras_vit.images.transcoding import transcoded_file
+from keras_vit.images.transcoding import transcoded, transcoded_file
 
+from .runtimes import read_pixels, with_size
+
+CHECK = "check.json"  # The report of the check after the export.
 SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
 OPENVINO_FILE = "model.xml"
 
@@ -42,7 +47,7 @@ class SignatureCheck:
         largest_difference: Largest absolute difference of two probabilities.
         mean_difference: Mean absolute difference of all probabilities.
         milliseconds: Time per image, the median of single calls.
-        keras_milliseconds: The same of the Keras model.
+        keras_milliseconds: The same of the Keras model, or None if it was not run.
     """
 
     signature: str
@@ -50,7 +55,7 @@ class SignatureCheck:
     largest_difference: float
     mean_difference: float
     milliseconds: float
-    keras_milliseconds: float
+    keras_milliseconds: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +89,10 @@ class ExportReport:
         del values["path"]
         return values
 
+    def to_text(self) -> str:
+        """Returns the content of `check.json`."""
+        return json.dumps(self.to_json(), indent=2) + "\n"
+
     def __str__(self):
         lines = [
             f"{self.path}  {self.format}, {self.size / 1e6:.2f} MB, "
@@ -92,38 +101,13 @@ class ExportReport:
             f"{'ms/image':>10}{'Keras ms':>10}",
         ]
         for check in self.checks:
+            keras_time = check.keras_milliseconds
             lines.append(
                 f"{check.signature:<24}{check.agreement:>10.2%}{check.largest_difference:>10.1e}"
                 f"{check.mean_difference:>10.1e}{check.milliseconds:>10.2f}"
-                f"{check.keras_milliseconds:>10.2f}"
+                + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
             )
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
-
-
-def verify(
-    path: str | os.PathLike,
-    classifier: Classifier | str | os.PathLike,
-    *,
-    check_images: str | os.PathLike | Iterable | None = None,
-) -> ExportReport:
-    """Compares an export with its classifier, in the export's own runtime.
-
-    Of a SavedModel the signatures `serve` and `serve_bytes` are compared.
-
-    Args:
-        path: A folder of SavedModel or OpenVINO, a `.tflite` or an `.onnx` file.
-        classifier: A `Classifier`, or its folder.
-        check_images: Real images, files or a folder; by default the classifier's samples.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If there are no check images, or if the export cannot be run or gives
-            another number of classes.
-    """
-    classifier = as_classifier(classifier)
-    return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
 
 
 def as_classifier(classifier: Classifier | str | os.PathLike) -> Classifier:
@@ -158,12 +142,22 @@ def find_check_images(
     return [files[int(index * step)] for index in range(min(len(files), MAX_CHECK_IMAGES))]
 
 
-def load_images(classifier: Classifier, files: Iterable[str | os.PathLike]) -> np.ndarray:
-    """Returns image files as the model's input, `(N, H, W, C)` float32."""
+def load_images(
+    classifier: Classifier,
+    files: Iterable[str | os.PathLike],
+    read: Callable[[str | os.PathLike], np.ndarray] = read_image,
+) -> np.ndarray:
+    """Returns image files as the model's input, `(N, H, W, C)` float32.
+
+    Args:
+        classifier: The classifier, for its preprocessing.
+        files: Image files.
+        read: Function from a file to its pixels; by default as `predict` reads it.
+    """
     images = []
     for file in files:
         try:
-            image = read_image(file)
+            image = read(file)
         except ValueError as error:
             raise ValueError(f"{file} cannot be read as an image. {error}") from error
         images.append(np.asarray(apply_preprocessing(image, classifier.preprocessing)))
@@ -197,9 +191,14 @@ def compare_with_keras(
         for suffix, classifier in classifiers.items()
     }
     answers = _run_export(path, format_name, images, files)
-    checks = []
+    checks, notes = [], list(notes)
     for suffix, classifier in classifiers.items():
-        probabilities, seconds = _run_keras(classifier, images[f"serve{suffix}"])
+        inputs = images[f"serve{suffix}"]
+        if f"serve{suffix}/input_size" in answers:
+            read = functools.partial(_read_as_program, size=answers[f"serve{suffix}/input_size"])
+            inputs, predicted = load_images(classifier, files, read), inputs
+            notes += _decoding_notes(classifier, inputs, predicted)
+        probabilities, seconds = _run_keras(classifier, inputs)
         for signature in (f"serve{suffix}", f"serve_bytes{suffix}"):
             if f"{signature}/probabilities" not in answers:
                 continue
@@ -216,6 +215,31 @@ def compare_with_keras(
     return ExportReport(
         os.fspath(path), format_name, size_of(path), len(files), tuple(checks), tuple(notes)
     )
+
+
+def _read_as_program(file, size):
+    """Returns an image's pixels as the program `runtimes.py` gives them to a signature."""
+    content = transcoded(pathlib.Path(file).read_bytes())
+    return with_size(read_pixels(io.BytesIO(content)), size if size.all() else None)
+
+
+def _decoding_notes(classifier, images, predicted):
+    """Returns a remark if `predict` decodes files otherwise, as TensorFlow does JPEG.
+
+    Args:
+        classifier: The exported classifier.
+        images: `(N, H, W, C)`, preprocessed from Pillow's pixels.
+        predicted: The same from those of `predict`.
+    """
+    differ = np.flatnonzero((images != predicted).any(axis=(1, 2, 3)))
+    if not len(differ):
+        return []
+    answers = (predict_batch(classifier.model, batch[differ]) for batch in (images, predicted))
+    difference = np.abs(np.subtract(*answers)).max()
+    return [
+        f"Pillow decodes or resizes {len(differ)} of {len(images)} files otherwise than predict "
+        f"does: its probabilities differ by at most {difference:.1e}."
+    ]
 
 
 def compare(

@@ -13,13 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import Classifier
+from keras_vit.files import CLASSES
 from keras_vit.models.rebuild import float32_model
 
 from . import calibration, publish
-from .comparison import ExportReport, load_images
+from .comparison import ExportReport
+from .exported_model import exported_model
 from .onnx_precisions import quantize, replace, store_in_float16
-from .options import ONNX_OPSET, ONNX_OPSETS
-from .validity import with_validity
+from .options import INPUTS, ONNX_OPSET, ONNX_OPSETS
 
 
 def onnx(
@@ -27,6 +28,7 @@ def onnx(
     path: str | os.PathLike,
     *,
     precision: str = "float32",
+    input: str = INPUTS[0],
     opset: int = ONNX_OPSET,
     calibration_images: str | os.PathLike | Iterable | None = None,
     check_images: str | os.PathLike | Iterable | None = None,
@@ -35,11 +37,12 @@ def onnx(
 ) -> ExportReport:
     """Exports a classifier as an ONNX file and checks it in ONNX Runtime.
 
-    Input `images` `(batch, H, W, C)` float32 in the preprocessing's value range, outputs
-    `probabilities` `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image
-    with NaN or infinity in its pixels or scores; the batch size is free. The file's metadata
-    properties `class_names`, `preprocessing`, `origin` and `check` are JSON, and `task` of
-    several labels an image.
+    Input `images` `(batch, H, W, C)` uint8, RGB pixels of any size, which the file resizes and
+    scales as evaluation does; or float32, preprocessed before. Outputs `probabilities`
+    `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image with NaN or
+    infinity in its values or scores; the batch size is free. The file's metadata properties
+    `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and `task` of several
+    labels an image.
 
     Precisions:
 
@@ -55,6 +58,7 @@ def onnx(
             its float32 copy.
         path: The file to write, `*.onnx`.
         precision: "float32", "float16" or "int8".
+        input: "uint8" for pixels, "float" for preprocessed images.
         opset: Version of the standard operator set, 13 to 18.
         calibration_images: For "int8", real images for the ranges of the activations, files
             or a folder; see `calibration.split`.
@@ -73,6 +77,7 @@ def onnx(
         ImportError: If the extra `export` is not installed.
     """
     minimum_agreement = publish.check_precision("onnx", precision, minimum_agreement)
+    publish.check_input(input)
     if opset not in ONNX_OPSETS:
         raise ValueError(
             f"opset must be in {ONNX_OPSETS.start} to {ONNX_OPSETS.stop - 1}. "
@@ -90,12 +95,12 @@ def onnx(
     notes = (f"Operator set {opset}.", *publish.precision_notes(classifier.model))
     split = calibration.split(files, precision, calibration_images)
     with publish.new_output(path, "onnx", overwrite=overwrite) as file:
-        content = onnx_content(classifier, opset)
+        content = onnx_content(classifier, opset, input)
         if precision == "float16":
             store_in_float16(content)
         elif precision == "int8":
-            content = quantize(content, load_images(classifier, split.calibration))
-        _write(file, content, classifier)
+            content = quantize(content, calibration.inputs(classifier, split.calibration, input))
+        _write(file, content, publish.texts_of(classifier, files), classifier.class_names)
         report = publish.check_export(
             file,
             path,
@@ -108,44 +113,37 @@ def onnx(
     return report
 
 
-def onnx_content(classifier: Classifier, opset: int) -> Any:
+def onnx_content(classifier: Classifier, opset: int, input: str) -> Any:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:
         classifier: The classifier.
         opset: Version of the standard operator set.
+        input: "uint8" or "float".
     """
     library = publish.import_export_package("onnx")
-    image_size = classifier.preprocessing.image_size
-    model = with_validity(float32_model(classifier.model), image_size)
-    content = _convert(model, image_size, opset, library)
+    model = exported_model(float32_model(classifier.model), classifier.preprocessing, input=input)
+    content = _convert(model, opset, library)
     _fold_constants(content, library)
     _mask_scores(content.graph, library)
     _keep_padding(content.graph, library)
     for tensor in (*content.graph.input, *content.graph.output):
-        tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
+        sizes = tensor.type.tensor_type.shape.dim
+        sizes[0].dim_param = "batch"
+        if input == "uint8" and tensor.name == "images":
+            sizes[1].dim_param, sizes[2].dim_param = "height", "width"
     library.checker.check_model(content)
     return content
 
 
-def _write(file, content, classifier):
-    """Writes an ONNX file with its metadata properties."""
+def _write(file, content, texts, class_names):
+    """Writes an ONNX file with its metadata properties, which are JSON."""
     publish.import_export_package("onnx").save(content, file)
-    _add_properties(
-        file,
-        {
-            "class_names": json.dumps(classifier.class_names),
-            "preprocessing": classifier.preprocessing.to_json(),
-            "origin": json.dumps(publish.origin(classifier)),
-            **{
-                pathlib.Path(name).stem: text
-                for name, text in publish.task_files(classifier).items()
-            },
-        },
-    )
+    properties = {pathlib.Path(name).stem: text for name, text in texts.items() if name != CLASSES}
+    _add_properties(file, {"class_names": json.dumps(class_names), **properties})
 
 
-def _convert(model, image_size, opset, library):
+def _convert(model, opset, library):
     """Returns the ONNX content of a model, with the outputs `scores` and `valid`.
 
     Each pass of the converter copies the constants of its graph and keeps the copies, 2 GB for a
@@ -163,9 +161,9 @@ def _convert(model, image_size, opset, library):
         )
         return {"scores": answer["probabilities"], "valid": answer["valid"]}
 
-    shape = (None, *image_size, model.input_shape[-1])
+    (images,) = model.inputs
     signature = [
-        tf.TensorSpec(shape, "float32", "images"),
+        tf.TensorSpec(images.shape, images.dtype, "images"),
         *(tf.TensorSpec(value.shape, value.dtype, name) for name, value in weights.items()),
     ]
     converter = publish.import_export_package("tf2onnx")

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from keras_vit.classifier import Classifier
 
 from . import calibration, publish
-from .comparison import OPENVINO_FILE, ExportReport, load_images
+from .comparison import CHECK, OPENVINO_FILE, ExportReport
 from .onnx_file import onnx_content
 from .onnx_precisions import quantize
-from .options import ONNX_OPSET
+from .options import INPUTS, ONNX_OPSET
 
 
 def openvino(
@@ -19,6 +19,7 @@ def openvino(
     path: str | os.PathLike,
     *,
     precision: str = "float32",
+    input: str = INPUTS[0],
     calibration_images: str | os.PathLike | Iterable | None = None,
     check_images: str | os.PathLike | Iterable | None = None,
     minimum_agreement: float | None = None,
@@ -27,10 +28,10 @@ def openvino(
     """Exports a classifier for OpenVINO and checks it there.
 
     The folder holds `model.xml` and `model.bin`, with input and outputs as the ONNX file of
-    `keras_vit.export.onnx`: `images` `(batch, H, W, C)` float32 in the preprocessing's value
-    range; `probabilities` `(batch, K)` and `valid` `(batch,)`. Beside them are `classes.txt`,
-    `preprocessing.json`, `origin.json` and `check.json`, and of several labels an image
-    `task.json`.
+    `keras_vit.export.onnx`: `images` `(batch, H, W, C)` uint8 pixels of any size, or preprocessed
+    float32; `probabilities` `(batch, K)` and `valid` `(batch,)`. Beside them are `classes.txt`,
+    `preprocessing.json`, `origin.json`, `golden.json` and `check.json`, and of several labels an
+    image `task.json`.
 
     Args:
         classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
@@ -39,6 +40,7 @@ def openvino(
         precision: "float32"; or "int8": weights in int8 by channel, except for the first and
             the last layer; activations in 8 bits at the input of matrix products with weights
             and of convolutions, with ranges from calibration images; float32 elsewhere.
+        input: "uint8" for pixels, "float" for preprocessed images.
         calibration_images: For "int8", real images for the ranges of the activations, files
             or a folder; see `calibration.split`.
         check_images: Real images for the check, files or a folder; by default the
@@ -56,6 +58,7 @@ def openvino(
         ImportError: If the extra `export` is not installed.
     """
     minimum_agreement = publish.check_precision("openvino", precision, minimum_agreement)
+    publish.check_input(input)
     classifier, files = publish.prepare(
         classifier,
         path,
@@ -68,14 +71,14 @@ def openvino(
     notes = publish.precision_notes(classifier.model)
     split = calibration.split(files, precision, calibration_images)
     with publish.new_output(path, "openvino", overwrite=overwrite) as folder:
-        content = onnx_content(classifier, ONNX_OPSET)
+        content = onnx_content(classifier, ONNX_OPSET, input)
         if precision == "int8":
-            images = load_images(classifier, split.calibration)
+            images = calibration.inputs(classifier, split.calibration, input)
             content = quantize(content, images, outputs=False)
         library = publish.import_export_package("openvino")
         model = library.Core().read_model(content.SerializeToString())
         library.save_model(model, folder / OPENVINO_FILE, compress_to_fp16=False)
-        publish.write_texts(folder, classifier)
+        publish.write_texts(folder, publish.texts_of(classifier, files))
         report = publish.check_export(
             folder,
             path,
@@ -84,5 +87,5 @@ def openvino(
             minimum_agreement=minimum_agreement,
             notes=(*notes, *split.notes),
         )
-        publish.write_json(folder / "check.json", report.to_json())
+        publish.write_texts(folder, {CHECK: report.to_text()})
     return report

@@ -10,6 +10,9 @@ import dataclasses
 
 FORMATS = ("saved_model", "tflite", "onnx", "openvino")
 
+# What a file takes: uint8 pixels of any size, or the model's own input.
+INPUTS = ("uint8", "float")
+
 # Least share of check images on which an export must have the Keras model's first class.
 MINIMUM_AGREEMENT = 0.99
 

@@ -33,6 +33,7 @@ from keras_vit.files import (
 )
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.optional_packages import import_optional
+from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.tasks import MULTILABEL, task_json
 
 from .comparison import (
@@ -42,7 +43,10 @@ from .comparison import (
     compare_with_keras,
     find_check_images,
 )
-from .options import PRECISIONS
+from .golden import GOLDEN, golden_json
+from .options import INPUTS, PRECISIONS
+
+ORIGIN = "origin.json"
 
 # FlatBuffers and protocol buffers have 32-bit offsets.
 MAX_FILE_SIZE = 2**31 - 1  # Bytes.
@@ -107,6 +111,32 @@ def check_precision(
             f"Received: precision={precision!r}"
         )
     return defaults[precision] if minimum_agreement is None else minimum_agreement
+
+
+def check_input(input: str, input_size: Sequence[int] | None = None) -> None:
+    """Raises unless a file can take this input.
+
+    Args:
+        input: "uint8" or "float".
+        input_size: The only size (height, width) of uint8 pixels, or None for any.
+
+    Raises:
+        ValueError: If it is another, or a size does not fit.
+    """
+    if input not in INPUTS:
+        raise ValueError(f"input must be one of {INPUTS}. Received: input={input!r}")
+    if input_size is None:
+        return
+    if input != "uint8":
+        raise ValueError(
+            "input_size is for input='uint8'; preprocessed images have the classifier's size. "
+            f"Received: input={input!r}, input_size={input_size!r}"
+        )
+    if len(input_size) != 2 or not all(1 <= side <= MAX_SIDE for side in input_size):
+        raise ValueError(
+            f"input_size must be two numbers (height, width) from 1 to {MAX_SIDE}. "
+            f"Received: {input_size!r}"
+        )
 
 
 def check_output(path: str | os.PathLike, format_name: str, *, overwrite: bool = False) -> None:
@@ -214,25 +244,31 @@ def origin(classifier: Classifier) -> dict:
     }
 
 
-def write_texts(folder: pathlib.Path, classifier: Classifier) -> None:
-    """Writes class names, preprocessing, task and origin into the folder of an export."""
-    names = "".join(f"{name}\n" for name in classifier.class_names)
-    texts = {CLASSES: names, PREPROCESSING: classifier.preprocessing.to_json()}
-    for name, text in {**texts, **task_files(classifier)}.items():
+def texts_of(
+    classifier: Classifier, files: Sequence[str], input_size: tuple[int, int] | None = None
+) -> dict[str, str]:
+    """Returns the texts that an export holds beside the model, by their file names.
+
+    Args:
+        classifier: The exported classifier.
+        files: The check images.
+        input_size: See `golden_json`.
+    """
+    texts = {
+        CLASSES: "".join(f"{name}\n" for name in classifier.class_names),
+        PREPROCESSING: classifier.preprocessing.to_json(),
+        ORIGIN: json.dumps(origin(classifier), indent=2) + "\n",
+        GOLDEN: golden_json(classifier, files, input_size),
+    }
+    if classifier.thresholds is not None:
+        texts[TASK] = task_json(classifier.class_names, classifier.thresholds)
+    return texts
+
+
+def write_texts(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
+    """Writes texts into the folder of an export."""
+    for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    write_json(folder / "origin.json", origin(classifier))
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a JSON file."""
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def task_files(classifier: Classifier) -> dict[str, str]:
-    """Returns the file of several labels that an export holds, by name; none for one class."""
-    if classifier.thresholds is None:
-        return {}
-    return {TASK: task_json(classifier.class_names, classifier.thresholds)}
 
 
 def import_export_package(module: str) -> Any:

@@ -2,10 +2,12 @@
 
     python runtimes.py FORMAT EXPORT IMAGES.npz FILES.json ANSWERS.npz
 
-IMAGES has an array `(N, H, W, C)` float32 for each signature that takes pixels, such as `serve`
-or `serve_384x384`; FILES is a list of the N image files. The program writes
-`<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for
-these signatures and, in a SavedModel, for those of files, such as `serve_bytes_384x384`.
+IMAGES has an array `(N, H, W, C)` float32, preprocessed images, for signatures such as `serve` or
+`serve_384x384`; FILES is a list of the N image files. The program writes `<name>/probabilities`
+`(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for these signatures and, in
+a SavedModel, for those of files, such as `serve_bytes_384x384`. A signature that takes uint8
+pixels gets the files as Pillow decodes them, and has `<name>/input_size`: the only size (height,
+width) that it takes, or zeros.
 """
 
 import json
@@ -17,6 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import PIL.Image
+import PIL.ImageOps
 
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
@@ -27,10 +31,11 @@ class Signature(NamedTuple):
 
     Args:
         call: Function from a batch `(B, ...)` to probabilities `(B, K)`.
-        takes_files: Whether the batch holds encoded files instead of pixels.
+        takes_files: Whether the batch holds encoded files instead of images.
         images_per_call: Batch size that a call of one image computes, for the time per image.
-        takes_pixels: Whether images are uint8 of any height and width.
+        takes_pixels: Whether images are uint8 and not preprocessed.
         metadata: Texts in the file that its runtime reads, by name.
+        input_size: The only size (height, width) of pixels that it takes, or None.
     """
 
     call: Callable[[np.ndarray], Any]
@@ -38,6 +43,7 @@ class Signature(NamedTuple):
     images_per_call: int = 1
     takes_pixels: bool = False
     metadata: Mapping[str, str] = {}
+    input_size: tuple[int, int] | None = None
 
 
 def saved_model(path):
@@ -65,7 +71,7 @@ def tflite(path):
     interpreter = Interpreter(path, num_threads=os.cpu_count())
     run = interpreter.get_signature_runner("serve")
     details = run.get_input_details()["images"]
-    fixed = details["shape_signature"][0]  # -1 for any batch size.
+    fixed, height, width, _ = map(int, details["shape_signature"])  # -1 for any.
 
     def call(batch):
         size = fixed if fixed > 0 else len(batch)
@@ -78,7 +84,8 @@ def tflite(path):
         return np.concatenate(answers)
 
     takes_pixels = details["dtype"] == np.uint8
-    return {"serve": Signature(call, images_per_call=max(fixed, 1), takes_pixels=takes_pixels)}
+    size = (height, width) if takes_pixels and height > 0 else None
+    return {"serve": Signature(call, False, max(fixed, 1), takes_pixels, input_size=size)}
 
 
 def onnx(path):
@@ -127,21 +134,42 @@ def main(format_name, export, images, files, answers):
     np.savez(answers, **arrays)
 
 
+def read_pixels(path: Any) -> np.ndarray:
+    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright."""
+    with PIL.Image.open(path) as image:
+        return np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
+
+
+def with_size(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
+    """Returns pixels resized by Pillow, with antialiasing; unchanged if the size is None."""
+    if size is None or pixels.shape[:2] == tuple(size):
+        return pixels
+    height, width = size
+    return np.asarray(
+        PIL.Image.fromarray(pixels).resize((width, height), PIL.Image.Resampling.BILINEAR)
+    )
+
+
 def answers_of(name, signature, images, files):
     """Returns the arrays of one signature."""
     probabilities, seconds = [], []
     for index in [0] * WARM_UP_CALLS + list(range(len(images))):
         if signature.takes_files:
             batch = np.array([pathlib.Path(files[index]).read_bytes()], dtype=object)
+        elif signature.takes_pixels:
+            batch = with_size(read_pixels(files[index]), signature.input_size)[np.newaxis]
         else:
             batch = images[index : index + 1]
         start = time.perf_counter()
         probabilities.append(signature.call(batch)[0])
         seconds.append((time.perf_counter() - start) / signature.images_per_call)
-    return {
+    arrays = {
         f"{name}/probabilities": np.stack(probabilities[WARM_UP_CALLS:]),
         f"{name}/seconds": np.array(seconds[WARM_UP_CALLS:]),
     }
+    if signature.takes_pixels:
+        arrays[f"{name}/input_size"] = np.array(signature.input_size or (0, 0))
+    return arrays
 
 
 if __name__ == "__main__":

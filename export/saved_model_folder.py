@@ -16,9 +16,9 @@ from keras_vit.images.transcoding import transcoded
 from keras_vit.models.rebuild import resized_model
 
 from . import publish
-from .comparison import ExportReport, load_images
+from .comparison import CHECK, ExportReport, load_images
+from .exported_model import exported_model
 from .options import MINIMUM_AGREEMENT, TOP
-from .validity import with_validity
 
 # Path and name that TensorFlow Serving prescribes.
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -117,13 +117,13 @@ def saved_model(
         archive.write_out(str(folder), verbose=False)
         assets = folder / "assets"
         assets.mkdir(exist_ok=True)
-        publish.write_texts(assets, classifier)
+        publish.write_texts(assets, publish.texts_of(classifier, files))
         if warm_up:
             _write_warm_up_requests(classifier, folder, files)
         report = publish.check_export(
             folder, path, classifiers, files, minimum_agreement=minimum_agreement
         )
-        publish.write_json(assets / "check.json", report.to_json())
+        publish.write_texts(assets, {CHECK: report.to_text()})
     return report
 
 
@@ -144,11 +144,11 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
     names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
     top = min(top, len(classifier.class_names))
 
-    marking = with_validity(model, preprocessing.image_size)
+    answering = exported_model(model, preprocessing)
 
     @tf.function(jit_compile=jit_compile)
     def answers(images):
-        return marking(images, training=False)
+        return answering(images, training=False)
 
     def named(probabilities, valid):
         top_probabilities, order = tf.math.top_k(probabilities, top)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import io
-import json
 import os
 import tempfile
 import zipfile
@@ -18,12 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import PREPROCESSING
+from keras_vit.files import CLASSES
 from keras_vit.models.rebuild import float32_model
 
 from . import calibration, publish
-from .comparison import ExportReport, load_images
-from .validity import with_validity
+from .comparison import CHECK, ExportReport
+from .exported_model import exported_model
+from .options import INPUTS
 
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
@@ -46,6 +46,8 @@ def tflite(
     path: str | os.PathLike,
     *,
     precision: str = "float32",
+    input: str = INPUTS[0],
+    input_size: tuple[int, int] | None = None,
     batch_size: int | None = 1,
     calibration_images: str | os.PathLike | Iterable | None = None,
     check_images: str | os.PathLike | Iterable | None = None,
@@ -54,12 +56,14 @@ def tflite(
 ) -> ExportReport:
     """Exports a classifier as a TFLite file and checks it in LiteRT's interpreter.
 
-    The signature `serve` takes `images` `(batch_size, H, W, C)` float32 in the
-    preprocessing's value range and gives `probabilities` `(batch_size, K)` float32, zeros for an
-    image with NaN or infinity in its pixels or scores. The file has builtin operations only and
-    tensors of rank 4 at most. Its TFLite metadata holds the normalisation and refers to
-    `labels.txt`. The file is also a ZIP archive of `labels.txt`, `preprocessing.json`,
-    `origin.json` and `check.json`, and of several labels `task.json`.
+    The signature `serve` takes `images` `(batch_size, H, W, C)` uint8, RGB pixels that the file
+    resizes and scales as evaluation does; or float32, preprocessed before. Pixels have the
+    classifier's size, until the interpreter resizes its input to another. It gives
+    `probabilities` `(batch_size, K)` float32, zeros for an image with NaN or infinity in its
+    values or scores. The file has builtin operations only and tensors of rank 4 at most. Its
+    TFLite metadata refers to `labels.txt` and, for float32, holds the normalisation. The file is
+    also a ZIP archive of `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json` and
+    `check.json`, and of several labels `task.json`.
 
     Precisions:
 
@@ -76,6 +80,9 @@ def tflite(
             its float32 copy.
         path: The file to write, `*.tflite`.
         precision: "float32", "float16", "dynamic_int8" or "int8".
+        input: "uint8" for pixels, "float" for preprocessed images.
+        input_size: The only size (height, width) of the pixels, for devices whose accelerator
+            needs fixed shapes; by default the interpreter may resize its input.
         batch_size: Images a call; a fixed number is fastest on phones, None allows any.
         calibration_images: For "int8", real images for the ranges of the activations, files
             or a folder; see `calibration.split`.
@@ -97,6 +104,7 @@ def tflite(
     minimum_agreement = publish.check_precision("tflite", precision, minimum_agreement)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be positive or None. Received: {batch_size}")
+    publish.check_input(input, input_size)
     is_integer = precision in INTEGER_PRECISIONS
     classifier, files = publish.prepare(
         classifier,
@@ -110,24 +118,26 @@ def tflite(
     notes = publish.precision_notes(classifier.model)
     split = calibration.split(files, precision, calibration_images)
     with publish.new_output(path, "tflite", overwrite=overwrite) as file:
-        content = _convert(float32_model(classifier.model), classifier, batch_size, precision)
+        model = exported_model(
+            float32_model(classifier.model),
+            classifier.preprocessing,
+            input=input,
+            input_size=input_size,
+        )
+        content = _convert(model, batch_size, precision)
         if is_integer:
-            images = load_images(classifier, split.calibration) if split.calibration else None
+            images = calibration.inputs(classifier, split.calibration, input, input_size)
             content = _quantize(content, precision, images, batch_size or 1)
         check_operations(content)
+        if input == "uint8" and input_size is None:
+            content = _with_default_size(content, classifier.preprocessing.image_size)
         metadata = image_classifier_metadata(
-            classifier.model.name, classifier.preprocessing.value_range
+            classifier.model.name,
+            classifier.preprocessing.value_range if input == "float" else None,
         )
         file.write_bytes(add_metadata(content, metadata))
-        _append(
-            file,
-            {
-                LABELS: "".join(f"{name}\n" for name in classifier.class_names),
-                PREPROCESSING: classifier.preprocessing.to_json(),
-                "origin.json": json.dumps(publish.origin(classifier), indent=2),
-                **publish.task_files(classifier),
-            },
-        )
+        texts = publish.texts_of(classifier, files, input_size)
+        _append(file, {LABELS if name == CLASSES else name: texts[name] for name in texts})
         report = publish.check_export(
             file,
             path,
@@ -136,7 +146,7 @@ def tflite(
             minimum_agreement=minimum_agreement,
             notes=(*notes, *split.notes),
         )
-        _append(file, {"check.json": json.dumps(report.to_json(), indent=2)})
+        _append(file, {CHECK: report.to_text()})
     return report
 
 
@@ -173,21 +183,19 @@ def check_operations(content: bytes) -> None:
         )
 
 
-def _convert(model, classifier, batch_size, precision):
+def _convert(model, batch_size, precision):
     """Returns the bytes of a TFLite file in "float32" or "float16"; integers come later."""
-    shape = (batch_size, *classifier.preprocessing.image_size, model.input_shape[-1])
+    (images,) = model.inputs
     archive = keras.export.ExportArchive()
-    marking = with_validity(model, classifier.preprocessing.image_size)
 
     def serve(images):
-        answer = marking(images, training=False)
+        answer = model(images, training=False)
         # MediaPipe takes every output for the scores of a head, so `valid` is none.
         mask = answer["valid"][:, tf.newaxis]
         return {"probabilities": tf.where(mask, answer["probabilities"], 0.0)}
 
-    archive.add_endpoint(
-        "serve", serve, input_signature=[tf.TensorSpec(shape, "float32", "images")]
-    )
+    signature = tf.TensorSpec((batch_size, *images.shape[1:]), images.dtype, "images")
+    archive.add_endpoint("serve", serve, input_signature=[signature])
     with tempfile.TemporaryDirectory() as folder:
         archive.write_out(folder, verbose=False)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["serve"])
@@ -206,7 +214,7 @@ def _quantize(content, precision, images, batch_size):
     Args:
         content: The file's bytes.
         precision: "dynamic_int8" or "int8".
-        images: For "int8", calibration images `(N, H, W, C)`.
+        images: For "int8", calibration images `(H, W, C)`.
         batch_size: Images a call.
     """
     quantizer = publish.import_export_package("ai_edge_quantizer.quantizer").Quantizer(
@@ -232,6 +240,18 @@ def _quantize(content, precision, images, batch_size):
     return bytes(result.quantized_model)
 
 
+def _with_default_size(content, image_size):
+    """Returns a TFLite file's bytes with the size that pixels have if nobody resizes the input.
+
+    The converter writes 1 for each free dimension, and MediaPipe takes that for the size.
+    """
+    utils = publish.import_export_package("ai_edge_litert.tools.flatbuffer_utils")
+    model = utils.read_model_from_bytearray(bytearray(content))
+    graph = model.subgraphs[0]
+    graph.tensors[graph.inputs[0]].shape[1:3] = image_size
+    return bytes(utils.convert_object_to_bytearray(model))
+
+
 class MetadataEnum(enum.IntEnum):
     """Values of the metadata schema's enums and unions."""
 
@@ -248,35 +268,37 @@ class MetadataTable(NamedTuple):
     fields: dict[int, Any]
 
 
-def image_classifier_metadata(name: str, value_range) -> bytes:
+def image_classifier_metadata(name: str, value_range=None) -> bytes:
     """Returns TFLite metadata: the normalisation of the images and the file of the labels.
 
     Args:
         name: Name of the model.
-        value_range: Values of pixels 0 and 255; numbers, or one for each channel.
+        value_range: Values of pixels 0 and 255, numbers or one for each channel; None for a
+            model that takes uint8.
     """
-    low, high = (np.atleast_1d(np.array(value, "float64")) for value in value_range)
-    std = 255 / (high - low)
-    mean = -low * std
     # A union is two fields: its type, then its table.
     image = MetadataTable(
         {0: MetadataEnum.IMAGE_PROPERTIES, 1: MetadataTable({0: MetadataEnum.RGB})}
     )
-    normalization = MetadataTable(
-        {
-            0: MetadataEnum.NORMALIZATION_OPTIONS,
-            1: MetadataTable({0: mean.tolist(), 1: std.tolist()}),
-        }
-    )
+    units = []
+    values = (0.0, 255.0) if value_range is None else value_range
+    low, high = (np.atleast_1d(np.array(value, "float64")) for value in values)
+    if value_range is not None:
+        std = 255 / (high - low)
+        mean = -low * std
+        normalization = MetadataTable({0: mean.tolist(), 1: std.tolist()})
+        units = [MetadataTable({0: MetadataEnum.NORMALIZATION_OPTIONS, 1: normalization})]
     labels = MetadataTable(
         {0: LABELS, 1: "Class names, one a line.", 2: MetadataEnum.TENSOR_AXIS_LABELS}
     )
     images = MetadataTable(
         {
             0: "images",
-            1: "RGB pixels, resized as preprocessing.json says, then normalised.",
+            1: "RGB pixels, resized as preprocessing.json says, then normalised."
+            if units
+            else "RGB pixels.",
             3: image,
-            4: [normalization],
+            **({4: units} if units else {}),
             5: MetadataTable({0: high.tolist(), 1: low.tolist()}),
         }
     )

@@ -35,6 +35,7 @@ COMMANDS = {
     "inspect": "Draw what a model has learned and what it looks at.",
     "benchmark": "Measure images per second and the largest batch by image size.",
     "export": "Export a classifier to SavedModel, TFLite, ONNX or OpenVINO, checked on images.",
+    "verify": "Check an export in its own runtime, on this machine.",
     "serve": "Serve a classifier by HTTP, with a page for uploads.",
     "convert": "Convert weights from and to other code bases.",
 }

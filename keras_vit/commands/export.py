@@ -4,7 +4,7 @@ import argparse
 import itertools
 
 from keras_vit.commands.shared_arguments import image_size
-from keras_vit.export.options import FORMATS, ONNX_OPSET, PRECISIONS, TOP
+from keras_vit.export.options import FORMATS, INPUTS, ONNX_OPSET, PRECISIONS, TOP
 
 # Options that not every format has, with the formats that have it.
 OPTIONS = {
@@ -14,6 +14,8 @@ OPTIONS = {
     "jit_compile": ("saved_model",),
     "warm_up": ("saved_model",),
     "precision": tuple(PRECISIONS),
+    "input": tuple(PRECISIONS),
+    "input_size": ("tflite",),
     "batch_size": ("tflite",),
     "calibration_images": tuple(PRECISIONS),
     "opset": ("onnx",),
@@ -80,6 +82,12 @@ def add_arguments(parser):
         "too; float16 is for tflite and onnx, dynamic_int8 for tflite",
     )
     several.add_argument(
+        "--input",
+        choices=INPUTS,
+        help="uint8 by default: pixels of any size, preprocessed in the export; or float: "
+        "images that the caller has preprocessed",
+    )
+    several.add_argument(
         "--calibration-images",
         nargs="+",
         metavar="PATH",
@@ -87,6 +95,13 @@ def add_arguments(parser):
         "second check image",
     )
     tflite = parser.add_argument_group("with --to tflite", argument_default=argparse.SUPPRESS)
+    tflite.add_argument(
+        "--input-size",
+        type=image_size,
+        metavar="HxW",
+        help="the only size of the pixels, such as 480x640; by default the interpreter may "
+        "resize its input",
+    )
     tflite.add_argument(
         "--batch-size",
         type=_batch_size,

@@ -11,7 +11,7 @@ from keras_vit.preprocessing import Preprocessing
 
 # big_vision resizes the short side to 256 for 224 pixels, and to 448 for 384.
 _SMALL_FACTORS = ((0, 256 / 224), (384, 448 / 384))  # From this many pixels on: factor.
-_MAX_ASPECT = 32  # Longer images are cropped to this ratio of sides before they are resized.
+MAX_ASPECT = 32  # Longer images are cropped to this ratio of sides before they are resized.
 
 
 def resize(image: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
@@ -42,9 +42,9 @@ def resize_small(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         `(H', W', C)` with H' > height and W' > width, or equal.
     """
     shape = tf.shape(image)[:2]
-    image = _central_crop(image, tf.minimum(shape, _MAX_ASPECT * tf.reduce_min(shape)))
+    image = _central_crop(image, tf.minimum(shape, MAX_ASPECT * tf.reduce_min(shape)))
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
-    wanted = tf.constant([_small(side) for side in size], tf.float32)
+    wanted = tf.constant([small_side(side) for side in size], tf.float32)
     small = tf.cast(tf.round(shape * tf.reduce_max(wanted / shape)), tf.int32)
     return tf.cast(tf.image.resize(image, small, method="area"), image.dtype)
 
@@ -66,11 +66,12 @@ def _resize_central_crop(image, preprocessing):
 
     uint8 is rounded towards zero before the crop, as in big_vision.
     """
-    resized = tf.image.resize(image, [_small(side) for side in preprocessing.image_size])
+    resized = tf.image.resize(image, [small_side(side) for side in preprocessing.image_size])
     return _central_crop(tf.cast(resized, image.dtype), preprocessing.image_size)
 
 
-def _small(size):
+def small_side(size: int) -> int:
+    """Returns the pixels of a side before the crop of the two official evaluations."""
     factor = next(factor for start, factor in reversed(_SMALL_FACTORS) if size >= start)
     return round(size * factor)
 
@@ -137,13 +138,13 @@ def _pillow_weights(length, resized, start, size, interpolation, dtype):
         resized: Pixels of the whole resized side.
         start: First computed pixel of the resized side.
         size: Number of computed pixels.
-        interpolation: A key of `_PILLOW_FILTERS`.
+        interpolation: A key of `FILTERS`.
         dtype: int32 for weights in units of `2^-_PILLOW_BITS`, or a float type.
 
     Returns:
         A sparse matrix `(size, length)`.
     """
-    radius, function = _PILLOW_FILTERS[interpolation]
+    radius, function = FILTERS[interpolation]
     scale = length / resized  # float64, as in Pillow.
     stretch = tf.maximum(scale, 1.0)  # The filter covers all pixels that become one.
     centers = (tf.cast(tf.range(start, start + size), tf.float64) + 0.5) * scale
@@ -184,7 +185,7 @@ def _lanczos(x):
 
 
 # By interpolation: radius, and weight by distance from the center, both in pixels.
-_PILLOW_FILTERS: dict[str, tuple[float, Callable[[tf.Tensor], tf.Tensor]]] = {
+FILTERS: dict[str, tuple[float, Callable[[tf.Tensor], tf.Tensor]]] = {
     "bilinear": (1, _triangle),
     "bicubic": (2, _cubic),
     "lanczos": (3, _lanczos),

@@ -75,13 +75,17 @@ def saved_model(classifier, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tflite(classifier, tmp_path_factory):
-    """Returns the reports of TFLite files, by precision."""
+    """Returns the reports of TFLite files that take preprocessed images, by precision."""
     import keras_vit.export
 
     folder = tmp_path_factory.mktemp("tflite")
     return {
         precision: keras_vit.export.tflite(
-            classifier, folder / f"{precision}.tflite", precision=precision, minimum_agreement=0.8
+            classifier,
+            folder / f"{precision}.tflite",
+            precision=precision,
+            input="float",
+            minimum_agreement=0.8,
         )
         for precision in ("float32", "float16", "dynamic_int8", "int8")
     }

@@ -12,6 +12,7 @@ import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, Rotary, ViTConfig
 from keras_vit.export import onnx_file, saved_model, tflite_file
+from keras_vit.export.exported_model import exported_model
 from keras_vit.preprocessing import Preprocessing
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -45,8 +46,8 @@ def test_other_architectures_run_in_litert(name, precision, tolerance):
     rng = np.random.default_rng(0)
     head = model.get_layer("predictions").kernel
     head.assign(rng.normal(size=head.shape) / 4)
-    classifier = Classifier(model, "abc", Preprocessing((64, 64)))
-    content = tflite_file._convert(model, classifier, 1, precision)
+    exported = exported_model(model, Preprocessing((64, 64)))
+    content = tflite_file._convert(exported, 1, precision)
     if precision in tflite_file.INTEGER_PRECISIONS:
         content = tflite_file._quantize(content, precision, None, 1)
     tflite_file.check_operations(content)

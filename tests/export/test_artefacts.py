@@ -122,8 +122,8 @@ def test_an_export_has_the_thresholds_of_several_labels(model, classifier, files
     assert len({len(labels) for labels in expected}) > 1
 
 
-def test_probabilities_that_are_not_finite_are_not_zeros(paths, not_finite):
-    model = load_artefact(paths["onnx"]).model
+def test_probabilities_that_are_not_finite_are_not_zeros(tflite, not_finite):
+    model = load_artefact(tflite["float32"].path).model
     np.testing.assert_array_equal(
         np.isfinite(model.predict_on_batch(not_finite)).all(axis=1), [True, False, False, False]
     )

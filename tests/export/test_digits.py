@@ -81,7 +81,7 @@ def test_accuracy_lost_is_within_the_limit(
     run = Interpreter(report.path).get_signature_runner("serve")
     images, labels = digits
     answers = [
-        run(images=preprocess_input(image[None]))["probabilities"][0].argmax()
+        run(images=image[None].astype("uint8"))["probabilities"][0].argmax()
         for image in images[:600]
     ]
     lost = 100 * (keras_accuracy - np.mean(answers == labels[:600]))

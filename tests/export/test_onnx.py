@@ -10,7 +10,7 @@ import keras_vit.export
 @pytest.fixture(scope="module")
 def report(classifier, tmp_path_factory):
     path = tmp_path_factory.mktemp("onnx") / "animals.onnx"
-    return keras_vit.export.onnx(classifier, path)
+    return keras_vit.export.onnx(classifier, path, input="float")
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit.export
-from keras_vit.export.validity import with_validity
+from keras_vit.export.exported_model import exported_model
 from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.preprocessing import Preprocessing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIGNATURES = ["serve", "serve_bytes", "serve_48x40", "serve_bytes_48x40"]
@@ -160,7 +161,7 @@ def test_images_of_another_shape_are_refused(saved_model, shape):
 def test_scores_that_are_not_finite_are_not_valid():
     images = keras.Input((2, 2, 1))
     model = keras.Model(images, keras.layers.Flatten()(images) / 0.0)
-    answer = with_validity(model, (2, 2))(np.ones((1, 2, 2, 1), "float32"))
+    answer = exported_model(model, Preprocessing((2, 2)))(np.ones((1, 2, 2, 1), "float32"))
     assert not answer["valid"].numpy().any()
 
 

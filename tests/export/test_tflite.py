@@ -1,8 +1,5 @@
 import json
 import pathlib
-import re
-import subprocess
-import sys
 import zipfile
 
 import flatbuffers
@@ -189,28 +186,10 @@ def test_metadata_normalises_to_any_range():
     assert (unit.inside(1).floats(0), unit.inside(1).floats(1)) == ([0.0], [255.0])
 
 
-def test_the_documented_example_runs_without_tensorflow(
-    tflite, files, classifier, expected, tmp_path
-):
-    (example,) = re.findall(
-        r"```python\n(import json\n.*?ai_edge_litert.*?)```",
-        (ROOT / "docs" / "serving.md").read_text(encoding="utf-8"),
-        flags=re.DOTALL,
-    )
-    example = example.replace("pets.tflite", tflite["float32"].path)
-    example = example.replace("garden.jpg", str(files[-1]))
-    blocked = "import sys\nsys.modules.update(tensorflow=None, keras=None, keras_vit=None)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", blocked + example], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert classifier.class_names[expected[-1].argmax()] in done.stdout
-
-
 @pytest.mark.parametrize("batch_size", [pytest.param(4, marks=pytest.mark.slow), None])
 def test_other_batches_are_as_good(classifier, expected, tmp_path, batch_size):
     report = keras_vit.export.tflite(
-        classifier, tmp_path / "x.tflite", precision="int8", batch_size=batch_size
+        classifier, tmp_path / "x.tflite", precision="int8", input="float", batch_size=batch_size
     )
     assert report.agreement == 1
     (images,) = Interpreter(report.path).get_input_details()
@@ -230,7 +209,9 @@ def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_p
     mixed = Classifier(
         mixed, classifier.class_names, classifier.preprocessing, folder=classifier.folder
     )
-    report = keras_vit.export.tflite(mixed, tmp_path / "x.tflite", minimum_agreement=0.8)
+    report = keras_vit.export.tflite(
+        mixed, tmp_path / "x.tflite", input="float", minimum_agreement=0.8
+    )
     assert "float32 copy" in str(report)
     # bfloat16 keeps 8 bits: the copy is the float32 model, not the mixed one, to rounding.
     images = np.random.default_rng(0).uniform(-1, 1, (1, 32, 24, 3)).astype("float32")

@@ -335,7 +335,7 @@ def _tflite(batch_size):
 
     path = _work() / f"{batch_size}.tflite"
     if not path.exists():
-        export.tflite(_work() / "classifier", path, batch_size=batch_size)
+        export.tflite(_work() / "classifier", path, input="float", batch_size=batch_size)
     return Interpreter(str(path)).get_signature_runner("serve")
 
 
@@ -345,7 +345,7 @@ def _onnx():
 
     path = _work() / "a.onnx"
     if not path.exists():
-        export.onnx(_work() / "classifier", path)
+        export.onnx(_work() / "classifier", path, input="float")
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 

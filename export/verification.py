@@ -1,0 +1,137 @@
+"""Verification of an export: by its golden samples anywhere, or against its classifier."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterable
+
+import numpy as np
+
+from keras_vit.classifier import Classifier
+from keras_vit.files import PREPROCESSING
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.json_files import parse_json
+from keras_vit.preprocessing import Preprocessing
+
+from . import artefacts, runtimes
+from .comparison import (
+    CHECK,
+    ExportReport,
+    SignatureCheck,
+    as_classifier,
+    compare_with_keras,
+    find_check_images,
+    format_of,
+    size_of,
+)
+from .golden import GOLDEN, checksum, parse_golden
+
+# Of a probability in float32. More where the check after the export measured more.
+TOLERANCE = 1e-3
+
+
+def verify(
+    path: str | os.PathLike,
+    classifier: Classifier | str | os.PathLike | None = None,
+    *,
+    check_images: str | os.PathLike | Iterable | None = None,
+) -> ExportReport:
+    """Runs an export in its own runtime and compares its probabilities.
+
+    Without a classifier, with those that the export itself holds: its golden samples, a few
+    images with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
+    to twice the difference that was measured when the export was written.
+
+    Args:
+        path: A SavedModel's folder, or a file that an export wrote. Of a SavedModel the
+            signatures `serve` and `serve_bytes` are run.
+        classifier: A `Classifier`, or its folder, to compare with on `check_images`.
+        check_images: Real images, files or a folder; by default the classifier's samples.
+
+    Returns:
+        An `ExportReport`; `print` it for the table.
+
+    Raises:
+        ValueError: If there are no golden samples or check images, or if the export cannot be
+            run, gives another number of classes, or fails its golden samples.
+    """
+    if classifier is None:
+        if check_images is not None:
+            raise ValueError("check_images are compared with a classifier: pass it too.")
+        return _verify_golden(path)
+    classifier = as_classifier(classifier)
+    return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
+
+
+def _verify_golden(path):
+    format_name, opened = format_of(path), artefacts.open_export(path)
+    if GOLDEN not in opened.texts:
+        raise ValueError(
+            f"{path} holds no golden samples; compare it with its classifier (--classifier)."
+        )
+    samples = parse_golden(opened.texts[GOLDEN])
+    preprocessing = Preprocessing.from_json(opened.texts[PREPROCESSING])
+    expected = np.array([sample.probabilities for sample in samples])
+    pixels = []
+    for number, sample in enumerate(samples, 1):
+        pixels.append(runtimes.read_pixels(io.BytesIO(sample.png)))
+        if checksum(pixels[-1]) != sample.sha256:
+            raise ValueError(
+                f"Golden sample {number} of {path} has other pixels than when it was written: "
+                "Pillow here decodes PNG files differently, or the file is damaged."
+            )
+    signatures = {"serve": opened.signature}
+    if format_name == "saved_model":
+        signatures["serve_bytes"] = runtimes.saved_model(os.fspath(path))["serve_bytes"]
+    checks = []
+    for name, signature in signatures.items():
+        answers, seconds = [], []
+        for sample, image in zip(samples, pixels, strict=True):
+            if signature.takes_files:
+                batch = np.array([sample.png], dtype=object)
+            elif signature.takes_pixels:
+                batch = image[np.newaxis]
+            else:
+                batch = apply_preprocessing(image, preprocessing).numpy()[np.newaxis]
+            start = time.perf_counter()
+            answers.append(signature.call(batch)[0])
+            seconds.append((time.perf_counter() - start) / signature.images_per_call)
+        checks.append(_check(name, expected, np.array(answers), seconds))
+    limit = _limit(opened.texts)
+    worst = max(checks, key=lambda check: check.largest_difference)
+    # Written so that NaN fails too.
+    if not worst.largest_difference <= limit:
+        raise ValueError(
+            f"An export must give the probabilities of its golden samples within {limit:.1e}. "
+            f"Received: {worst.largest_difference:.1e} of the signature {worst.signature} of {path}"
+        )
+    note = f"Golden samples: pixels equal, probabilities within {limit:.1e}."
+    return ExportReport(
+        os.fspath(path), format_name, size_of(path), len(samples), tuple(checks), (note,)
+    )
+
+
+def _check(name, expected, answers, seconds):
+    if answers.shape != expected.shape:
+        raise ValueError(
+            f"An export must give the {expected.shape[1]} probabilities of its golden samples. "
+            f"Received: shape={answers.shape} of signature {name}"
+        )
+    difference = np.abs(expected - answers)
+    same = expected.argmax(axis=1) == answers.argmax(axis=1)
+    return SignatureCheck(
+        name,
+        float(same.mean()),
+        float(difference.max()),
+        float(difference.mean()),
+        1000 * float(np.median(seconds)),
+        None,
+    )
+
+
+def _limit(texts):
+    check = parse_json(texts.get(CHECK, "{}"), CHECK)
+    measured = [part["largest_difference"] for part in check.get("checks", ())]
+    return max(TOLERANCE, 2 * max(measured, default=0.0))

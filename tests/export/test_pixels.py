@@ -1,0 +1,263 @@
+"""Files that take uint8 pixels of any size, and their golden samples."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+import keras_vit
+import keras_vit.export
+from keras_vit import command_line
+from keras_vit.export import golden, pixels
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.preprocessing import Preprocessing
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Keyword arguments of `Preprocessing`, and the share of pixels that may be one off, because sums in
+# another order fall on the other side of a half; or of a whole number, which TensorFlow's mean of
+# equal pixels often does.
+WAYS = [
+    ({}, 0),
+    ({"interpolation": "bicubic"}, 0),
+    ({"interpolation": "lanczos"}, 0),
+    ({"evaluation": "resize_small_central_crop"}, 0.3),
+    ({"evaluation": "resize_central_crop"}, 0.02),
+    ({"evaluation": "huggingface"}, 0.1),
+    ({"evaluation": "huggingface", "interpolation": "bicubic", "resize_size": 30}, 0.02),
+    ({"evaluation": "torchvision", "resize_size": (31, 33), "interpolation": "lanczos"}, 0.02),
+    ({"evaluation": "torchvision", "resize_size": 40}, 0.1),
+    ({"evaluation": "keras_hub", "interpolation": "bicubic"}, 0.02),
+]
+# Wide, tall beyond 32 to 1, smaller than the model's input, and of its size.
+SIZES = [(40, 63), (700, 19), (11, 13), (28, 24)]
+
+
+def picture(height, width):
+    """Returns smooth pixels with noise in one corner and one flat corner."""
+    rng = np.random.default_rng(height)
+    small = PIL.Image.fromarray(rng.integers(0, 256, (5, 4, 3)).astype("uint8"))
+    image = np.array(small.resize((width, height), PIL.Image.BICUBIC))
+    image[height // 2 :, width // 2 :] = rng.integers(0, 256, 3)
+    corner = image[: height // 2, : width // 2]
+    corner[:] = rng.integers(0, 256, corner.shape)
+    return image
+
+
+@pytest.mark.parametrize(("way", "share"), WAYS, ids=str)
+def test_pixels_are_preprocessed_as_evaluation_does(way, share):
+    preprocessing = Preprocessing((28, 24), value_range=(0.0, 255.0), **way)
+    any_size = tf.TensorSpec((None, None, None, 3), "uint8")
+    compute = tf.function(
+        lambda images: pixels.preprocess_pixels(images, preprocessing), [any_size]
+    )
+    for size in SIZES:
+        images = np.stack([picture(*size), picture(*size)[::-1]])
+        expected = np.stack([apply_preprocessing(image, preprocessing) for image in images])
+        difference = np.abs(compute(images) - expected)
+        # TensorFlow's own bicubic weights come from a table of 1,024 rows.
+        assert (difference > 0.2).mean() <= share
+        assert difference.max() < 2.01
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Returns PNG files of several sizes, which all decoders read alike."""
+    folder = tmp_path_factory.mktemp("photos")
+    for height, width in SIZES[:3]:
+        PIL.Image.fromarray(picture(height, width)).save(folder / f"{height}x{width}.png")
+    return sorted(map(str, folder.iterdir()))
+
+
+@pytest.fixture(scope="module")
+def exports(classifier, photos, tmp_path_factory):
+    """Returns the reports of files with `input="uint8"`, the default, by format."""
+    folder = tmp_path_factory.mktemp("pixels")
+    return {
+        "onnx": keras_vit.export.onnx(classifier, folder / "a.onnx", check_images=photos),
+        "tflite": keras_vit.export.tflite(classifier, folder / "a.tflite", check_images=photos),
+    }
+
+
+def test_pillow_and_the_file_alone_give_the_predictions_of_the_folder(exports, classifier, photos):
+    import onnxruntime
+    from ai_edge_litert.interpreter import Interpreter
+
+    session = onnxruntime.InferenceSession(exports["onnx"].path)
+    runner = Interpreter(exports["tflite"].path).get_signature_runner("serve")
+    for prediction in classifier.predict(photos):
+        image = np.asarray(PIL.Image.open(prediction.path).convert("RGB"))[None]
+        for answer in (
+            session.run(["probabilities"], {"images": image})[0],
+            runner(images=image)["probabilities"],
+        ):
+            named = dict(zip(classifier.class_names, answer[0].tolist(), strict=True))
+            assert named == pytest.approx(dict(prediction.top), abs=1e-3)
+
+
+def test_the_check_reads_files_with_pillow_and_reports_the_difference(exports):
+    for name, report in exports.items():
+        (check,) = report.checks
+        assert (check.agreement, check.largest_difference < 1e-4) == (1, True), name
+
+
+def test_a_tflite_file_has_the_models_size_until_it_is_resized(exports):
+    from ai_edge_litert.interpreter import Interpreter
+
+    (images,) = Interpreter(exports["tflite"].path).get_input_details()
+    assert (images["shape"].tolist(), images["dtype"]) == ([1, 32, 24, 3], np.uint8)
+    assert images["shape_signature"].tolist() == [1, -1, -1, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_file_of_one_size(classifier, photos, tmp_path, precision):
+    from ai_edge_litert.interpreter import Interpreter
+
+    # A resize whose weights are constants then, which must not become integers.
+    changed = Preprocessing((32, 24), "huggingface", interpolation="bicubic")
+    resized = keras_vit.Classifier(classifier.model, classifier.class_names, changed)
+    options = {"precision": precision, "check_images": photos, "minimum_agreement": 0.5}
+    path = tmp_path / "x.tflite"
+    report = keras_vit.export.tflite(resized, path, input_size=(48, 40), **options)
+    assert report.checks[0].largest_difference < (1e-3 if precision == "float32" else 0.3)
+    (images,) = Interpreter(str(path)).get_input_details()
+    assert images["shape_signature"].tolist() == [1, 48, 40, 3]
+    assert keras_vit.export.verify(path).num_images == 3
+
+
+def test_an_onnx_file_names_its_free_dimensions(exports):
+    import onnxruntime
+
+    (images,) = onnxruntime.InferenceSession(exports["onnx"].path).get_inputs()
+    assert (images.type, images.shape) == ("tensor(uint8)", ["batch", "height", "width", 3])
+
+
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_an_export_is_verified_by_its_golden_samples(exports, name):
+    verified = keras_vit.export.verify(exports[name].path)
+    assert (verified.agreement, verified.num_images) == (1, 3)
+    assert "pixels equal, probabilities within 1.0e-03" in str(verified)
+
+
+@pytest.mark.slow
+def test_both_signatures_of_a_saved_model_are_verified(saved_model):
+    verified = keras_vit.export.verify(saved_model.path)
+    assert [check.signature for check in verified.checks] == ["serve", "serve_bytes"]
+
+
+def test_verify_without_a_classifier_takes_no_images(exports, photos):
+    with pytest.raises(ValueError, match="pass it too"):
+        keras_vit.export.verify(exports["onnx"].path, check_images=photos)
+
+
+def rewritten(report, path, change):
+    """Writes an ONNX file with other golden samples."""
+    import onnx
+
+    model = onnx.load(report.path)
+    for entry in model.metadata_props:
+        if entry.key == "golden":
+            entry.value = change(entry.value)
+    onnx.save(model, path)
+    return path
+
+
+def other_answer(text):
+    samples = json.loads(text)
+    samples[1]["probabilities"][0] += 0.01
+    return json.dumps(samples)
+
+
+def other_pixels(text):
+    samples = json.loads(text)
+    samples[0]["png"] = samples[1]["png"]
+    return json.dumps(samples)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (other_answer, r"golden samples within 1.0e-03. Received: 1.0e-02 of the signature serve"),
+        (other_pixels, "Golden sample 1 of .* has other pixels"),
+        (lambda text: "[{}]", "must be a list of golden samples"),
+        (lambda text: "[]", "must be a list of golden samples"),
+    ],
+)
+def test_what_fails_verification_is_one_line(exports, tmp_path, capsys, change, message):
+    path = rewritten(exports["onnx"], tmp_path / "x.onnx", change)
+    assert command_line.main(["verify", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == 1
+
+
+def test_the_command_prints_the_verified_signatures(exports, classifier, photos, capsys):
+    assert command_line.main(["verify", exports["tflite"].path]) == 0
+    assert "Golden samples: pixels equal" in capsys.readouterr().out
+    against = ["--classifier", str(classifier.folder), "--check-images", *photos]
+    assert command_line.main(["verify", exports["tflite"].path, *against]) == 0
+    assert "checked on 3 images" in capsys.readouterr().out
+
+
+def test_golden_samples_are_small(classifier, tmp_path):
+    PIL.Image.fromarray(picture(600, 900)).save(tmp_path / "large.png")
+    (sample,) = golden.parse_golden(golden.golden_json(classifier, [tmp_path / "large.png"]))
+    assert len(sample.png) < 100_000
+    assert sum(sample.probabilities) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input": "int8"}, "input must be one of"),
+        ({"input_size": (0, 5)}, "two numbers .height, width. from 1 to"),
+        ({"input": "float", "input_size": (48, 40)}, "is for input='uint8'"),
+    ],
+)
+def test_wrong_inputs_are_errors(classifier, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.export.tflite(classifier, tmp_path / "x.tflite", **arguments)
+
+
+@pytest.mark.slow
+def test_the_command_writes_either_input(classifier, photos, tmp_path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    for arguments, dtype in (([], np.uint8), (["--input", "float"], np.float32)):
+        path = tmp_path / f"{np.dtype(dtype).name}.tflite"
+        command = ["export", str(classifier.folder), "--to", "tflite", "--output", str(path)]
+        assert command_line.main([*command, *arguments, "--check-images", *photos]) == 0
+        (images,) = Interpreter(str(path)).get_input_details()
+        assert images["dtype"] == dtype
+
+
+def test_metadata_of_pixels_has_labels_and_no_normalisation(exports):
+    with zipfile.ZipFile(exports["tflite"].path) as archive:
+        assert {"labels.txt", "golden.json", "check.json"} <= set(archive.namelist())
+
+
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_the_documented_examples_run_without_tensorflow(
+    exports, classifier, photos, tmp_path, name
+):
+    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (example,) = (
+        block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+        if f'pets.{name}"' in block and "keras_vit" not in block
+    )  # fmt: skip
+    example = example.replace(f"pets.{name}", exports[name].path).replace("garden.jpg", photos[0])
+    blocked = "import sys\nsys.modules.update(tensorflow=None, keras=None, keras_vit=None)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", blocked + example], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    best, probability = classifier.predict(photos[0])[0].top[0]
+    assert done.stdout.split() == [*best.split(), f"{probability:.3f}"]
