@@ -114,7 +114,12 @@ def openvino(path):
 
     precision = {"INFERENCE_PRECISION_HINT": "f32"}
     model = openvino.compile_model(os.path.join(path, "model.xml"), "CPU", precision)
-    return {"serve": Signature(lambda batch: model({"images": batch})["probabilities"])}
+    takes_pixels = model.input("images").get_element_type() == openvino.Type.u8
+    return {
+        "serve": Signature(
+            lambda batch: model({"images": batch})["probabilities"], takes_pixels=takes_pixels
+        )
+    }
 
 
 FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx, "openvino": openvino}

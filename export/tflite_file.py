@@ -233,7 +233,7 @@ def _quantize(content, precision, images, batch_size):
     # Progress bars that count operations, and a warning that calibration keeps all tensors.
     with contextlib.redirect_stderr(io.StringIO()):
         ranges = None
-        if images is not None:
+        if images:
             batches = [{"images": np.repeat(image[None], batch_size, 0)} for image in images]
             ranges = quantizer.calibrate({"serve": batches}, num_threads=os.cpu_count())
         result = quantizer.quantize(ranges, enable_progress_report=False)

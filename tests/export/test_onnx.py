@@ -18,7 +18,11 @@ def reports(classifier, tmp_path_factory, report):
     folder = tmp_path_factory.mktemp("onnx")
     return {"float32": report} | {
         precision: keras_vit.export.onnx(
-            classifier, folder / f"{precision}.onnx", precision=precision, minimum_agreement=0.8
+            classifier,
+            folder / f"{precision}.onnx",
+            precision=precision,
+            input="float",
+            minimum_agreement=0.8,
         )
         for precision in ("float16", "int8")
     }
@@ -142,7 +146,7 @@ def test_the_converter_gets_no_weights_to_copy(classifier, tmp_path, monkeypatch
         return content, storage
 
     monkeypatch.setattr(tf2onnx.convert, "from_function", watched)
-    report = keras_vit.export.onnx(classifier, tmp_path / "animals.onnx")
+    report = keras_vit.export.onnx(classifier, tmp_path / "animals.onnx", input="float")
     assert seen[0] < 2000  # Bytes.
     stored = onnx.load(report.path).graph.initializer
     # All 19,171 parameters, or as many after constant folding.

@@ -14,7 +14,11 @@ def reports(classifier, tmp_path_factory):
     folder = tmp_path_factory.mktemp("openvino")
     return {
         precision: keras_vit.export.openvino(
-            classifier, folder / precision, precision=precision, minimum_agreement=0.8
+            classifier,
+            folder / precision,
+            precision=precision,
+            input="float",
+            minimum_agreement=0.8,
         )
         for precision in ("float32", "int8")
     }
