@@ -77,7 +77,7 @@ def split(
 
 def inputs(
     classifier: Classifier,
-    files: Iterable[str],
+    files: Sequence[str],
     input: str,
     input_size: tuple[int, int] | None = None,
 ) -> list[np.ndarray]:
@@ -89,6 +89,6 @@ def inputs(
         input: "uint8" or "float".
         input_size: The only size of pixels that the export takes, or None.
     """
-    if input == "float":
-        return list(load_images(classifier, files))
-    return [with_size(read_image(file), input_size) for file in files]
+    if input == "uint8":
+        return [with_size(read_image(file), input_size) for file in files]
+    return list(load_images(classifier, files)) if files else []
