@@ -268,6 +268,8 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
     """
     if getattr(model, "jit_compile", False) and not xla_compiles():
         model.jit_compile = False
+    if keras.backend.backend() != "tensorflow":
+        images = np.asarray(images)  # Other backends take no tensors of tf.data.
     return np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
 
 

@@ -87,6 +87,7 @@ def _run(module, called, arguments):
     try:
         if called not in WITHOUT_TENSORFLOW:
             import_tensorflow_quietly()
+            leave_gpus_to_the_backend()
         output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
         if output:
             check_writable(output)  # Before the work.
@@ -112,6 +113,13 @@ def _line_of(error):
         line = " ".join(line.split())
         return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
     return None
+
+
+def leave_gpus_to_the_backend() -> None:
+    """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory."""
+    keras, tensorflow = map(importlib.import_module, ("keras", "tensorflow"))
+    if keras.backend.backend() != "tensorflow":
+        tensorflow.config.set_visible_devices([], "GPU")
 
 
 def import_tensorflow_quietly() -> None:

@@ -343,7 +343,8 @@ class Settings:
     )
     strategy: str | None = setting(
         None,
-        "where to run: one device, all GPUs, several machines, a TPU, or the best available",
+        "where to run: one device, all GPUs, several machines (not on JAX), a TPU, or the best "
+        "available",
         choices=STRATEGIES,
         absent="the first GPU, or the CPU",
         off=(None,),

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -247,7 +248,10 @@ def check_same_settings(
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that affect the numbers."""
     found = {"keras_vit": __version__, "python": platform.python_version()}
-    for package in ("tensorflow", "keras", "numpy", "tensorflow-datasets", "pillow"):
+    keras = sys.modules.get("keras")
+    backend = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
+    packages = ["tensorflow", "keras", "numpy", "tensorflow-datasets", "pillow"]
+    for package in packages if backend == "tensorflow" else [*packages, backend]:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -64,7 +64,7 @@ class BenchmarkPlan:
         modes: Of "inference" and "training".
         precision: "float32", "mixed_bfloat16" or "mixed_float16".
         memory: Bytes that a process, or a GPU, may hold; None skips the largest batch.
-        threads: Cores for TensorFlow; by default all that this process may use.
+        threads: Cores to use; by default all that this process may use.
         runs: Timed runs, of which the median counts.
         min_seconds: Duration of a timed run.
 
@@ -347,7 +347,7 @@ class MeasuringProcess:
 
     Args:
         cell: The cell to measure.
-        threads: Cores that TensorFlow may use for an operation.
+        threads: Cores that an operation may use.
         budget: Bytes that the process, or the GPU, may hold; None for no limit.
 
     Raises:
@@ -384,7 +384,7 @@ class MeasuringProcess:
         answer = self._answer()
         if answer is None:
             # A failed operation may leave memory behind, so the process is not used again.
-            self._end(self.note or "TensorFlow's allocator had no more memory")
+            self._end(self.note or "the allocator had no more memory")
             return None
         if self.budget is not None and answer[1] > self.budget:
             self._end("held more than the memory given")
@@ -441,10 +441,11 @@ def _serve(connection: Any, cell: BenchmarkCell, threads: int, messages: str) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # Keeps the cause of death in the last line.
     try:
-        from .cost_steps import CostSteps, device, limit_threads
+        from .cost_steps import CostSteps, backend_devices
 
-        limit_threads(threads)
-        connection.send(("ready", device()))
+        devices = backend_devices()
+        devices.limit_threads(threads)
+        connection.send(("ready", devices.device_name()))
         steps = CostSteps(cell)
         while True:
             connection.send(("timed", steps.time(*connection.recv())))

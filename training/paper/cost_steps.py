@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +16,7 @@ from keras_vit.training.machine import peak_memory
 from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
+from keras_vit.training.trainer.devices import backend_devices
 
 from .cost_results import BenchmarkCell
 
@@ -33,17 +35,20 @@ class CostSteps:
         cell: The model, image size, mode and precision.
 
     Raises:
-        MemoryError: If TensorFlow has no memory for one image.
+        MemoryError: If there is no memory for one image.
     """
 
     def __init__(self, cell: BenchmarkCell):
         self.cell = cell
-        make = {"inference": self._inference, "training": self._training}[cell.mode]
+        self.devices = backend_devices()
         with dtype_policy(cell.precision):
+            make = self._inference if cell.mode == "inference" else self._training
             self.step_of: Callable[[int], Callable[[], object]] = make()
         try:
             self.step_of(1)()  # Compiles.
-        except tf.errors.ResourceExhaustedError as error:
+        except Exception as error:
+            if not self.devices.is_out_of_memory(error):
+                raise
             raise MemoryError(str(error)) from error
 
     def time(
@@ -60,7 +65,7 @@ class CostSteps:
             min_seconds: Duration of a run.
 
         Returns:
-            The rates and bytes, or None if TensorFlow runs out of memory.
+            The rates and bytes, or None if there is not enough memory.
         """
         step: Callable[[], object] | None = None
         try:
@@ -70,7 +75,9 @@ class CostSteps:
                 rates = [batch_size / once]
             else:
                 rates = self._rates(step, batch_size, runs, min_seconds)
-        except tf.errors.ResourceExhaustedError:
+        except Exception as error:
+            if not self.devices.is_out_of_memory(error):
+                raise
             return None
         finally:
             step = None
@@ -87,22 +94,27 @@ class CostSteps:
         ]
 
     def _peak_memory(self):
-        if device() != "CPU":
-            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        if self.devices.device_name() != "CPU":
+            return self.devices.peak_device_memory()
         return peak_memory() * 2**20
 
     def _inference(self):
         shape = (self.cell.image_size, self.cell.image_size, 3)
         model = build(self.cell.model, input_shape=shape, classes=CLASSES)
-        call = tf.function(
-            lambda images: model(images, training=False),
-            input_signature=[tf.TensorSpec((None, *shape))],
-            autograph=False,
-        )
+        if keras.backend.backend() == "jax":
+            from keras_vit.training.trainer.jax_steps import inference_function
+
+            call = inference_function(model)
+        else:
+            call = tf.function(
+                lambda images: model(images, training=False),
+                input_signature=[tf.TensorSpec((None, *shape))],
+                autograph=False,
+            )
 
         def step_of(batch_size):
-            images = tf.random.uniform((batch_size, *shape))
-            return lambda: call(images).numpy()
+            images = keras.random.uniform((batch_size, *shape))
+            return lambda: np.asarray(call(images))
 
         return step_of
 
@@ -122,33 +134,27 @@ class CostSteps:
             classes=CLASSES,
             classifier_activation=None,
         )
-        train = make_trainer(model, settings).make_train_function()
+        trainer = make_trainer(model, settings)
         example = tf.random.uniform((size, size, 3)), tf.constant(0, "int64")
+        if keras.backend.backend() == "jax":
+            from keras_vit.training.trainer.jax_steps import training_function
+
+            train = training_function(trainer, *(part[tf.newaxis].numpy() for part in example))
+        else:
+            train = trainer.make_train_function()
 
         def step_of(batch_size):
-            # As in `fit`, the batch size is unknown to the compiled function.
+            # As in `fit`, the batch size is unknown to the compiled function of TensorFlow.
             batches = tf.data.Dataset.from_tensors(example).repeat().batch(batch_size)
-            batches = iter(without_autotune(batches))
-            return lambda: [np.asarray(value) for value in train(batches).values()]
+            batches = without_autotune(batches)
+            is_jax = keras.backend.backend() == "jax"
+            drawn = batches.as_numpy_iterator() if is_jax else iter(batches)
+            return lambda: [np.asarray(value) for value in train(drawn).values()]
 
         return step_of
-
-
-def device() -> str:
-    """Returns the first GPU's name, or "CPU"."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return "CPU"
-    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
 
 
 def _seconds(step):
     start = time.perf_counter()
     step()
     return time.perf_counter() - start
-
-
-def limit_threads(threads: int) -> None:
-    """Limits TensorFlow to a number of cores; must precede its first operation."""
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)

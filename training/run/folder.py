@@ -26,7 +26,7 @@ from keras_vit.files import (
     write_text,
 )
 from keras_vit.json_files import read_json
-from keras_vit.training.trainer.devices import is_chief, worker_of
+from keras_vit.training.trainer.devices import backend_devices, is_chief
 from keras_vit.training.trainer.trainer import Trainer
 
 from . import lock
@@ -355,8 +355,4 @@ def _assign(path, variables, values):
 
 def _writes(trainer):
     """Returns whether this process writes the states of its job."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.process_index() == 0
-    return worker_of(trainer.distribute_strategy)[0] == 0
+    return backend_devices().worker_of(trainer.strategy)[0] == 0

@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
 
-from keras_vit._version import __version__
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
 from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES, Thresholds
@@ -23,6 +20,7 @@ from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation import classification, multilabel
+from keras_vit.training.evaluation.results import versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import (
     HIGHER_RESOLUTION,
@@ -385,12 +383,7 @@ class Job:
             "classes": len(source.class_names),
             "task": source.task,
             "images": {**counts, "skipped": len(source.skipped)},
-            "versions": {
-                "keras_vit": __version__,
-                "keras": keras.__version__,
-                "tensorflow": tf.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": versions(),
         }
         plan = TrainingPlan(body, source, settings, preprocessing, recipe, teacher)
         self.check(plan)

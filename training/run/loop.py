@@ -24,6 +24,7 @@ from keras_vit.tasks import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
+from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
@@ -132,7 +133,9 @@ def train(
                 )
     except NonFiniteError as error:
         raise ValueError(f"{error} {_keep_last(trainer.model, run, error.step - 1)}") from error
-    except tf.errors.ResourceExhaustedError as error:
+    except Exception as error:
+        if not backend_devices().is_out_of_memory(error):
+            raise
         raise ValueError(
             "A micro-batch must fit into memory: accumulate more of them (--accumulate), or "
             f"recompute activations (--remat). Received: {settings.micro_batch_size} images in "
@@ -217,6 +220,7 @@ class _StepCallback(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if self._has_row(self.step + self.executed):
             # Read now: after the step the optimizer has the rate of the next one.
+            self.model.synchronise()
             last = self.model.optimizer.iterations + (self.executed - 1)
             self.learning_rate = float(self.schedule(last))
 
@@ -246,6 +250,7 @@ class _StepCallback(keras.callbacks.Callback):
 
     def _add_row(self, logs, *, validates, stops=False):
         """Adds a row to the history, after a validation if it is time for one."""
+        self.model.synchronise()
         if not self._has_row(self.step):  # The run stops.
             self.learning_rate = float(self.schedule(self.model.optimizer.iterations - 1))
         metrics = {name: float(logs[name]) for name in ("loss", self.metric)}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 from collections.abc import Mapping
 from typing import Any
-
-import tensorflow as tf
 
 from keras_vit.models.counting import describe
 from keras_vit.preprocessing import Preprocessing
@@ -19,7 +16,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.fields import field_info, required
 from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.devices import split_batch
+from keras_vit.training.trainer.devices import backend_devices, split_batch
 
 from .distillation import Teacher
 from .transfer import Body, fact_lines
@@ -133,7 +130,7 @@ def choose_accumulation(
     if settings.accumulate is not None:
         return settings
     available = free_memory() if available is None else available
-    sharing = 1 if tf.config.list_physical_devices("GPU") else replicas
+    sharing = replicas if backend_devices().device_memory() is None else 1
     for accumulate in range(1, settings.batch_size // replicas + 1):
         if settings.batch_size % (accumulate * replicas):
             continue
@@ -145,13 +142,8 @@ def choose_accumulation(
 
 def free_memory() -> int:
     """Returns the free bytes of the first GPU, or of this machine if it has none."""
-    if tf.config.list_physical_devices("GPU"):
-        query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
-        try:
-            answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-            return int(answer.split()[0]) * 2**20
-        except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
-            return 8 * 2**30  # Not an NVIDIA GPU, or not visible: a usual size.
+    if (memory := backend_devices().device_memory()) is not None:
+        return memory
     try:
         return available_memory()
     except OSError:  # Not Linux.

@@ -117,16 +117,17 @@ def unpadded(batch):
     return keras.tree.map_structure(lambda part: None if part is None else part[:rows], batch.batch)
 
 
+def pad_rows(array, multiple):
+    """Returns an array whose last row is repeated until a number divides its rows."""
+    missing = -len(array) % multiple
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]) if missing else array
+
+
 def _padded(batch, shards):
-    rows = num_examples(batch)
-    missing = -rows % shards
-
-    def pad(part):
-        if part is None or not missing:
-            return part
-        return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-
-    return Padded(keras.tree.map_structure(pad, batch), np.zeros((shards, rows), "uint8"))
+    padded = keras.tree.map_structure(
+        lambda part: None if part is None else pad_rows(part, shards), batch
+    )
+    return Padded(padded, np.zeros((shards, num_examples(batch)), "uint8"))
 
 
 def _num_shards():

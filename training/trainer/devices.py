@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
-import os
 import pathlib
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from keras_vit.optional_packages import install_command
 from keras_vit.training.data import Examples, training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.settings import STRATEGIES
 
+from . import tensorflow_devices
 from .trainer import Trainer
 
 PRECISIONS = {None: None, "float32": "float32", "bfloat16": "mixed_bfloat16", "auto": None}
-# Device files of a machine with TPU cores.
-TPU_DEVICES = ("dev/accel0", "dev/vfio/0")
 # Flags of processors that multiply bfloat16 in hardware.
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
@@ -34,23 +29,24 @@ def strategy(
     tpu: str | None = None,
     precision: str | None = None,
     verbose: bool = True,
-) -> tf.distribute.Strategy:
+) -> tf.distribute.Strategy | keras.distribution.DataParallel:
     """Returns the strategy to build model, trainer and optimizer under.
 
     Args:
         name: "tpu"; "mirrored", all GPUs of this machine or its logical CPUs; "multiworker",
             the machines of TF_CONFIG; "cpu"; or "auto", the first available of a TPU, the
-            machines of TF_CONFIG, all GPUs, and the CPU.
+            machines of TF_CONFIG, all GPUs, and the CPU. On JAX not "multiworker", and "auto"
+            takes several CPU devices too.
         tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine. By default
-            TPU_NAME of the environment, then the machine's own TPU.
+            TPU_NAME of the environment, then the machine's own TPU. Not on JAX.
         precision: None does not change Keras's dtype policy. "float32"; "bfloat16", float32
             weights and bfloat16 products; "auto", bfloat16 if the hardware has it, else
             float32.
         verbose: Whether to print the chosen strategy.
 
     Returns:
-        A `tf.distribute.Strategy`. On one device this is TensorFlow's default strategy, so
-        that Keras compiles with XLA where it would.
+        A `tf.distribute.Strategy`; on one device TensorFlow's default strategy, so that Keras
+        compiles with XLA where it would. On JAX a `keras.distribution.DataParallel`.
 
     Raises:
         ValueError: If the device is not found, or the hardware has no bfloat16; the error
@@ -67,118 +63,32 @@ def strategy(
         raise ValueError(
             f"precision must be one of {tuple(PRECISIONS)}. Received: precision={precision!r}"
         )
-    address = tpu or os.environ.get("TPU_NAME") or ("local" if _local_tpu() else None)
-    chosen = _best(address) if name == "auto" else name
-    if chosen == "tpu":
-        made, devices = _tpu(address)
-    elif chosen == "multiworker":
-        made, devices = _multiworker()
-    elif chosen == "mirrored":
-        made, devices = _mirrored()
-    else:
-        made, devices = _cpu()
+    chosen, made, devices = backend_devices().choose(name, tpu)
     if precision is not None:
         _set_precision(chosen, precision)
     if verbose:
         policy = keras.config.dtype_policy().name
-        replicas = made.num_replicas_in_sync
+        replicas = backend_devices().replicas_of(made)
         print(f"strategy: {chosen}, {devices}; replicas: {replicas}; precision: {policy}")
     return made
 
 
-def _best(tpu_address):
-    if tpu_address:
-        return "tpu"
-    if len(_workers()) > 1:
-        return "multiworker"
-    return "mirrored" if tf.config.list_logical_devices("GPU") else "cpu"
+def backend_devices() -> Any:
+    """Returns the module about the devices of Keras's backend; both have the same functions."""
+    if keras.backend.backend() == "jax":
+        from . import jax_devices
 
-
-def _tpu(address):
-    if address is None:
-        raise ValueError(
-            "No TPU was found. Looked for: the argument tpu, TPU_NAME in the environment, and "
-            f"{' or '.join('/' + device for device in TPU_DEVICES)} on this machine. Received: "
-            "none of them"
-        )
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
-        if address != "local":
-            tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-        made = tf.distribute.TPUStrategy(resolver)
-    except (ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"The TPU {address!r} does not answer, or this TensorFlow, {tf.__version__}, is not "
-            f"built for TPUs ({install_command('tpu')}). Received: {reason}"
-        ) from error
-    return made, f"TPU {address!r}"
-
-
-def _mirrored():
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if len(devices) == 1 and devices[0].device_type == "GPU":
-        return tf.distribute.get_strategy(), "1 GPU"
-    if len(devices) == 1:
-        raise ValueError(
-            'strategy "mirrored" needs GPUs, or several logical CPU devices (see '
-            'tf.config.set_logical_device_configuration); on one CPU take "cpu". '
-            "Received: no GPU, 1 CPU device"
-        )
-    made = tf.distribute.MirroredStrategy([device.name for device in devices])
-    return made, f"{len(devices)} {devices[0].device_type}s"
-
-
-def _multiworker():
-    workers = _workers()
-    if not workers:
-        raise ValueError(
-            'strategy "multiworker" needs TF_CONFIG in the environment of every worker, such as '
-            '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
-            '"task": {"type": "worker", "index": 0}}. '
-            f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
-        )
-    made = tf.distribute.MultiWorkerMirroredStrategy()
-    index = made.cluster_resolver.task_id
-    return made, f"worker {index} of {len(workers)}, {', '.join(workers)}"
-
-
-def _cpu():
-    cores = os.cpu_count()
-    if tf.config.list_logical_devices("GPU"):
-        return tf.distribute.OneDeviceStrategy("/CPU:0"), f"{cores} cores"
-    return tf.distribute.get_strategy(), f"{cores} cores"
-
-
-def _workers():
-    try:
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        cluster = config.get("cluster", {})
-        return [*cluster.get("chief", []), *cluster.get("worker", [])]
-    except (ValueError, AttributeError) as error:
-        raise ValueError(
-            "TF_CONFIG in the environment must be a JSON object with a cluster and a task. "
-            f"Received: TF_CONFIG={os.environ['TF_CONFIG']!r}"
-        ) from error
+        return jax_devices
+    return tensorflow_devices
 
 
 def is_chief() -> bool:
-    """Returns whether this process writes files: it is the only one, or TF_CONFIG's first.
+    """Returns whether this process writes files: it is the only one, or the first of several.
 
     Raises:
         ValueError: If TF_CONFIG is not a JSON object.
     """
-    if len(_workers()) < 2:
-        return True
-    config = json.loads(os.environ["TF_CONFIG"])
-    task = config.get("task", {})
-    has_chief = bool(config["cluster"].get("chief"))
-    return task.get("type") == ("chief" if has_chief else "worker") and not task.get("index")
-
-
-def _local_tpu(root="/"):
-    return any((pathlib.Path(root) / device).exists() for device in TPU_DEVICES)
+    return backend_devices().is_chief()
 
 
 def _set_precision(chosen, precision):
@@ -195,10 +105,9 @@ def _set_precision(chosen, precision):
 
 
 def _has_bfloat16(chosen):
-    gpus = [] if chosen == "cpu" else tf.config.list_physical_devices("GPU")
+    gpus = [] if chosen == "cpu" else backend_devices().gpu_capabilities()
     if gpus:
-        details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-        return all(detail.get("compute_capability", (0, 0))[0] >= 8 for detail in details)
+        return all(capability[0] >= 8 for capability in gpus)
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text().split()
     except OSError:
@@ -283,31 +192,21 @@ def split_batch(
     return BatchSplit(batch_size, accumulation_steps, replicas)
 
 
-def worker_of(strategy: tf.distribute.Strategy | None) -> tuple[int, int]:
-    """Returns the number of this worker, from 0, and how many workers there are."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return 0, 1
-    resolver = strategy.cluster_resolver
-    jobs = resolver.cluster_spec().as_dict()
-    chiefs = len(jobs.get("chief", ()))  # It is the first worker.
-    number = (resolver.task_id or 0) + (chiefs if resolver.task_type == "worker" else 0)
-    return number, chiefs + len(jobs.get("worker", ()))
-
-
 class Place:
-    """The devices of a run: a `tf.distribute` strategy or TensorFlow's default device.
+    """The devices of a run: those of a strategy, or the backend's default device.
 
     Args:
-        name: A name for `strategy`, or None for TensorFlow's default device.
+        name: A name for `strategy`, or None for the default device.
 
     Raises:
         ValueError: If the device is not found.
     """
 
     def __init__(self, name: str | None = None):
+        devices = backend_devices()
         self.strategy = None if name is None else strategy(name)
-        self.replicas = 1 if self.strategy is None else self.strategy.num_replicas_in_sync
-        self.worker, self.workers = worker_of(self.strategy)
+        self.replicas = 1 if self.strategy is None else devices.replicas_of(self.strategy)
+        self.worker, self.workers = devices.worker_of(self.strategy)
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the scope to build model, trainer and optimizer in."""
@@ -340,7 +239,7 @@ class Place:
     def leave(self) -> None:
         """Waits for the other workers, for which a process that exits early is an error."""
         if self.strategy is not None and self.workers > 1:
-            self.strategy.reduce("SUM", self.strategy.run(lambda: tf.constant(1)), axis=None)
+            backend_devices().leave(self.strategy)
 
 
 def predictor_of(trainer: Trainer) -> Any:
@@ -349,35 +248,4 @@ def predictor_of(trainer: Trainer) -> Any:
     Args:
         trainer: The trainer of the model that predicts.
     """
-    strategy = trainer.distribute_strategy
-    if strategy.num_replicas_in_sync == 1:
-        return trainer.model
-    return _ReplicaPredictor(trainer.model, strategy)
-
-
-class _ReplicaPredictor:
-    """Prediction of a batch in parts, one on each replica of this process.
-
-    Keras's `predict_on_batch` gives every replica the whole batch. Several workers do not
-    wait for each other: each of them predicts the whole batch.
-    """
-
-    def __init__(self, model, strategy):
-        self.strategy = strategy
-        self.replicas = len(strategy.extended.worker_devices)
-        self.predict = tf.function(
-            lambda parts: strategy.run(lambda part: model(part, training=False), (parts,)),
-            autograph=False,
-        )
-
-    def predict_on_batch(self, images):
-        """Returns the outputs as an array, in order."""
-        images = np.asarray(images)
-        missing = -len(images) % self.replicas
-        padded = np.concatenate([images, np.repeat(images[-1:], missing, axis=0)])
-        parts = np.split(padded, self.replicas)
-        given = self.strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(parts[context.replica_id_in_sync_group % self.replicas])
-        )
-        outputs = self.strategy.experimental_local_results(self.predict(given))
-        return np.concatenate([np.asarray(part) for part in outputs])[: len(images)]
+    return backend_devices().predictor_of(trainer)

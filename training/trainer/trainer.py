@@ -54,8 +54,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     its replica; evaluation counts every example once.
 
     A step is one update of the optimizer: schedules, averages, `steps_per_epoch` and
-    `steps_per_execution` count steps. Under a `tf.distribute` strategy, build model, trainer
-    and optimizer in its scope.
+    `steps_per_execution` count steps. Under a `tf.distribute` strategy, or on JAX a
+    `keras.distribution`, build model, trainer and optimizer in its scope; `fit`, `evaluate` and
+    `predict` then use its devices.
 
     The given model is trained in place: save and predict with `trainer.model`.
 
@@ -98,6 +99,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.distribution = keras.distribution.distribution()  # Of JAX; on TensorFlow None.
         if accumulation_steps < 1:
             raise ValueError(
                 "accumulation_steps must be at least 1. "
@@ -209,7 +211,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 batch_size=options.pop("validation_batch_size", None) or batch_size,
                 steps_per_epoch=options.get("validation_steps"),
             )
-        with _explain_lost_workers():
+        with self._on_its_devices():
             return super().fit(
                 data,
                 epochs=epochs,
@@ -225,7 +227,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         Raises:
             NonFiniteError: If a loss or gradient is not finite.
         """
-        logs = super().train_on_batch(*args, return_dict=True, **kwargs)
+        with self._on_its_devices():
+            logs = super().train_on_batch(*args, return_dict=True, **kwargs)
         self.check_finite(logs)
         return logs if return_dict else list(logs.values())
 
@@ -269,7 +272,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 steps_per_epoch=steps,
             )
         weights = self.averaged_weights() if use_averages else contextlib.nullcontext()
-        with weights, _explain_lost_workers():
+        with weights, self._on_its_devices():
             return super().evaluate(
                 x,
                 verbose=verbose,
@@ -293,7 +296,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             Arrays of the model's outputs, in order.
         """
         data = StepAdapter(1, x=x, batch_size=batch_size, steps_per_epoch=steps)
-        with _explain_lost_workers():
+        with self._on_its_devices():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
     def make_train_function(self, force=False):
@@ -318,6 +321,18 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         """Predicts a batch; on JAX the first argument is the state."""
         *state, batch = arguments
         return super().predict_step(*state, unpadded(batch))
+
+    @property
+    def strategy(self) -> Any:
+        """What it was built under: a `tf.distribute` strategy, or on JAX a distribution or None."""
+        return getattr(self, "distribute_strategy", self.distribution)
+
+    def _on_its_devices(self):
+        if keras.backend.backend() == "jax":
+            return self.distribution.scope() if self.distribution else contextlib.nullcontext()
+        from .tensorflow_steps import explain_lost_workers
+
+        return explain_lost_workers()
 
     def _check_compiled(self):
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
@@ -451,8 +466,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     def state_variables(self) -> list[Any]:
         """Returns every variable that the next steps depend on."""
         if not self.optimizer.built:
-            strategy = getattr(self, "distribute_strategy", None)  # Of TensorFlow alone.
-            with strategy.scope() if strategy else contextlib.nullcontext():
+            with self.strategy.scope() if self.strategy else contextlib.nullcontext():
                 self.optimizer.build(self.trainable_variables)
         return [*self.weights, *self.optimizer.variables]
 
@@ -488,14 +502,6 @@ def backend_steps(trainer):
     from .tensorflow_steps import TensorFlowSteps
 
     return TensorFlowSteps(trainer)
-
-
-def _explain_lost_workers():
-    if keras.backend.backend() == "jax":
-        return contextlib.nullcontext()
-    from .tensorflow_steps import explain_lost_workers
-
-    return explain_lost_workers()
 
 
 def _split(fraction, *arrays):

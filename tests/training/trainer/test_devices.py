@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.training import split_batch, strategy
-from keras_vit.training.trainer import devices
+from keras_vit.training.trainer import devices, tensorflow_devices
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +67,10 @@ def test_a_tpu_of_this_machine_is_local(monkeypatch):
 
 
 def test_the_device_files_of_a_tpu_are_seen(tmp_path):
-    assert not devices._local_tpu(tmp_path)
+    assert not tensorflow_devices._local_tpu(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "accel0").touch()
-    assert devices._local_tpu(tmp_path)
+    assert tensorflow_devices._local_tpu(tmp_path)
 
 
 def test_no_tpu_says_what_was_looked_for():
@@ -158,5 +158,5 @@ def test_the_chief_is_the_first_worker(jobs, job, index, expected):
         def __init__(self):
             pass
 
-    assert devices.worker_of(TwoWorkers()) == expected
-    assert devices.worker_of(tf.distribute.get_strategy()) == (0, 1)
+    assert tensorflow_devices.worker_of(TwoWorkers()) == expected
+    assert tensorflow_devices.worker_of(tf.distribute.get_strategy()) == (0, 1)
