@@ -69,6 +69,15 @@ def test_replicas_give_the_numbers_of_one_device(outcomes):
     assert set(outcomes["mirrored"]["files"]) >= FILES
 
 
+@pytest.mark.slow
+def test_devices_of_jax_give_the_numbers_of_one(data, tmp_path):
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": flags}
+    found = outcome(start(data, tmp_path, "none", "mirrored", **environment))
+    assert_same_numbers(found["none"], found["mirrored"])
+    assert set(found["mirrored"]["files"]) >= FILES
+
+
 def outcomes_of_two_workers(data, output, **environment):
     with socket.socket() as one, socket.socket() as two:
         one.bind(("127.0.0.1", 0))

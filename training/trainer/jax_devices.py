@@ -97,9 +97,9 @@ class _SpreadPredictor:
             return np.asarray(self.model.predict_on_batch(spread))[: len(images)]
 
 
-def gpu_capabilities() -> list[tuple[int, ...]]:
+def gpu_capabilities() -> list[tuple[int, int]]:
     """Returns the compute capability of each GPU, (0, 0) where it is unknown."""
-    found = []
+    found: list[tuple[int, int]] = []
     for device in jax.devices():
         if device.platform == "gpu":
             capability = str(getattr(device, "compute_capability", ""))

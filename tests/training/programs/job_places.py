@@ -11,6 +11,7 @@ import os
 import pathlib
 import sys
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ from keras_vit.training.settings import FineTuning
 
 DATA, OUTPUT, *STRATEGIES = sys.argv[1:]
 
-if "TF_CONFIG" not in os.environ:
+if keras.backend.backend() == "tensorflow" and "TF_CONFIG" not in os.environ:
     devices = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
 
