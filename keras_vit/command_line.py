@@ -43,6 +43,9 @@ COMMANDS = {
 # These start at once: they need no TensorFlow, or start processes that import it.
 WITHOUT_TENSORFLOW = {"benchmark", "deduplicate", "models", "recipes", "report", "scaling"}
 
+# These trace TensorFlow graphs.
+ON_TENSORFLOW_ALONE = {"export"}
+
 _MAX_LINE = 5000  # Letters of an error.
 
 # Log lines that TensorFlow's C++ libraries print before they read TF_CPP_MIN_LOG_LEVEL. The
@@ -87,7 +90,7 @@ def _run(module, called, arguments):
     try:
         if called not in WITHOUT_TENSORFLOW:
             import_tensorflow_quietly()
-            leave_gpus_to_the_backend()
+            check_backend(called)
         output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
         if output:
             check_writable(output)  # Before the work.
@@ -115,11 +118,23 @@ def _line_of(error):
     return None
 
 
-def leave_gpus_to_the_backend() -> None:
-    """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory."""
+def check_backend(command: str) -> None:
+    """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory.
+
+    Raises:
+        ValueError: If the command needs Keras to run on TensorFlow.
+    """
     keras, tensorflow = map(importlib.import_module, ("keras", "tensorflow"))
-    if keras.backend.backend() != "tensorflow":
-        tensorflow.config.set_visible_devices([], "GPU")
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return
+    if command in ON_TENSORFLOW_ALONE:
+        raise ValueError(
+            f"keras-vit {command} must run on Keras's TensorFlow backend (KERAS_BACKEND=tensorflow "
+            f"keras-vit {command} ...), which takes what was trained on any other. "
+            f"Received: KERAS_BACKEND={backend}"
+        )
+    tensorflow.config.set_visible_devices([], "GPU")
 
 
 def import_tensorflow_quietly() -> None:
