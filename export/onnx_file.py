@@ -19,7 +19,8 @@ from keras_vit.models.rebuild import float32_model
 from . import calibration, publish
 from .comparison import ExportReport
 from .exported_model import exported_model
-from .onnx_precisions import quantize, replace, store_in_float16
+from .onnx_graph import fold_constants, replace, separate
+from .onnx_precisions import quantize, store_in_float16
 from .options import INPUTS, ONNX_OPSET, ONNX_OPSETS
 
 
@@ -124,9 +125,9 @@ def onnx_content(classifier: Classifier, opset: int, input: str) -> Any:
     library = publish.import_export_package("onnx")
     model = exported_model(float32_model(classifier.model), classifier.preprocessing, input=input)
     content = _convert(model, opset, library)
-    _fold_constants(content, library)
+    fold_constants(content)
     _mask_scores(content.graph, library)
-    _keep_padding(content.graph, library)
+    _keep_padding(content.graph)
     for tensor in (*content.graph.input, *content.graph.output):
         sizes = tensor.type.tensor_type.shape.dim
         sizes[0].dim_param = "batch"
@@ -177,26 +178,6 @@ def _convert(model, opset, library):
     return content
 
 
-def _fold_constants(content, library):
-    """Replaces operations on constants, such as the reshape of a weight, by their results."""
-    reference = publish.import_export_package("onnx.reference")
-    graph, numpy_helper = content.graph, library.numpy_helper
-    opsets = {entry.domain: entry.version for entry in content.opset_import}
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    nodes = []
-    for node in graph.node:
-        if not node.input or not all(name in constants for name in node.input):
-            nodes.append(node)
-            continue
-        values = {name: numpy_helper.to_array(constants[name]) for name in node.input}
-        step = reference.ReferenceEvaluator(node, opsets=opsets)
-        for name, value in zip(node.output, step.run(None, values), strict=True):
-            constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
-    used = {name for node in nodes for name in node.input}
-    replace(graph.node, nodes)
-    replace(graph.initializer, [constants[name] for name in constants if name in used])
-
-
 def _add_properties(file, properties):
     """Adds metadata properties to an ONNX file."""
     library = publish.import_export_package("onnx")
@@ -207,26 +188,15 @@ def _add_properties(file, properties):
     library.save(content, file)
 
 
-def _keep_padding(graph, library):
+def _keep_padding(graph):
     """Adds an operation without effect between a padding with zeros and a max pool.
 
     ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
     maximum, so the stem of a BiT would give other values where all inputs are negative.
     """
     padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
-    lowest = library.numpy_helper.from_array(
-        np.array(np.finfo("float32").min, "float32"), "lowest_float32"
-    )
-    nodes = []
-    for node in graph.node:
-        if node.op_type == "MaxPool" and node.input[0] in padded:
-            kept = f"{node.input[0]}_kept"
-            nodes.append(library.helper.make_node("Max", [node.input[0], lowest.name], [kept]))
-            node.input[0] = kept
-        nodes.append(node)
-    if len(nodes) > len(graph.node):
-        graph.initializer.append(lowest)
-        replace(graph.node, nodes)
+    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
+    separate(graph, pools)
 
 
 def _mask_scores(graph, library):

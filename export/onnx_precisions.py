@@ -12,6 +12,7 @@ import numpy as np
 
 from . import publish
 from .calibration import FLOAT_LAYERS
+from .onnx_graph import replace
 
 # With a constant operand, the weights, these are in 8 bits.
 INTEGER_OPERATIONS = ("MatMul", "Gemm", "Conv")
@@ -91,10 +92,3 @@ class _Batches:
     def get_next(self) -> dict[str, np.ndarray] | None:
         image = next(self._images, None)
         return None if image is None else {"images": image[np.newaxis]}
-
-
-def replace(field: Any, messages: Iterable[Any]) -> None:
-    """Sets a repeated field of a protocol buffer to messages, which may be of this field."""
-    kept = [type(message).FromString(message.SerializeToString()) for message in messages]
-    del field[:]
-    field.extend(kept)

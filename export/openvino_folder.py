@@ -10,6 +10,7 @@ from keras_vit.classifier import Classifier
 from . import calibration, publish
 from .comparison import CHECK, OPENVINO_FILE, ExportReport
 from .onnx_file import onnx_content
+from .onnx_graph import separate
 from .onnx_precisions import quantize
 from .options import INPUTS, ONNX_OPSET
 
@@ -75,6 +76,7 @@ def openvino(
         if precision == "int8":
             images = calibration.inputs(classifier, split.calibration, input)
             content = quantize(content, images, outputs=False)
+            _keep_scales(content.graph)
         library = publish.import_export_package("openvino")
         model = library.Core().read_model(content.SerializeToString())
         library.save_model(model, folder / OPENVINO_FILE, compress_to_fp16=False)
@@ -89,3 +91,22 @@ def openvino(
         )
         publish.write_texts(folder, {CHECK: report.to_text()})
     return report
+
+
+def _keep_scales(graph):
+    """Adds an operation without effect between products in 8 bits and a reshape.
+
+    OpenVINO 2026.4 moves the scales of the channels behind the reshape and then fails, where no
+    bias is in between. It leaves out biases of zeros.
+    """
+    made_by = {name: node for node in graph.node for name in node.output}
+    to_array = publish.import_export_package("onnx").numpy_helper.to_array
+    zeros = {tensor.name for tensor in graph.initializer if not to_array(tensor).any()}
+
+    def product_before(node):
+        source = made_by.get(node.input[0])
+        while source is not None and source.op_type == "Add" and zeros.intersection(source.input):
+            source = made_by.get(next(name for name in source.input if name not in zeros))
+        return source is not None and source.op_type == "MatMul"
+
+    separate(graph, [n for n in graph.node if n.op_type == "Reshape" and product_before(n)])

@@ -22,6 +22,10 @@ CLASSIFIER_LAYERS = ("class_token_head", "distillation_token_head", "predictions
 # The head that transfer learning replaces: these and the hidden layer of pre-training.
 HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
 
+# Representations of an image. "pre_logits": the input of the head, as in the official
+# few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.
+FEATURES = ("pre_logits", "token", "avg")
+
 
 def _check_choices(config: Any, **kinds: Any) -> None:
     """Raises ValueError if a field is not one of the strings of its `Literal`."""

@@ -11,8 +11,8 @@ from keras_vit.commands.shared_arguments import (
     check_batch_size,
     unknown_facts,
 )
+from keras_vit.configs import FEATURES
 from keras_vit.files import check_writable
-from keras_vit.training.evaluation.protocols import FEATURES
 
 EPILOG = (
     "Exit code: 0 if every image was read, 1 if some could not be (they are reported and left "
@@ -64,13 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
     for output in filter(None, (arguments.output, arguments.page)):
         check_writable(output)
     from keras_vit.images.decoding import image_files
+    from keras_vit.models.rebuild import feature_model
     from keras_vit.training.evaluation.embeddings import (
         SUFFIXES,
         check_suffix,
         embed,
         read_embeddings,
     )
-    from keras_vit.training.evaluation.features import feature_model
     from keras_vit.training.evaluation.predictions import open_model
 
     if arguments.output:

@@ -10,10 +10,10 @@ from keras_vit.commands.shared_arguments import (
     unknown_facts,
 )
 from keras_vit.commands.training_arguments import add_data
+from keras_vit.configs import FEATURES
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.evaluation.protocols import (
     DTYPES,
-    FEATURES,
     FEW_SHOT_RESIZE,
     L2,
     SEEDS,
@@ -75,9 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates and prints the accuracies; writes result files with --output."""
     check_batch_size(arguments)
+    from keras_vit.models.rebuild import feature_model
     from keras_vit.training.data import open_source
     from keras_vit.training.evaluation import few_shot
-    from keras_vit.training.evaluation.features import default_cache, feature_model
+    from keras_vit.training.evaluation.features import default_cache
     from keras_vit.training.evaluation.predictions import open_model
 
     model = open_model(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import sys
 
 from keras_vit.commands.shared_arguments import add_classifier
@@ -31,6 +32,25 @@ def add_arguments(parser):
     parser.add_argument(
         "--strict", action="store_true", help="stop at an image that cannot be read"
     )
+    beam = parser.add_argument_group("many machines, with Apache Beam")
+    beam.add_argument(
+        "--beam-runner",
+        metavar="NAME",
+        help="run as a pipeline, such as on DirectRunner or DataflowRunner; MODEL and IMAGE may "
+        "be URLs that Beam opens",
+    )
+    beam.add_argument(
+        "--beam-options",
+        metavar="OPTIONS",
+        help='options of the runner, in one argument: --beam-options="--project=NAME '
+        '--region=NAME"',
+    )
+    beam.add_argument(
+        "--output",
+        metavar="FILE",
+        help="with --beam-runner: lines of JSON, one an image, in FILE-00000-of-00004 and so on, "
+        "with the suffix of FILE at the end",
+    )
 
 
 def run(arguments):
@@ -40,6 +60,11 @@ def run(arguments):
             "--top and --batch-size must be at least 1. Received: "
             f"--top {arguments.top} --batch-size {arguments.batch_size}"
         )
+    if arguments.beam_runner:
+        return _with_beam(arguments)
+    for option in ("beam_options", "output"):
+        if getattr(arguments, option) is not None:
+            raise ValueError(f"--{option.replace('_', '-')} goes with --beam-runner.")
     from keras_vit.export.artefacts import open_classifier
     from keras_vit.images.decoding import image_files
 
@@ -52,6 +77,27 @@ def run(arguments):
     for prediction in failed:
         print(f"keras-vit: {prediction.path}: {prediction.error}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _with_beam(arguments):
+    if not arguments.output or arguments.strict or arguments.format != "text":
+        raise ValueError("--beam-runner needs --output, and goes without --strict and --format.")
+    from keras_vit.export.beam import ClassifyImages, predict_files
+    from keras_vit.images.decoding import image_files
+
+    urls = [path for path in arguments.images if "://" in path]
+    files = [path for path in arguments.images if "://" not in path]
+    handler = ClassifyImages(arguments.model, top=arguments.top, batch_size=arguments.batch_size)
+    unreadable = predict_files(
+        handler,
+        [*urls, *image_files(files)],
+        arguments.output,
+        runner=arguments.beam_runner,
+        options=shlex.split(arguments.beam_options or ""),
+    )
+    if unreadable:
+        print(f"keras-vit: {unreadable} images could not be read", file=sys.stderr)
+    return 1 if unreadable else 0
 
 
 def _checked(predictions, failed, strict):

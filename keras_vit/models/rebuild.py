@@ -4,6 +4,7 @@ copy_weights(source, target)    into a model that was built already; positions a
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
 float32_model(model)            any Keras model in float32
 resized_model(model, size)      another image size; shares all layers but the positions
+feature_model(model, feature)   a representation of the image instead of class scores
 """
 
 from __future__ import annotations
@@ -199,3 +200,44 @@ def merged_weights(model: keras.Model) -> dict[str, Any]:
                 kernel = next(weight for weight in projection.weights if weight.name == "kernel")
                 weights[kernel.path] = projection.kernel
     return {path: keras.ops.convert_to_numpy(weight) for path, weight in weights.items()}
+
+
+def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Model:
+    """Returns a model from images to one representation `(B, D)`.
+
+    Args:
+        model: A model of the package, or with a layer named "predictions".
+        feature: One of `configs.FEATURES`.
+
+    Raises:
+        ValueError: If the feature is unknown, or the model does not have it.
+    """
+    if feature not in configs.FEATURES:
+        raise ValueError(f"The feature must be one of {configs.FEATURES}. Received: {feature!r}")
+    layers = {layer.name: layer for layer in model.layers}
+    if feature == "pre_logits":
+        head = configs.classifier_layer(layers)
+        if head is not None:
+            return keras.Model(model.inputs, head.input)
+        if len(model.output_shape) == 2:
+            return keras.Model(model.inputs, model.outputs[0])
+        raise ValueError(
+            'The feature "pre_logits" needs a model with a head or with pooling. Received: '
+            f"outputs of shape {model.output_shape}"
+        )
+    if "encoder_norm" not in layers or isinstance(config := config_of(model), configs.BiTConfig):
+        raise ValueError(
+            f'The feature "{feature}" needs a Vision Transformer, whose layer encoder_norm gives '
+            f'the tokens; "pre_logits" works with every model. Received: {model.name}'
+        )
+    tokens = layers["encoder_norm"].output  # (B, N, D)
+    if feature == "avg":
+        return keras.Model(
+            model.inputs, keras.ops.mean(tokens[:, config.num_prefix_tokens :], axis=1)
+        )
+    if not config.has_class_token:
+        raise ValueError(
+            'The feature "token" needs a model with a class token; this one has none: use "avg" '
+            f'or "pre_logits". Received: {model.name}'
+        )
+    return keras.Model(model.inputs, tokens[:, 0])

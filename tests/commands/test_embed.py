@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_vit.classifier import load_classifier
+from keras_vit.models.rebuild import feature_model
 from keras_vit.training.evaluation.embeddings import read_embeddings
-from keras_vit.training.evaluation.features import feature_model
 
 
 @pytest.fixture

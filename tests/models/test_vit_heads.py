@@ -276,7 +276,7 @@ def test_both_heads_start_at_the_bias_of_the_recipe():
 
 
 def test_features_of_a_model_with_two_heads_are_those_of_its_class_token():
-    from keras_vit.training.evaluation.features import feature_model
+    from keras_vit.models.rebuild import feature_model
 
     model = built(classifier="token+distillation")
     features = array(feature_model(model)(images()))

@@ -106,7 +106,7 @@ def embed(
     Args:
         model: The model, from `predictions.open_model`.
         files: Image files.
-        feature: One of `FEATURES`.
+        feature: One of `configs.FEATURES`.
         batch_size: Images in a batch.
         progress: Whether to show a line with the rate and the time left.
 

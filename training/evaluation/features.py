@@ -11,57 +11,15 @@ import pathlib
 import keras
 import numpy as np
 
-from keras_vit.configs import BiTConfig, classifier_layer
 from keras_vit.files import atomic_write
+from keras_vit.models.rebuild import feature_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples
 
 from .predictions import predictions_of, weights_hash
-from .protocols import FEATURES
 
 _FORMAT = 1  # Version of the cached files: another number makes the older files unused.
-
-
-def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Model:
-    """Returns a model from images to one representation `(B, D)`.
-
-    Args:
-        model: A model of the package, or with a layer named "predictions".
-        feature: One of `FEATURES`.
-
-    Raises:
-        ValueError: If the feature is unknown, or the model does not have it.
-    """
-    if feature not in FEATURES:
-        raise ValueError(f"The feature must be one of {FEATURES}. Received: {feature!r}")
-    layers = {layer.name: layer for layer in model.layers}
-    if feature == "pre_logits":
-        head = classifier_layer(layers)
-        if head is not None:
-            return keras.Model(model.inputs, head.input)
-        if len(model.output_shape) == 2:
-            return keras.Model(model.inputs, model.outputs[0])
-        raise ValueError(
-            'The feature "pre_logits" needs a model with a head or with pooling. Received: '
-            f"outputs of shape {model.output_shape}"
-        )
-    if "encoder_norm" not in layers or isinstance(config := config_of(model), BiTConfig):
-        raise ValueError(
-            f'The feature "{feature}" needs a Vision Transformer, whose layer encoder_norm gives '
-            f'the tokens; "pre_logits" works with every model. Received: {model.name}'
-        )
-    tokens = layers["encoder_norm"].output  # (B, N, D)
-    if feature == "avg":
-        return keras.Model(
-            model.inputs, keras.ops.mean(tokens[:, config.num_prefix_tokens :], axis=1)
-        )
-    if not config.has_class_token:
-        raise ValueError(
-            'The feature "token" needs a model with a class token; this one has none: use "avg" '
-            f'or "pre_logits". Received: {model.name}'
-        )
-    return keras.Model(model.inputs, tokens[:, 0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +55,7 @@ def extract(
         model: The model.
         examples: The examples.
         preprocessing: How an image becomes the model's input.
-        feature: One of `FEATURES`.
+        feature: One of `configs.FEATURES`.
         batch_size: Images in a batch.
         cache: Folder for computed features, or None. The key is a hash of the weights,
             images, labels, preprocessing and feature, not of file names.

@@ -197,7 +197,7 @@ class FewShotReport:
 
     Args:
         accuracies: By shots, then by seed.
-        feature: One of `FEATURES`.
+        feature: One of `configs.FEATURES`.
         dim: Size of the feature, D.
         l2: Regularisation.
         num_train: Images that the shots were chosen from.
@@ -260,7 +260,7 @@ def evaluate(
         shots: Numbers of images per class.
         seeds: Each chooses other images.
         l2: Regularisation; see `LinearMap`.
-        feature: "pre_logits", "token" or "avg"; see `features.feature_model`.
+        feature: "pre_logits", "token" or "avg"; see `models.rebuild.feature_model`.
         dtype: Of the linear map: "float32" as in the official code, or "float64".
         batch_size: Images in a batch.
         cache: Folder for computed features, or None.

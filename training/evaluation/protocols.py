@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-# Representations of an image. "pre_logits": the input of the head, as in the official
-# few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.
-FEATURES = ("pre_logits", "token", "avg")
-
 # Few-shot evaluation, as in big_vision's `fewshot_lsr`.
 SHOTS = (1, 5, 10, 25)  # Images per class.
 SEEDS = (0, 1, 2)  # Each chooses other images.

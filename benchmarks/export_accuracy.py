@@ -1,9 +1,9 @@
-"""Accuracy of a classifier and of its TFLite files on a labelled data set.
+"""Accuracy of a classifier and of its exports on a labelled data set.
 
-    python benchmarks/tflite_accuracy.py CLASSIFIER DATA [--data-dir DIR] [--split test] [FILE ...]
+    python benchmarks/export_accuracy.py CLASSIFIER DATA [--data-dir DIR] [--split test] [PATH ...]
 
-CLASSIFIER is a folder, DATA as for `keras-vit evaluate --data`. Without FILEs, one file of each
-precision is exported first, calibrated and checked on images of the train split (or of the only
+CLASSIFIER is a folder, DATA as for `keras-vit evaluate --data`. Without PATHs, it is exported first
+to every format and precision, calibrated and checked on images of the train split (or of the only
 split). Every image of the split counts once, with the preprocessing of the Keras evaluation.
 Prints accuracy, points lost, the limits of this project, and the time of one call with one image.
 """
@@ -18,10 +18,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import PIL.Image
-from ai_edge_litert.interpreter import Interpreter
+from export_speed import export_all
 
-PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
-LIMITS = {"float32": 0.0, "float16": 0.0, "dynamic_int8": 0.3, "int8": 1.0}  # Points lost.
+LIMITS = {"dynamic_int8": 0.3, "int8": 0.5}  # Points lost, by precision; 0 for others.
 SAMPLES = 256  # Images to calibrate and to check on, half of them each.
 
 
@@ -29,12 +28,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("classifier")
     parser.add_argument("data")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="exported before")
+    parser.add_argument("exports", nargs="*", metavar="PATH", help="exported before")
     parser.add_argument("--data-dir")
     parser.add_argument("--split", help="test by default, and all images of data without parts")
     arguments = parser.parse_args()
 
     from keras_vit.classifier import load_classifier
+    from keras_vit.export import artefacts, comparison
     from keras_vit.training.data import evaluation_batches, open_source
 
     classifier = load_classifier(arguments.classifier)
@@ -51,11 +51,15 @@ def main():
         )
 
     with tempfile.TemporaryDirectory() as folder:
-        files = dict(zip(map(_name, arguments.files), arguments.files, strict=True))
-        if not files:
+        paths = {pathlib.Path(path).name: path for path in arguments.exports}
+        if not paths:
             samples = _samples(batches("train"), classifier, pathlib.Path(folder) / "samples")
-            files = dict(_exports(classifier, samples, pathlib.Path(folder)))
-        runners = {name: _runner(path) for name, path in files.items()}
+            reports = export_all(classifier, samples, pathlib.Path(folder))
+            paths = {name: report.path for name, report in reports.items()}
+        runners = {
+            name: artefacts.load_artefact(path).model.predict_on_batch
+            for name, path in paths.items()
+        }
         correct = dict.fromkeys(("Keras", *runners), 0)
         seconds = dict.fromkeys(runners, 0.0)
         agreed = dict.fromkeys(runners, 0)
@@ -71,25 +75,24 @@ def main():
                 correct[name] += int((answers == labels).sum())
                 agreed[name] += int((answers == expected).sum())
             count += len(labels)
-        sizes = {name: os.path.getsize(path) for name, path in files.items()}
+        sizes = {name: comparison.size_of(path) for name, path in paths.items()}
 
     accuracy = {name: 100 * hits / count for name, hits in correct.items()}
     print(f"{arguments.classifier} on {count} images of {arguments.data} ({split})")
-    print(
-        f"{'':16}{'MB':>8}{'accuracy':>10}{'points lost':>13}{'limit':>7}{'agreement':>11}{'ms':>8}"
-    )
-    print(f"{'Keras':16}{'':8}{accuracy['Keras']:>9.2f}%")
+    print("| export | MB | accuracy | points lost | limit | agreement | ms |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(f"| Keras | | {accuracy['Keras']:.2f}% | | | | |")
     for name in runners:
         lost = accuracy["Keras"] - accuracy[name]
-        limit = f"{LIMITS[name]:>7.1f}" if name in LIMITS else f"{'':7}"
-        print(
-            f"{name:16}{sizes[name] / 1e6:>8.2f}{accuracy[name]:>9.2f}%{lost:>13.2f}{limit}"
-            f"{100 * agreed[name] / count:>10.2f}%{1000 * seconds[name] / count:>8.2f}"
+        cells = (
+            f"{sizes[name] / 1e6:.2f}",
+            f"{accuracy[name]:.2f}%",
+            f"{lost:.2f}",
+            f"{LIMITS.get(name.rpartition(' ')[2], 0.0):.1f}",
+            f"{100 * agreed[name] / count:.2f}%",
+            f"{1000 * seconds[name] / count:.2f}",
         )
-
-
-def _name(path):
-    return pathlib.Path(path).stem
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def _samples(batches, classifier, folder):
@@ -105,23 +108,6 @@ def _samples(batches, classifier, folder):
             if index == SAMPLES:
                 return folder
     return folder
-
-
-def _exports(classifier, samples, folder):
-    import keras_vit.export
-
-    for precision in PRECISIONS:
-        path = folder / f"{precision}.tflite"
-        keras_vit.export.tflite(
-            classifier, path, precision=precision, check_images=samples, minimum_agreement=0.5
-        )
-        yield precision, path
-
-
-def _runner(path):
-    interpreter = Interpreter(str(path), num_threads=os.cpu_count())
-    run = interpreter.get_signature_runner("serve")
-    return lambda batch: run(images=batch)["probabilities"]
 
 
 if __name__ == "__main__":

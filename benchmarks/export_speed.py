@@ -1,0 +1,137 @@
+"""Size, agreement and speed of all exports of a model, in one process by turns.
+
+    python benchmarks/export_speed.py [MODEL] [--batch-size 1] [--images 32] [--rounds 15]
+
+Prints one table. The weights are random, with the official initialisation and a random head: speed
+does not depend on them. The images are scikit-learn's digits, at the model's size. In a turn each
+export computes the batch twice and the second call is timed, as threads of the one before may
+still wait for work. OpenVINO's rows in bfloat16 are its default where the CPU has it. Stop other
+work on the machine first.
+"""
+
+import argparse
+import os
+import pathlib
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import PIL.Image
+from sklearn.datasets import load_digits
+
+from keras_vit.export.options import FORMATS, PRECISIONS
+from keras_vit.training.machine import describe
+
+WARM_UP_ROUNDS = 2
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", default="ViT-B/16")
+    parser.add_argument("--batch-size", type=int, default=1, help="images a call")
+    parser.add_argument("--images", type=int, default=32, help="checked on")
+    parser.add_argument("--rounds", type=int, default=15, help="timed calls of each export")
+    arguments = parser.parse_args()
+
+    import keras
+
+    import keras_vit
+    from keras_vit.classifier import Classifier
+    from keras_vit.export import runtimes
+    from keras_vit.preprocessing import Preprocessing
+
+    keras.utils.set_random_seed(0)
+    model = keras_vit.build(arguments.model)
+    head = model.get_layer("predictions").kernel
+    head.assign(np.random.default_rng(0).normal(size=head.shape) * head.shape[0] ** -0.5)
+    size = model.input_shape[1:3]
+    classifier = Classifier(model, [str(label) for label in range(1000)], Preprocessing(size))
+    with tempfile.TemporaryDirectory() as folder:
+        samples = pathlib.Path(folder) / "samples"
+        samples.mkdir()
+        for index, digit in enumerate(load_digits().images[: arguments.images]):
+            picture = PIL.Image.fromarray((digit * 255 / 16).astype("uint8"))
+            picture.resize(size[::-1], PIL.Image.BICUBIC).save(samples / f"{index}.png")
+        reports = export_all(classifier, samples, pathlib.Path(folder), arguments.batch_size)
+        calls = {"Keras": classifier.model.predict_on_batch}
+        for name, report in reports.items():
+            calls[name] = runtimes.FORMATS[report.format](report.path)["serve"].call
+            if report.format == "openvino":
+                calls[f"{name}, bfloat16"] = in_bfloat16(report.path)
+        seconds = interleaved(calls, arguments.rounds, (arguments.batch_size, *size, 3))
+    packages = ("ai-edge-litert", "onnxruntime", "openvino")
+    print(describe("tensorflow", "keras", *packages))
+    print(f"{arguments.model}, batch {arguments.batch_size}\n")
+    print("| export | MB | agreement | mean difference | ms an image | times as fast as Keras |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, times in seconds.items():
+        report = reports.get(name)
+        facts = ["", "", ""]
+        if report:
+            (check, *_) = report.checks
+            facts = [
+                f"{report.size / 1e6:.1f}",
+                f"{report.agreement:.0%}",
+                f"{check.mean_difference:.1e}",
+            ]
+        milliseconds = 1000 * np.median(times) / arguments.batch_size
+        faster = np.median(seconds["Keras"] / times)
+        print(f"| {name} | {' | '.join(facts)} | {milliseconds:.1f} | {faster:.2f} |")
+
+
+def export_all(classifier, samples, folder, batch_size=1):
+    """Exports a classifier to every format and precision; returns the reports by name.
+
+    Args:
+        classifier: The classifier.
+        samples: Images to calibrate and to check on.
+        folder: A folder for the exports.
+        batch_size: Images a call of the TFLite files.
+    """
+    import keras_vit.export
+
+    reports = {}
+    for format_name in FORMATS:
+        for precision in PRECISIONS.get(format_name, [None]):
+            name = " ".join(filter(None, (format_name, precision)))
+            options = {"precision": precision, "input": "float"} if precision else {}
+            if format_name == "tflite":
+                options["batch_size"] = batch_size
+            suffix = f".{format_name}" if format_name in ("tflite", "onnx") else ""
+            reports[name] = getattr(keras_vit.export, format_name)(
+                classifier,
+                folder / f"{format_name}_{precision}{suffix}",
+                check_images=samples,
+                minimum_agreement=0,
+                **options,
+            )
+            print(f"exported {name}", flush=True)
+    return reports
+
+
+def in_bfloat16(path):
+    """Returns an OpenVINO model as a function, in bfloat16."""
+    import openvino
+
+    precision = {"INFERENCE_PRECISION_HINT": "bf16"}
+    model = openvino.compile_model(os.path.join(path, "model.xml"), "CPU", precision)
+    return lambda images: model({"images": images})["probabilities"]
+
+
+def interleaved(calls, rounds, shape):
+    """Returns seconds `(rounds,)` of the calls by name, the calls taking turns."""
+    images = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+    seconds = {name: np.zeros(rounds + WARM_UP_ROUNDS) for name in calls}
+    for index in range(rounds + WARM_UP_ROUNDS):
+        for name, call in calls.items():
+            call(images)
+            start = time.perf_counter()
+            call(images)
+            seconds[name][index] = time.perf_counter() - start
+    return {name: times[WARM_UP_ROUNDS:] for name, times in seconds.items()}
+
+
+if __name__ == "__main__":
+    main()
