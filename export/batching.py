@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from keras_vit.classifier import Classifier
 
 from .options import ServingLimits
 
+_CHANNELS = 3
 _LONGEST_RETRY = 60  # Seconds.
 
 
@@ -37,8 +38,10 @@ class Batcher:
     Each file is decoded in a thread of a pool and joins the batch of one thread that runs the
     model. That thread takes what is decoded, up to `max_batch` images, and waits at most
     `batch_wait` for files that are still being decoded; a file that is alone does not wait.
-    Decoded images are at most three batches and one for each decoding thread: the others stay
-    encoded until they are needed.
+
+    Memory: a batch, and the images that are ready for the next ones, have at most the bytes of
+    an image of `max_pixels` each, or one image; so has each thread that decodes. All other files
+    stay encoded.
 
     Args:
         classifier: The classifier.
@@ -54,9 +57,11 @@ class Batcher:
         observe: Callable[[int, float], None] = lambda images, seconds: None,
     ):
         self._classifier, self._limits, self._observe = classifier, limits, observe
-        self._decoded: queue.Queue[tuple[np.ndarray, Future] | None] = queue.Queue(
-            2 * limits.max_batch
-        )
+        self._most_bytes = _CHANNELS * limits.max_pixels
+        self._ready: collections.deque[tuple[np.ndarray, Future]] = collections.deque()
+        self._ready_bytes = 0
+        self._closed = False
+        self._changed = threading.Condition()  # Of the three.
         self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
         self._thread = threading.Thread(target=self._compute, name="model", daemon=True)
         self._lock = threading.Lock()
@@ -95,7 +100,9 @@ class Batcher:
     def close(self) -> None:
         """Answers what was accepted, then ends the threads."""
         self._pool.shutdown()
-        self._decoded.put(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         self._thread.join()
 
     def _retry_after(self):
@@ -116,10 +123,17 @@ class Batcher:
         except Exception as error:
             answer.set_exception(error)
         else:
-            self._decoded.put((image, answer))  # Waits while two batches are decoded.
+            with self._changed:
+                self._changed.wait_for(lambda: self._fits(self._ready_bytes, image))
+                self._ready.append((image, answer))
+                self._ready_bytes += image.nbytes
+                self._changed.notify_all()
+
+    def _fits(self, size, image):
+        return not size or size + image.nbytes <= self._most_bytes
 
     def _compute(self):
-        while (batch := self._next_batch()) is not None:
+        while batch := self._next_batch():
             images, answers = zip(*batch, strict=True)
             began = time.perf_counter()
             try:
@@ -135,18 +149,20 @@ class Batcher:
                 answer.set_result(row)
 
     def _next_batch(self):
-        """Returns pairs of an image and its future answer; None at the end."""
-        if (first := self._decoded.get()) is None:
-            return None
-        batch = [first]
-        deadline = time.monotonic() + self._limits.batch_wait / 1000
-        while len(batch) < min(self._limits.max_batch, self._waiting):
-            try:
-                following = self._decoded.get(timeout=max(deadline - time.monotonic(), 0))
-            except queue.Empty:
-                break
-            if following is None:
-                self._decoded.put(None)  # For the next call.
-                break
-            batch.append(following)
+        """Returns pairs of an image and its future answer; none at the end."""
+        batch: list[tuple[np.ndarray, Future]] = []
+        size = 0
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._closed)
+            deadline = time.monotonic() + self._limits.batch_wait / 1000
+            while len(batch) < min(self._limits.max_batch, self._waiting):
+                left = deadline - time.monotonic()
+                self._changed.wait_for(lambda: self._ready or self._closed, left)
+                if not self._ready or not self._fits(size, self._ready[0][0]):
+                    break
+                image, answer = self._ready.popleft()
+                batch.append((image, answer))
+                size += image.nbytes
+                self._ready_bytes -= image.nbytes
+                self._changed.notify_all()
         return batch

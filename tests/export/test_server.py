@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from keras_vit import command_line
@@ -325,6 +326,7 @@ def post_raw(service, body, receive_rest, *, whole, at_end=lambda: None):
         scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
         async with application.router.lifespan_context(application):
             await application(scope, receive, send)
+            await asyncio.sleep(0)  # For callbacks of what was cancelled.
             at_end()
 
     asyncio.run(ask())
@@ -332,24 +334,71 @@ def post_raw(service, body, receive_rest, *, whole, at_end=lambda: None):
     return sent
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_images_of_a_client_that_went_away_are_left_out(held, whole):
-    model, classifier, content = held
-    service = Service(classifier, "animals", 2, ServingLimits(max_batch=1))
-    model.batches.clear()
-    model.entered.clear()
-    model.release.clear()
+def test_the_images_of_a_client_that_went_away_are_not_decoded(held, monkeypatch):
+    _, classifier, content = held
+    service = Service(classifier, "animals", 2, ServingLimits())
+    begun, released, decoded = threading.Event(), threading.Event(), []
+
+    def input_of(file, max_pixels):
+        begun.set()
+        released.wait()
+        decoded.append(file)
+        raise ValueError("No matter.")
+
+    monkeypatch.setattr(classifier, "input_of", input_of)
 
     async def go_away():
-        if whole:
-            await asyncio.to_thread(model.entered.wait)
+        await asyncio.to_thread(begun.wait)
         return {"type": "http.disconnect"}
 
-    body = json.dumps({"instances": [b64(content)] * 20}).encode()
-    sent = post_raw(service, body, go_away, whole=whole, at_end=model.release.set)
+    threads = os.cpu_count()
+    body = json.dumps({"instances": [b64(content)] * (threads + 20)}).encode()
+    sent = post_raw(service, body, go_away, whole=True, at_end=released.set)
     assert sent[0]["status"] == 499
-    # Of 20 images those are computed that were decoded or being decoded.
-    assert len(model.batches) <= (4 + os.cpu_count() if whole else 0)
+    assert 1 <= len(decoded) <= threads
+
+
+def test_a_client_that_goes_away_within_the_body_is_no_error(held, caplog):
+    model, classifier, content = held
+    service = Service(classifier, "animals", 2, ServingLimits())
+
+    async def go_away():
+        return {"type": "http.disconnect"}
+
+    assert post_raw(service, b"{", go_away, whole=False)[0]["status"] == 499
+    assert not caplog.records
+
+
+class Brightness:
+    """A model of uint8 pixels of any size, which gives their mean."""
+
+    input_shape, output_shape, name = (None, None, None, 3), (None, 2), "brightness"
+    takes_pixels = True
+
+    def predict_on_batch(self, images):
+        assert images.dtype == np.uint8
+        means = images.mean(axis=(1, 2, 3)) / 255
+        return np.stack([means, 1 - means], axis=1)
+
+
+def test_a_model_of_pixels_gets_images_of_their_own_sizes(files):
+    classifier = Classifier(Brightness(), ("light", "dark"), Preprocessing((32, 24)))
+    contents = [path.read_bytes() for path in files[5:]] * 3
+    with client_of(classifier) as client:
+        answers = client.post("/classify", files=uploads(contents)).json()["predictions"]
+    for answer, path in zip(answers, files[5:] * 3, strict=True):
+        light = np.asarray(Image.open(path)).mean() / 255
+        found = {row["class"]: row["probability"] for row in answer["top"]}
+        assert found == pytest.approx({"light": light, "dark": 1 - light})
+
+
+def test_images_that_are_ready_have_the_bytes_of_one_largest_image(held):
+    model, classifier, content = held  # Its input has 9,216 bytes, and max_pixels are 21,600.
+    model.batches.clear()
+    with client_of(classifier, max_pixels=7200, max_batch=8, batch_wait=10_000) as client:
+        model.batches.clear()
+        client.post("/classify", files=uploads([content] * 7))
+    assert model.batches == [2, 2, 2, 1]
 
 
 def test_a_body_that_does_not_arrive_is_408(held, monkeypatch):
