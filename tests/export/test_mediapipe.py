@@ -1,0 +1,83 @@
+"""TFLite files in MediaPipe's image classifier, which finds names and input by their metadata."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import PIL.Image
+import pytest
+
+import keras_vit.export
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = pathlib.Path(__file__).with_name("programs") / "mediapipe_classes.py"
+
+# Names the Python of an environment that has MediaPipe already.
+PYTHON = "MEDIAPIPE_PYTHON"
+
+SIZES = [(32, 24), (57, 40)]  # The classifier's, and another.
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Returns the Python of an environment with MediaPipe."""
+    if PYTHON in os.environ:
+        return os.environ[PYTHON]
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "mediapipe>=1.2"]
+    subprocess.run(install, check=True)
+    return str(folder / "bin" / "python")
+
+
+def scores(python, folder, files, images):
+    """Returns the scores by class name that MediaPipe gives for each file and image."""
+    paths = [folder / "files.json", folder / "images.json"]
+    for path, names in zip(paths, (files, images), strict=True):
+        path.write_text(json.dumps([str(name) for name in names]))
+    done = subprocess.run([python, PROGRAM, *paths], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Returns a smooth PNG file of each size."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for height, width in SIZES:
+        small = PIL.Image.fromarray(rng.integers(0, 256, (4, 3, 3)).astype("uint8"))
+        small.resize((width, height), PIL.Image.BICUBIC).save(folder / f"{height}x{width}.png")
+    return [folder / f"{height}x{width}.png" for height, width in SIZES]
+
+
+def test_mediapipe_gives_the_predictions_of_the_folder(python, classifier, photos, tmp_path):
+    # int8 calibrates on the first image and is checked on the second.
+    tolerances = {"float32": 1e-3, "float16": 3e-3, "dynamic_int8": 0.05, "int8": 0.3}
+    options = {"check_images": photos, "minimum_agreement": 0}
+    files, limits = [], []
+    for precision, tolerance in tolerances.items():
+        for input in ("uint8", "float"):
+            files.append(tmp_path / f"{input}_{precision}.tflite")
+            limits.append(tolerance)
+            keras_vit.export.tflite(
+                classifier, files[-1], precision=precision, input=input, **options
+            )
+    expected = dict(classifier.predict(photos[0])[0].top)
+    answers = scores(python, tmp_path, files, photos[:1])
+    for file, limit, answer in zip(files, limits, answers, strict=True):
+        assert answer == pytest.approx(expected, abs=limit), file
+
+
+def test_a_file_of_one_size_resizes_in_mediapipe_as_evaluation_does(
+    python, classifier, photos, tmp_path
+):
+    path = tmp_path / "x.tflite"
+    keras_vit.export.tflite(classifier, path, input_size=SIZES[1], check_images=photos)
+    (answer,) = scores(python, tmp_path, [path], photos[1:])
+    # MediaPipe has nothing to resize: its own way would be off by several levels of a pixel.
+    assert answer == pytest.approx(dict(classifier.predict(photos[1])[0].top), abs=1e-3)
