@@ -115,23 +115,37 @@ def test_a_killed_worker_loses_nothing(python, classifier, files, tmp_path):
     check_equal(answers, [*classifier.predict(files), same])
 
 
-@pytest.mark.slow
-def test_a_handler_takes_bytes_and_gives_features(python, classifier, files, tmp_path):
+@pytest.fixture(scope="module")
+def jobs(python, classifier, files, tmp_path_factory):
+    """Returns the folder with the answers of the program."""
+    folder = tmp_path_factory.mktemp("jobs")
     subprocess.run(
-        [python, "-P", PROGRAM, classifier.folder, files[5], tmp_path / "answers"],
+        [python, "-P", PROGRAM, classifier.folder, files[0].parent, folder / "answers"],
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    lines = [path.read_text().splitlines() for path in tmp_path.glob("answers-*")]
+    return folder
+
+
+@pytest.mark.slow
+def test_a_handler_takes_bytes_and_gives_features(jobs, classifier, files):
+    lines = [path.read_text().splitlines() for path in jobs.glob("answers-*")]
     answers = dict(json.loads(line) for line in sum(lines, []))
-    (expected,) = classifier.predict(files[5], top=2)
+    (expected,) = classifier.predict(files[0], top=2)
     probabilities = [row["probability"] for row in answers["bytes"]["top"]]
     np.testing.assert_allclose(probabilities, [value for _, value in expected.top], atol=1e-5)
     assert answers["bytes"]["path"] == ""
     assert "No such file" in answers["missing"]["error"]
-    images = classifier.input_of(files[5].read_bytes())[np.newaxis]
+    images = classifier.input_of(files[0].read_bytes())[np.newaxis]
     values = feature_model(classifier.model).predict_on_batch(images)[0]
     np.testing.assert_allclose(answers["features"], values, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_models_and_folders_of_images_may_be_urls(jobs, classifier, files):
+    predictions = classifier.predict(files)
+    of_urls = [each._replace(path=f"copied:/{each.path}") for each in predictions]
+    check_equal(read(jobs / "answers_of_urls"), of_urls)
 
 
 @pytest.mark.parametrize(
