@@ -4,8 +4,9 @@
 
 Clients of one process send one image at a time, each the next one as soon as its answer is
 there (a closed loop), over connections that stay open, for some seconds. One request in ten holds
-a broken image. Every answer is compared with `Classifier.predict`, and the table ends with the
-number of requests that had no answer or another one. Server and clients share the machine.
+a broken image. "CPU ms" is the server's CPU time a request. Every answer is compared with
+`Classifier.predict`, and the table ends with the number of requests that had no answer or another
+one. Server and clients share the machine.
 """
 
 import argparse
@@ -32,7 +33,10 @@ from keras_vit.training.machine import describe
 BROKEN_SHARE = 0.1
 WARM_UP = 1.0  # Seconds.
 TOLERANCE = 1e-3  # Of probabilities: a batch of another size rounds differently.
-COLUMNS = ("max batch", "clients", "requests/s", "p50 ms", "p99 ms", "mean batch", "requests")
+COLUMNS = (
+    "max batch", "clients", "requests/s", "p50 ms", "p99 ms", "mean batch", "CPU ms", "requests",
+)  # fmt: skip
+COUNTS = ("keras_vit_batch_images_count", "keras_vit_batch_images_sum", "process_cpu_seconds_total")
 START = "import sys; from keras_vit.command_line import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -61,16 +65,17 @@ def main():
         with Server(arguments.model, options) as server:
             for clients in arguments.clients:
                 measure(server, requests, clients, WARM_UP)
-                before = server.batches()
+                before = server.counts()
                 loads = measure(server, requests, clients, arguments.seconds)
-                batches, computed = np.subtract(server.batches(), before)
+                batches, computed, cpu = np.subtract(server.counts(), before)
                 seconds = np.concatenate([load.seconds for load in loads])
                 p50, p99 = 1000 * np.percentile(seconds, [50, 99])
                 wrong += sum(load.wrong for load in loads)
                 total += len(seconds)
                 print(
                     f"{max_batch} | {clients} | {len(seconds) / arguments.seconds:.0f} | "
-                    f"{p50:.1f} | {p99:.1f} | {computed / batches:.1f} | {len(seconds)}",
+                    f"{p50:.1f} | {p99:.1f} | {computed / batches:.1f} | "
+                    f"{1000 * cpu / len(seconds):.1f} | {len(seconds)}",
                     flush=True,
                 )
     print(f"lost or different: {wrong} of {total} requests")
@@ -106,14 +111,12 @@ class Server:
         if self.process.returncode:
             raise ValueError(f"The server ended with exit code {self.process.returncode}.")
 
-    def batches(self):
-        """Returns the number of batches and of images in them."""
+    def counts(self):
+        """Returns batches, images in them, and the server's CPU time in seconds (on Linux)."""
         with urllib.request.urlopen(f"http://{self.address}/metrics") as response:
             text = response.read().decode()
-        return [
-            float(re.search(rf"^keras_vit_batch_images_{name} (\S+)", text, re.M)[1])
-            for name in ("count", "sum")
-        ]
+        found = [re.search(rf"^{name} (\S+)", text, re.M) for name in COUNTS]
+        return [float(value[1]) if value else np.nan for value in found]
 
 
 class Load(threading.Thread):

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -528,6 +529,35 @@ def test_no_such_model_is_one_line(tmp_path, capsys):
 def test_the_answer_is_strict_json(client, files):
     text = client.post("/classify", files=uploads([files[1].read_bytes(), BROKEN])).text
     json.loads(text, parse_constant=pytest.fail)
+
+
+def test_answers_are_sent_at_once():
+    """Nagle's algorithm would hold back their second packet until the first is acknowledged."""
+    options = []
+
+    class Connection(asyncio.Protocol):
+        def connection_made(self, transport):
+            accepted = transport.get_extra_info("socket")
+            options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    async def connect(listener):
+        async with await asyncio.get_running_loop().create_server(Connection, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+
+    with server.bound_socket("127.0.0.1", 0) as listener:
+        asyncio.run(connect(listener))
+    assert options == [1]
+
+
+def test_a_port_in_use_is_one_line(classifier, capsys):
+    with server.bound_socket("127.0.0.1", 0) as listener:
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert command_line.main(["serve", str(classifier.folder), "--port", str(port)]) == 2
+    assert f"127.0.0.1, port {port}: Address already in use" in capsys.readouterr().err
 
 
 @pytest.mark.slow
