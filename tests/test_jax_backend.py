@@ -1,41 +1,61 @@
-"""Layers, models and steps on the JAX backend, which needs a process of its own."""
+"""Layers, models, steps and a run on the JAX backend, which needs a process of its own."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from keras_vit.classifier import load_classifier
+
 # Most of the time is compilation; these programs run once.
-FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_force_host_platform_device_count=2"
+)
 TESTS = pathlib.Path(__file__).resolve().parent
 STEPS = "training/trainer/test_trainer.py"
+RUN = "commands/test_run_on_jax.py"
 QUICK = "any_backend and not any_backend_slow"
 
 
-@pytest.mark.parametrize(
-    ("tests", "places"),
-    [
-        (QUICK, ("layers/test_encoder_block.py",)),
-        pytest.param(QUICK, ("models", "layers", STEPS), marks=pytest.mark.slow),
-        pytest.param("any_backend_slow", ("models", "layers", STEPS), marks=pytest.mark.slow),
-    ],
-    ids=["encoder blocks", "all", "slow"],
-)
-def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places):
+def run_on_jax(folder, tests, places):
+    """Runs the tests of a mark; their temporary folders are in a folder."""
     pytest.importorskip("jax")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", tests, *places],
+        [sys.executable, "-m", "pytest", "-q", f"--basetemp={folder}", "-m", tests, *places],
         cwd=TESTS,
         env={
             **os.environ,
             "KERAS_BACKEND": "jax",
             "PYTEST_ADDOPTS": "",
-            "XLA_FLAGS": FAST_COMPILATION,
+            "XLA_FLAGS": FLAGS,
         },
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
     assert " passed" in run.stdout
+
+
+def test_a_run_on_jax_gives_a_classifier_with_the_same_answers_on_tensorflow(tmp_path):
+    run_on_jax(tmp_path / "jax", QUICK, [RUN])
+    (predicted,) = (tmp_path / "jax").rglob("predicted.json")
+    classifier = load_classifier(predicted.parent)
+    for there in json.loads(predicted.read_text()):
+        (here,) = classifier.predict(there["path"], top=3)
+        assert [entry["class"] for entry in there["top"]] == [name for name, _ in here.top]
+        np.testing.assert_allclose(
+            [entry["probability"] for entry in there["top"]],
+            [probability for _, probability in here.top],
+            atol=1e-5,  # float32, depth 1.
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tests", [QUICK, "any_backend_slow"], ids=["all", "slow"])
+def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, tmp_path):
+    run_on_jax(tmp_path / "jax", tests, ["models", "layers", STEPS, RUN])

@@ -132,7 +132,7 @@ def demo(
         log(_run([*COMMAND, "predict", str(output / "classifier"), *shown, "--top", "3"]))
     with step("export a SavedModel"):
         places = [str(output / "classifier"), "--output", str(output / "saved_model")]
-        log(_run([*COMMAND, "export", *places, "--to", "saved_model"]))
+        log(_run([*COMMAND, "export", *places, "--to", "saved_model"], KERAS_BACKEND="tensorflow"))
     with step("run it without keras_vit"):
         program = pathlib.Path(__file__).with_name("run_saved_model.py")
         command = [sys.executable, "-P", str(program), str(output / "saved_model")]
@@ -281,8 +281,10 @@ def _clear(output, overwrite):
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _run(command, stdin=None):
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+def _run(command, stdin=None, **environment):
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, env={**os.environ, **environment}
+    )
     if done.returncode:
         raise ValueError(
             f"This command must succeed: {' '.join(command)}. Received: exit code "

@@ -23,6 +23,7 @@ from keras_vit.recognition import config_of
 from keras_vit.tasks import Thresholds, check_task
 from keras_vit.trained_weights import open_weights
 from keras_vit.training.data import Examples, evaluation_batches
+from keras_vit.training.trainer.data_adapter import pad_rows
 
 from .results import PRETRAINING, pretraining_fields
 
@@ -55,10 +56,15 @@ def predictions(
         NonFiniteScores: If an output is NaN or infinite.
         ValueError: If the batches hold more or fewer than `count` images.
     """
-    done = 0
+    done, largest = 0, 0
     with progress_bar(count, progress or "", disable=not progress) as bar:
         for images, *labels in batches:
-            outputs = predict_batch(model, images)
+            rows = len(images)
+            if keras.backend.backend() != "tensorflow":
+                # It compiles for each size: the last batch gets the size of the others.
+                largest = max(largest, rows)
+                images = pad_rows(np.asarray(images), largest)
+            outputs = predict_batch(model, images)[:rows]
             if not np.isfinite(outputs).all():
                 raise NonFiniteScores(
                     "The model's outputs must be finite numbers. Received: NaN or infinity in "

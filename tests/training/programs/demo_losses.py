@@ -1,0 +1,69 @@
+"""Runs the demonstration on Keras's backend: `python demo_losses.py OUTPUT [PRETRAINED]`.
+
+Prints a line of JSON: its accuracies, and the losses of the first steps of its two jobs, from the
+same weights on every backend: those of a seed, and those of the classifier PRETRAINED (that of
+this demonstration by default).
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import keras
+import numpy as np
+
+from keras_vit.training import demo
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.job import FineTune, Pretrain
+
+STEPS = 10
+OUTPUT = pathlib.Path(sys.argv[1])
+PRETRAINED = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else OUTPUT / "pretrained")
+
+
+class FirstSteps(keras.callbacks.Callback):
+    """Records the loss of each of the first steps, and stops after them."""
+
+    def __init__(self):
+        super().__init__()
+        self.sums = [0.0]
+
+    def on_train_batch_end(self, batch, logs=None):
+        # The mean of the steps until now: no row of the history comes before the last of them.
+        self.sums.append(float(logs["loss"]) * len(self.sums))
+        self.model.stop_training = len(self.sums) > STEPS
+
+    @property
+    def losses(self):
+        return np.diff(self.sums).tolist()
+
+
+class FromSeed(Pretrain):
+    """Pre-training from weights that NumPy draws."""
+
+    def build(self, body, settings, num_classes):
+        model, origin = super().build(body, settings, num_classes)
+        rng = np.random.default_rng(0)
+        for variable in model.trainable_variables:
+            if not variable.path.endswith("gamma"):
+                variable.assign(rng.normal(0, 0.05, variable.shape))
+        return model, origin
+
+
+def first_losses(job, part, settings):
+    first = FirstSteps()
+    data = DataSpec(OUTPUT / "images" / part)
+    job(data, OUTPUT / job.__name__, settings, callbacks=[first], log=lambda line: None).run()
+    return first.losses
+
+
+result = demo.demo(OUTPUT, log=lambda line: print(line, file=sys.stderr, flush=True))
+transfer = dataclasses.replace(demo.TRANSFER, weights=str(PRETRAINED))
+outcome = {
+    "backend": keras.backend.backend(),
+    "pretraining": first_losses(FromSeed, demo.FIRST, demo.PRETRAINING),
+    "transfer": first_losses(FineTune, demo.SECOND, transfer),
+    "accuracies": [result.pretraining_accuracy, result.after_transfer, result.export_agreement],
+}
+print(json.dumps(outcome))
