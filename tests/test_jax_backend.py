@@ -32,6 +32,9 @@ def run_on_jax(folder, tests, places):
             **os.environ,
             "KERAS_BACKEND": "jax",
             "PYTEST_ADDOPTS": "",
+            # Runs of the same model are compiled once.
+            "JAX_COMPILATION_CACHE_DIR": f"{folder}.compiled",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "XLA_FLAGS": FLAGS,
         },
         capture_output=True,

@@ -107,6 +107,7 @@ NOT_RUN = {
     "keras-vit scaling ": "needs results of several pre-trainings; tests/commands/test_scaling.py",
     "keras-vit evaluate ViT-Mini/4 --weights cifar10 --protocol ": "downloads ImageNet",
     "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
+    "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_jax_backend.py",
 }
 
 # Of Python blocks that do not run here, a line and the reason.

@@ -10,6 +10,7 @@ import pytest
 
 from keras_vit.classifier import load_classifier
 from keras_vit.progress import ProgressBar
+from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer, strategy
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="a run on JAX")
 RECIPE = (
@@ -81,3 +82,24 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(command, finetune, tmp_path):
     one, other = (load_classifier(tmp_path / name).model for name in ("whole", "stopped"))
     for weight, expected in zip(one.weights, other.weights, strict=True):
         np.testing.assert_array_equal(weight.numpy(), expected.numpy())
+
+
+@pytest.mark.any_backend_slow
+def test_fit_spreads_a_batch_over_the_devices_that_the_trainer_was_built_on():
+    with strategy("auto", verbose=False).scope():
+        layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
+        trainer = Trainer(keras.Sequential(layers))
+        trainer.compile(SGD(0.1), SoftmaxCrossentropy(), metrics=["accuracy"])
+    images, labels = np.ones((7, 8, 8, 3), "float32"), np.arange(7) % 3
+    trainer.fit(images, labels, verbose=0)
+    step, shapes = trainer.train_function, []
+
+    def recorded(state, iterator):
+        padded = next(iterator)
+        shapes.extend(shard.data.shape[0] for shard in padded.batch[0].addressable_shards)
+        return step(state, iter([padded]))
+
+    trainer.train_function = recorded
+    trainer.fit(images, labels, verbose=0)
+    assert shapes == [4, 4]  # One row is padding.
+    assert len(trainer.trainable_variables[0].value.sharding.device_set) == 2

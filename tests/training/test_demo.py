@@ -1,3 +1,9 @@
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -76,3 +82,34 @@ def test_the_whole_demonstration_reaches_97_percent(tmp_path, seed):
         assert (tmp_path / "out" / part).exists()
         assert str(tmp_path / "out" / part) in table
     assert any("%  5\n" in text for text in said)  # The prediction of a five.
+
+
+def demonstration(backend, *folders):
+    """Returns what programs/demo_losses.py printed."""
+    program = pathlib.Path(__file__).parent / "programs" / "demo_losses.py"
+    done = subprocess.run(
+        [sys.executable, "-P", str(program), *map(str, folders)],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_the_demonstration_is_the_same_on_jax(tmp_path):
+    pytest.importorskip("jax")
+    here = demonstration("tensorflow", tmp_path / "tensorflow")
+    pretrained = tmp_path / "tensorflow" / "pretrained"
+    there = demonstration("jax", tmp_path / "jax", pretrained)
+    assert (here["backend"], there["backend"]) == ("tensorflow", "jax")
+    for job in ("pretraining", "transfer"):
+        assert len(set(here[job])) > 5  # The losses do move.
+        np.testing.assert_allclose(there[job], here[job], atol=1e-4)
+    for found in (here, there):
+        # The smallest of the README's three seeds.
+        pretraining, transfer, agreement = found["accuracies"]
+        assert pretraining >= 0.996
+        assert transfer >= 0.983
+        assert agreement == 1.0
