@@ -70,6 +70,8 @@ class CostSteps:
         step: Callable[[], object] | None = None
         try:
             step = self.step_of(batch_size)
+            if runs and keras.backend.backend() == "jax":
+                step()  # Compiles for this batch size.
             once = _seconds(step)
             if runs == 1 and once >= LONG * min_seconds:
                 rates = [batch_size / once]
