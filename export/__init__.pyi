@@ -7,6 +7,9 @@ from .comparison import (
 from .conversion import (
     convert as convert,
 )
+from .html_page import (
+    html as html,
+)
 from .onnx_file import (
     onnx as onnx,
 )

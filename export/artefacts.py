@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 from keras_vit.classifier import Classifier, load_classifier
 from keras_vit.files import CLASSES, PREPROCESSING, TASK
 from keras_vit.json_files import parse_json
+from keras_vit.optional_packages import import_optional
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTICLASS, task_of_json
 
@@ -191,12 +193,26 @@ def _open_onnx(path):
     return OpenedExport(texts, signature, [path])
 
 
+def _open_html(path):
+    import_optional("playwright.sync_api", "A web page", "web")
+    content = path.read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', content)
+    stored = dict(found)
+    texts = {name: stored[name] for name in _TEXTS if name in stored}
+    if "classes" in stored:
+        names = parse_json(stored["classes"], "classes")
+        texts[CLASSES] = "".join(f"{name}\n" for name in names)
+    _check_written_here(texts)
+    return OpenedExport(texts, runtimes.html(os.fspath(path))["serve"], [path])
+
+
 # By format.
 _OPENERS = {
     "saved_model": _open_saved_model,
     "tflite": _open_tflite,
     "onnx": _open_onnx,
     "openvino": _open_openvino,
+    "html": _open_html,
 }
 
 

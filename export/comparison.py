@@ -297,17 +297,18 @@ def format_of(path: str | os.PathLike) -> str:
     """Returns an export's format.
 
     Raises:
-        ValueError: If it is no folder of SavedModel or OpenVINO, nor a `.tflite` or `.onnx` file.
+        ValueError: If it is no folder of SavedModel or OpenVINO, nor a `.tflite`, `.onnx` or
+            `.html` file.
     """
     path = pathlib.Path(path)
     for name, file in FOLDERS.items():
         if (path / file).is_file():
             return name
-    if path.is_file() and path.suffix in (".tflite", ".onnx"):
+    if path.is_file() and path.suffix in (".tflite", ".onnx", ".html"):
         return path.suffix[1:]
     raise ValueError(
-        "An export must be a folder of SavedModel or OpenVINO, or a file ending in .tflite or "
-        f".onnx. Received: {path}"
+        "An export must be a folder of SavedModel or OpenVINO, or a file ending in .tflite, "
+        f".onnx or .html. Received: {path}"
     )
 
 

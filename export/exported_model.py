@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.inspection.rollouts import RolloutModel, has_rollout
 from keras_vit.preprocessing import Preprocessing
 
 from .pixels import PixelPreprocessing
@@ -21,6 +22,7 @@ def exported_model(
     *,
     input: str = "float",
     input_size: tuple[int, int] | None = None,
+    rollout: bool = False,
 ) -> keras.Model:
     """Returns a model that also marks the images for which its probabilities mean something.
 
@@ -33,10 +35,12 @@ def exported_model(
         input: "float" for preprocessed images, float32 `(B, h, w, C)`; "uint8" for pixels
             `(B, H, W, C)` of any size, which the returned model preprocesses.
         input_size: The only size (H, W) of pixels, instead of any.
+        rollout: Whether a model with attention also gives its Attention Rollout.
 
     Returns:
         A model from `images` to `probabilities` `(B, K)` float32 and `valid` `(B,)` bool:
-        whether all values and all probabilities of an image are finite.
+        whether all values and all probabilities of an image are finite. With `rollout` also to
+        `attention` `(B, down, across)` float32, the share of each patch.
     """
     channels = model.input_shape[-1]
     if input == "uint8":
@@ -46,11 +50,16 @@ def exported_model(
     else:
         shape = (*preprocessing.image_size, channels)
         values = images = keras.Input(shape, dtype="float32", name="images")
-    probabilities = ops.cast(model(values), "float32")
+    outputs = {}
+    if rollout and has_rollout(model):
+        scores, outputs["attention"] = RolloutModel(model)(values)
+    else:
+        scores = model(values)
+    probabilities = ops.cast(scores, "float32")
     valid = ops.all(_finite(probabilities), axis=1)
     if input == "float":
         valid = ops.logical_and(ops.all(_finite(images), axis=(1, 2, 3)), valid)
-    return keras.Model(images, {"probabilities": probabilities, "valid": valid})
+    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **outputs})
 
 
 def _finite(values):

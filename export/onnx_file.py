@@ -114,16 +114,19 @@ def onnx(
     return report
 
 
-def onnx_content(classifier: Classifier, opset: int, input: str) -> Any:
+def onnx_content(classifier: Classifier, opset: int, input: str, *, rollout: bool = False) -> Any:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:
         classifier: The classifier.
         opset: Version of the standard operator set.
         input: "uint8" or "float".
+        rollout: See `exported_model`.
     """
     library = publish.import_export_package("onnx")
-    model = exported_model(float32_model(classifier.model), classifier.preprocessing, input=input)
+    model = exported_model(
+        float32_model(classifier.model), classifier.preprocessing, input=input, rollout=rollout
+    )
     content = _convert(model, opset, library)
     fold_constants(content)
     _mask_scores(content.graph, library)
@@ -160,7 +163,7 @@ def _convert(model, opset, library):
         answer, _ = model.stateless_call(
             values[:trainable], values[trainable:], images, training=False
         )
-        return {"scores": answer["probabilities"], "valid": answer["valid"]}
+        return {"scores": answer.pop("probabilities"), **answer}
 
     (images,) = model.inputs
     signature = [
@@ -211,4 +214,5 @@ def _mask_scores(graph, library):
     graph.node.append(make_node("Unsqueeze", ["valid", "mask_axes"], ["valid_column"]))
     where = make_node("Where", ["valid_column", "scores", "zero_float32"], ["probabilities"])
     graph.node.append(where)
-    graph.output[0].name = "probabilities"
+    (scores,) = (output for output in graph.output if output.name == "scores")
+    scores.name = "probabilities"

@@ -10,12 +10,15 @@ pixels gets the files as Pillow decodes them, and has `<name>/input_size`: the o
 width) that it takes, or zeros.
 """
 
+import io
 import json
 import os
 import pathlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +27,8 @@ import PIL.ImageOps
 
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
+
+_PAGE_TIMEOUT = 120_000  # Milliseconds.
 
 
 class Signature(NamedTuple):
@@ -122,7 +127,65 @@ def openvino(path):
     }
 
 
-FORMATS = {"saved_model": saved_model, "tflite": tflite, "onnx": onnx, "openvino": openvino}
+def html(path):
+    """Returns the one signature of a web page, in Chromium with the network off.
+
+    Images go through the page's own file input, as PNG files.
+    """
+    # Playwright's objects belong to the thread that made them.
+    thread = ThreadPoolExecutor(max_workers=1)
+    page = thread.submit(_open_page, path).result()
+
+    def call(batch):
+        return np.stack([thread.submit(_page_answer, page, image).result() for image in batch])
+
+    return {"serve": Signature(call, takes_pixels=True)}
+
+
+def _open_page(path):
+    from playwright.sync_api import sync_playwright
+
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    # Chromium's sandbox does not work for root.
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    playwright = sync_playwright().start()
+    try:
+        browser = playwright.chromium.launch(executable_path=next(found, None), args=arguments)
+    except Exception as error:
+        playwright.stop()
+        raise ValueError(
+            "A web page runs in Chromium, which does not start here: install it (in Debian the "
+            "package chromium; elsewhere: playwright install chromium)."
+        ) from error
+    page = browser.new_context(offline=True).new_page()
+    page.goto(pathlib.Path(path).absolute().as_uri())
+    page.wait_for_selector("body[data-state]", timeout=_PAGE_TIMEOUT)
+    if page.get_attribute("body", "data-state") != "ready":
+        raise ValueError(page.inner_text("#status"))
+    return page
+
+
+def _page_answer(page, image):
+    """Returns a page's probabilities `(K,)` for pixels."""
+    content = io.BytesIO()
+    PIL.Image.fromarray(image).save(content, "PNG")
+    rows = page.evaluate("kerasVit.rows.length")
+    file: Any = {"name": "image.png", "mimeType": "image/png", "buffer": content.getvalue()}
+    page.set_input_files("#files", file)
+    page.wait_for_function(f"kerasVit.rows.length > {rows}", timeout=_PAGE_TIMEOUT)
+    row = page.evaluate("kerasVit.rows.at(-1)")
+    if row["error"]:
+        raise ValueError(row["error"])
+    return np.array(row["probabilities"], "float32")
+
+
+FORMATS = {
+    "saved_model": saved_model,
+    "tflite": tflite,
+    "onnx": onnx,
+    "openvino": openvino,
+    "html": html,
+}
 
 
 def main(format_name, export, images, files, answers):

@@ -1,4 +1,4 @@
-"""`keras-vit export`: SavedModel, TFLite, ONNX or OpenVINO of a classifier."""
+"""`keras-vit export`: SavedModel, TFLite, ONNX, OpenVINO or web page of a classifier."""
 
 import argparse
 import itertools
@@ -19,6 +19,8 @@ OPTIONS = {
     "batch_size": ("tflite",),
     "calibration_images": tuple(PRECISIONS),
     "opset": ("onnx",),
+    "title": ("html",),
+    "runtime": ("html",),
 }
 
 
@@ -30,7 +32,7 @@ def add_arguments(parser):
         "--output",
         required=True,
         metavar="PATH",
-        help="folder of the SavedModel or for OpenVINO, or file ending in .tflite or .onnx",
+        help="folder of the SavedModel or for OpenVINO, or file ending in .tflite, .onnx or .html",
     )
     parser.add_argument(
         "--check-images",
@@ -111,6 +113,13 @@ def add_arguments(parser):
     onnx = parser.add_argument_group("with --to onnx", argument_default=argparse.SUPPRESS)
     onnx.add_argument(
         "--opset", type=int, metavar="N", help=f"operator set; {ONNX_OPSET} by default"
+    )
+    html = parser.add_argument_group("with --to html", argument_default=argparse.SUPPRESS)
+    html.add_argument("--title", metavar="TEXT", help="title of the page")
+    html.add_argument(
+        "--runtime",
+        metavar="FOLDER",
+        help="files of the npm package onnxruntime-web (its folder dist), instead of a download",
     )
 
 

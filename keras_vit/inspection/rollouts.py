@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
 
 from keras_vit.inspection.attention_probabilities import (
     attention_by_layer,
     batches,
     keras_model,
+    run_by_operation,
     token_layout,
 )
+from keras_vit.layers import EncoderBlock, SplitLines
 from keras_vit.plots import displayed, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.
@@ -80,6 +84,76 @@ def attention_rollout(
         by_layer = (attention for _, attention in attention_by_layer(model, batch))
         maps.append(layout.as_map(rollout(by_layer), query))
     return np.concatenate(maps)
+
+
+def has_rollout(model: keras.Model) -> bool:
+    """Returns whether a model has attention over all tokens, as `RolloutModel` needs."""
+    kinds = {type(operation) for operation in model.operations}
+    return EncoderBlock in kinds and SplitLines not in kinds
+
+
+class RolloutModel(keras.layers.Layer):
+    """A model that also gives its Attention Rollout, as a part of another model's graph.
+
+    The query is the default one of `attention_rollout`, which gives the same numbers. Its layers
+    are those of the model. (A functional model cannot share them: in Keras, calls of one layer
+    must have equally many outputs.)
+
+    Args:
+        model: A functional model of the package with attention over all tokens.
+
+    Input shape:
+        `(B, H, W, C)`: preprocessed images.
+
+    Output shape:
+        The model's output, and `(B, down, across)` float32, the share of each patch.
+
+    Raises:
+        ValueError: If the model has no attention, or attends along lines (Axial-ViT).
+    """
+
+    def __init__(self, model: keras.Model, **kwargs):
+        super().__init__(**kwargs)
+        if not has_rollout(model):
+            raise ValueError(
+                "The model must attend over all tokens. "
+                f"Received: {model.name}, with attention along lines or none"
+            )
+        self.model = model
+        self.layout = token_layout(model)
+
+    def call(self, images):
+        last = self.model.outputs[0]._keras_history.operation.name
+
+        def call(operation, args, kwargs):
+            if isinstance(operation, EncoderBlock):
+                return operation(*args, **kwargs, return_attention=True)
+            outputs = operation(*args, **kwargs)
+            return outputs, outputs
+
+        def wanted(operation):
+            return isinstance(operation, EncoderBlock) or operation.name == last
+
+        *attention, outputs = run_by_operation(self.model, images, wanted, call)
+        result: Any = None
+        for probabilities in attention:
+            mixed = ops.mean(ops.cast(probabilities, "float32"), axis=1)
+            mixed = (mixed + ops.eye(mixed.shape[-1])) / 2  # Rows of attention sum to one.
+            result = mixed if result is None else ops.matmul(mixed, result)
+        first = self.layout.num_prefix_tokens
+        if self.layout.query(None) == "token":
+            row = result[:, 0, first:]
+        else:
+            row = ops.mean(result[:, first:, first:], axis=1)
+        return outputs, ops.reshape(row, (-1, *self.layout.grid))
+
+    def compute_output_spec(self, images):
+        batch = images.shape[:1]
+        outputs = self.model.outputs[0]
+        return (
+            keras.KerasTensor((*batch, *outputs.shape[1:]), outputs.dtype),
+            keras.KerasTensor((*batch, *self.layout.grid), "float32"),
+        )
 
 
 def draw_rollout(
