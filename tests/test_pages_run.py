@@ -101,6 +101,7 @@ NOT_RUN = {
     "export TF_CONFIG=": "needs several machines",
     "for index in ": "several workers; tests/training/trainer/test_exactness.py",
     "docker ": "needs Docker",
+    "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_html_page.py",
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
     "keras-vit vtab ": "downloads the data of VTAB",
