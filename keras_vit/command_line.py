@@ -34,7 +34,7 @@ COMMANDS = {
     "scaling": "Draw accuracy by pre-training data and compute from results.",
     "inspect": "Draw what a model has learned and what it looks at.",
     "benchmark": "Measure images per second and the largest batch by image size.",
-    "export": "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page, and check it.",
+    "export": "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
     "verify": "Check an export in its own runtime, on this machine.",
     "serve": "Serve a classifier by HTTP, with a page for uploads.",
     "convert": "Convert weights from and to other code bases.",
