@@ -44,6 +44,7 @@ def run_on_jax(folder, tests, places):
     assert " passed" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_run_on_jax_gives_a_classifier_with_the_same_answers_on_tensorflow(tmp_path):
     run_on_jax(tmp_path / "jax", QUICK, [RUN])
     (predicted,) = (tmp_path / "jax").rglob("predicted.json")
@@ -58,7 +59,14 @@ def test_a_run_on_jax_gives_a_classifier_with_the_same_answers_on_tensorflow(tmp
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tests", [QUICK, "any_backend_slow"], ids=["all", "slow"])
-def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, tmp_path):
-    run_on_jax(tmp_path / "jax", tests, ["models", "layers", STEPS, RUN])
+@pytest.mark.parametrize(
+    ("tests", "places"),
+    [
+        (QUICK, ("layers/test_encoder_block.py",)),
+        pytest.param(QUICK, ("models", "layers", STEPS, RUN), marks=pytest.mark.slow),
+        pytest.param("any_backend_slow", ("models", "layers", STEPS, RUN), marks=pytest.mark.slow),
+    ],
+    ids=["encoder blocks", "all", "slow"],
+)
+def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places, tmp_path):
+    run_on_jax(tmp_path / "jax", tests, places)

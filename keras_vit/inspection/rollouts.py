@@ -123,7 +123,7 @@ class RolloutModel(keras.layers.Layer):
         self.layout = token_layout(model)
 
     def call(self, images):
-        last = self.model.outputs[0]._keras_history.operation.name
+        last = self.model.operations[-1].name  # In the order of the graph.
 
         def call(operation, args, kwargs):
             if isinstance(operation, EncoderBlock):

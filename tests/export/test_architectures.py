@@ -34,11 +34,11 @@ MODELS = {
 @pytest.mark.parametrize(
     ("name", "precision", "tolerance"),
     [
-        ("hybrid", "float32", 1e-4),
+        pytest.param("hybrid", "float32", 1e-4, marks=pytest.mark.slow),
         ("hybrid", "dynamic_int8", 0.1),
-        ("bit", "float32", 1e-4),
+        pytest.param("bit", "float32", 1e-4, marks=pytest.mark.slow),
         ("rotary", "float32", 1e-5),
-        ("rotary by index", "dynamic_int8", 0.1),
+        pytest.param("rotary by index", "dynamic_int8", 0.1, marks=pytest.mark.slow),
     ],
 )
 def test_other_architectures_run_in_litert(name, precision, tolerance):
@@ -107,6 +107,6 @@ def test_a_padding_with_zeros_stays_before_the_max_pool_in_onnx(tmp_path):
     # Mended in 1.32; `_keep_padding` can go once no older version is in use.
     mended = tuple(map(int, runtime.__version__.split(".")[:2])) >= (1, 32)
     assert (np.abs(answer() - expected).max() < 1e-5) == mended
-    onnx_file._keep_padding(content.graph, onnx)
+    onnx_file._keep_padding(content.graph)
     onnx.checker.check_model(content)
     np.testing.assert_allclose(answer(), expected, atol=1e-5)

@@ -17,7 +17,11 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.training.evaluation.classification import evaluate_classifier
 
-FORMATS = ("saved_model", "tflite", "onnx")
+FORMATS = (
+    pytest.param("saved_model", marks=pytest.mark.slow),
+    pytest.param("tflite", marks=pytest.mark.slow),
+    "onnx",
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +30,14 @@ def onnx(classifier, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def paths(saved_model, tflite, onnx):
-    reports = (saved_model, tflite["float32"], onnx)
-    return {report.format: pathlib.Path(report.path) for report in reports}
+def path_of(request):
+    """Returns a function from a format to the path of an export, made when it is needed."""
+
+    def path(name):
+        report = request.getfixturevalue(name)
+        return pathlib.Path((report["float32"] if name == "tflite" else report).path)
+
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +54,8 @@ def photos(classifier, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_export_predicts_as_the_folder_does(paths, classifier, photos, name):
-    artefact = load_artefact(paths[name])
+def test_an_export_predicts_as_the_folder_does(path_of, classifier, photos, name):
+    artefact = load_artefact(path_of(name))
     assert artefact.class_names == classifier.class_names
     assert artefact.preprocessing == classifier.preprocessing
     assert artefact.recipe == classifier.recipe
@@ -68,16 +77,16 @@ def evaluated(classifier, photos):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_export_is_evaluated_as_the_folder_is(paths, photos, evaluated, name):
-    report = evaluate_classifier(load_artefact(paths[name]), photos)
+def test_an_export_is_evaluated_as_the_folder_is(path_of, photos, evaluated, name):
+    report = evaluate_classifier(load_artefact(path_of(name)), photos)
     np.testing.assert_array_equal(report.confusion, evaluated.confusion)
     assert report.skipped == evaluated.skipped
     assert report.loss == pytest.approx(evaluated.loss, abs=1e-4)
 
 
-def test_the_commands_take_an_export(paths, photos, evaluated, tmp_path, capsys, monkeypatch):
+def test_the_commands_take_an_export(path_of, photos, evaluated, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # Its pictures take seconds.
-    path = str(paths["onnx"])
+    path = str(path_of("onnx"))
     assert command_line.main(["predict", path, str(photos), "--format", "json"]) == 1
     predicted = json.loads(capsys.readouterr().out)
     expected = load_artefact(path).predict(photos)
@@ -122,6 +131,7 @@ def test_an_export_has_the_thresholds_of_several_labels(model, classifier, files
     assert len({len(labels) for labels in expected}) > 1
 
 
+@pytest.mark.slow
 def test_probabilities_that_are_not_finite_are_not_zeros(tflite, not_finite):
     model = load_artefact(tflite["float32"].path).model
     np.testing.assert_array_equal(
@@ -150,9 +160,9 @@ def _without_texts(path, copy):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_another_tools_file_is_refused_in_one_line(paths, name, tmp_path, files, capsys):
-    copy = tmp_path / f"other{paths[name].suffix}"
-    _without_texts(paths[name], copy)
+def test_another_tools_file_is_refused_in_one_line(path_of, name, tmp_path, files, capsys):
+    copy = tmp_path / f"other{path_of(name).suffix}"
+    _without_texts(path_of(name), copy)
     assert command_line.main(["predict", str(copy), str(files[0])]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -171,18 +181,18 @@ def test_a_damaged_file_is_refused_in_one_line(name, tmp_path, files, capsys):
     assert str(model) in error
 
 
-def test_a_name_that_is_no_text_is_refused_in_one_line(paths, tmp_path, files, capsys):
+def test_a_name_that_is_no_text_is_refused_in_one_line(path_of, tmp_path, files, capsys):
     path = tmp_path / "x.onnx"
-    path.write_bytes(paths["onnx"].read_bytes().replace(b"red fox", b"red \xff\xfe\xfd"))
+    path.write_bytes(path_of("onnx").read_bytes().replace(b"red fox", b"red \xff\xfe\xfd"))
     assert command_line.main(["predict", str(path), str(files[0])]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
-def test_names_of_another_number_than_the_outputs_are_refused(paths, tmp_path):
+def test_names_of_another_number_than_the_outputs_are_refused(path_of, tmp_path):
     import onnx
 
-    content = onnx.load(paths["onnx"])
+    content = onnx.load(path_of("onnx"))
     names = next(entry for entry in content.metadata_props if entry.key == "class_names")
     names.value = json.dumps(["cat", "dog"])
     onnx.save(content, tmp_path / "two.onnx")
@@ -190,9 +200,9 @@ def test_names_of_another_number_than_the_outputs_are_refused(paths, tmp_path):
         load_artefact(tmp_path / "two.onnx")
 
 
-def test_facts_of_weights_are_refused_for_an_export(paths, capsys):
+def test_facts_of_weights_are_refused_for_an_export(path_of, capsys):
     arguments = ["--protocol", "imagenet", "--gelu", "tanh"]
-    assert command_line.main(["evaluate", str(paths["onnx"]), *arguments]) == 2
+    assert command_line.main(["evaluate", str(path_of("onnx")), *arguments]) == 2
     assert "an export has them inside" in capsys.readouterr().err
 
 

@@ -54,14 +54,23 @@ def test_any_batch_size_is_accepted(report, classifier):
 
 
 @pytest.mark.parametrize(
-    ("precision", "tolerance"), [("float32", 1e-5), ("float16", 3e-3), ("int8", 0.2)]
+    ("precision", "tolerance"),
+    [
+        ("float32", 1e-5),
+        pytest.param("float16", 3e-3, marks=pytest.mark.slow),
+        pytest.param("int8", 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_images_that_are_not_finite_are_not_valid(
-    reports, precision, tolerance, classifier, not_finite
+    request, precision, tolerance, classifier, not_finite
 ):
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(reports[precision].path)
+    if precision == "float32":
+        exported = request.getfixturevalue("report")
+    else:
+        exported = request.getfixturevalue("reports")[precision]
+    session = onnxruntime.InferenceSession(exported.path)
     probabilities, valid = session.run(None, {"images": not_finite})
     np.testing.assert_array_equal(valid, [True, False, False, False])
     expected = classifier.model.predict(not_finite[:1], verbose=0)
@@ -69,6 +78,7 @@ def test_images_that_are_not_finite_are_not_valid(
     assert not probabilities[1:].any()
 
 
+@pytest.mark.slow
 def test_float16_stores_matrices_in_half_the_bytes(reports):
     assert reports["float16"].agreement == 1
     _, arrays = graph_of(reports["float16"])
@@ -77,6 +87,7 @@ def test_float16_stores_matrices_in_half_the_bytes(reports):
     assert reports["float32"].size - reports["float16"].size > 0.8 * 2 * 19_171
 
 
+@pytest.mark.slow
 def test_int8_has_the_weights_of_the_blocks_by_channel(reports):
     _, floats = graph_of(reports["float32"])
     nodes, arrays = graph_of(reports["int8"])
@@ -92,6 +103,7 @@ def test_int8_has_the_weights_of_the_blocks_by_channel(reports):
         assert np.all(np.abs(quantized * scales - weight) <= 0.501 * scales)
 
 
+@pytest.mark.slow
 def test_int8_computes_products_with_weights_only(reports):
     nodes, arrays = graph_of(reports["int8"])
     made_by = {name: node for node in nodes for name in node.output}
@@ -113,6 +125,7 @@ def test_int8_computes_products_with_weights_only(reports):
     assert reports["int8"].checks[0].largest_difference < 0.1
 
 
+@pytest.mark.slow
 def test_calibration_images_can_be_given(classifier, files, tmp_path):
     report = keras_vit.export.onnx(
         classifier, tmp_path / "x.onnx", precision="int8", calibration_images=files[:3]

@@ -9,6 +9,7 @@ import keras_vit.export
 from keras_vit.preprocessing import Preprocessing
 
 openvino = pytest.importorskip("openvino")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -137,6 +137,7 @@ def test_more_images_than_the_queue_holds_are_413(client, files):
     assert "at most 40 images" in response.json()["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_tensorflow_servings_protocol_gives_what_the_saved_model_gives(
     client, files, saved_model, wrapped
@@ -213,6 +214,7 @@ def test_wrong_json_is_400_with_what_would_be_right(client, body, message):
     assert message in response.json()["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "dynamic_int8"])
 def test_an_export_is_served_in_batches_of_its_own(tflite, files, precision):
     artefact = load_artefact(tflite[precision].path)  # One image a call.
@@ -476,6 +478,7 @@ def test_the_page_loads_nothing_from_elsewhere(client):
     assert "http" not in response.text.replace("http-equiv", "")
 
 
+@pytest.mark.slow
 def test_a_saved_model_in_a_numbered_folder_is_a_version(classifier, saved_model, tmp_path):
     assert served_name(classifier) == ("animals", "1")
     assert served_name(Classifier(Constant([1, 0, 0]), "abc", Preprocessing((32, 24)))) == (
