@@ -121,6 +121,7 @@ LANGUAGES_NOT_RUN = ("js", "kotlin", "swift")
 BLOCKS_NOT_RUN = {
     "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
     'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",
+    "import apache_beam": "needs Beam; tests/export/test_beam.py",
     "import pandas": "needs pandas; tests/training/data/test_in_memory.py",
     "grpc.insecure_channel": "needs TensorFlow Serving",
     "# training/settings.py, in the class Settings": "parts of two files",
