@@ -247,8 +247,8 @@ def compare(
     expected: np.ndarray,
     received: np.ndarray,
     *,
-    keras_seconds: np.ndarray,
     seconds: np.ndarray,
+    keras_seconds: np.ndarray | None = None,
     thresholds: Sequence[float] | None = None,
 ) -> SignatureCheck:
     """Returns the comparison of an export's probabilities with the Keras model's.
@@ -258,8 +258,8 @@ def compare(
         expected: `(N, K)`, the Keras model's probabilities.
         received: `(N, K)`, the export's. A row with a value that is not finite agrees with
             nothing.
-        keras_seconds: `(N,)`, of the Keras model's single calls.
-        seconds: `(N,)`, of the export's.
+        seconds: `(N,)`, of the export's single calls.
+        keras_seconds: `(N,)`, of the Keras model's, if it was run.
         thresholds: For several labels an image, the probability above which it has each.
 
     Raises:
@@ -279,7 +279,7 @@ def compare(
         float(difference.max()),
         float(difference.mean()),
         1000 * float(np.median(seconds)),
-        1000 * float(np.median(keras_seconds)),
+        None if keras_seconds is None else 1000 * float(np.median(keras_seconds)),
     )
 
 

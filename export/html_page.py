@@ -91,16 +91,16 @@ def html(
     parts = _runtime_files(runtime)
     content = onnx_content(classifier, ONNX_OPSET, "uint8", rollout=True)
     title = title or (classifier.folder.name if classifier.folder else classifier.model.name)
-    packed = {
-        "runtime": parts["ort.wasm.bundle.min.mjs"],
-        "wasm": parts["ort-wasm-simd-threaded.wasm"],
-        "model": content.SerializeToString(),
-    }
+    elements = [
+        _packed("runtime", parts["ort.wasm.bundle.min.mjs"]),
+        _packed("wasm", parts["ort-wasm-simd-threaded.wasm"]),
+        _packed("model", content.SerializeToString()),
+    ]
     texts = publish.texts_of(classifier, files)
     texts["classes"] = json.dumps(texts.pop(CLASSES).splitlines())
     texts["view"] = json.dumps(_view(classifier.preprocessing))
     with publish.new_output(path, "html", overwrite=overwrite) as file:
-        file.write_text(_page(title, packed, texts), encoding="utf-8")
+        file.write_text(_page(title, elements, texts), encoding="utf-8")
         report = publish.check_export(
             file,
             path,
@@ -110,27 +110,30 @@ def html(
             notes=publish.precision_notes(classifier.model),
         )
         texts[CHECK] = report.to_text()
-        file.write_text(_page(title, packed, texts), encoding="utf-8")
+        file.write_text(_page(title, elements, texts), encoding="utf-8")
     return report
 
 
-def _page(title: str, packed: Mapping[str, bytes], texts: Mapping[str, str]) -> str:
+def _page(title: str, packed: Iterable[str], texts: Mapping[str, str]) -> str:
     """Returns the page.
 
     Args:
         title: Its title.
-        packed: Contents by the id of their element, which holds them compressed.
+        packed: Elements of `_packed`.
         texts: JSON by the id of its element.
     """
     elements = [
         f'<script type="application/json" id="{name}">{_one_line(text)}</script>'
         for name, text in texts.items()
     ]
-    for name, content in packed.items():
-        text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-        elements.append(f'<script type="application/gzip" id="{name}">{text}</script>')
     page = TEMPLATE.read_text(encoding="utf-8").replace("{{title}}", escape(title))
-    return page.replace("{{parts}}", "\n".join(elements))
+    return page.replace("{{parts}}", "\n".join([*elements, *packed]))
+
+
+def _packed(name, content):
+    """Returns the element that holds bytes compressed."""
+    text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+    return f'<script type="application/gzip" id="{name}">{text}</script>'
 
 
 def _one_line(text):

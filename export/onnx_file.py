@@ -16,7 +16,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.files import CLASSES
 from keras_vit.models.rebuild import float32_model
 
-from . import calibration, publish
+from . import publish, quantization
 from .comparison import ExportReport
 from .exported_model import exported_model
 from .onnx_graph import fold_constants, replace, separate
@@ -62,7 +62,7 @@ def onnx(
         input: "uint8" for pixels, "float" for preprocessed images.
         opset: Version of the standard operator set, 13 to 18.
         calibration_images: For "int8", real images for the ranges of the activations, files
-            or a folder; see `calibration.split`.
+            or a folder; see `quantization.split`.
         check_images: Real images for the check, files or a folder; by default the
             classifier's samples.
         minimum_agreement: Least share of check images with the Keras model's first class; by
@@ -94,13 +94,13 @@ def onnx(
         overwrite=overwrite,
     )
     notes = (f"Operator set {opset}.", *publish.precision_notes(classifier.model))
-    split = calibration.split(files, precision, calibration_images)
+    split = quantization.split(files, precision, calibration_images)
     with publish.new_output(path, "onnx", overwrite=overwrite) as file:
         content = onnx_content(classifier, opset, input)
         if precision == "float16":
             store_in_float16(content)
         elif precision == "int8":
-            content = quantize(content, calibration.inputs(classifier, split.calibration, input))
+            content = quantize(content, quantization.inputs(classifier, split.calibration, input))
         _write(file, content, publish.texts_of(classifier, files), classifier.class_names)
         report = publish.check_export(
             file,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from . import publish
-from .calibration import FLOAT_LAYERS
 from .onnx_graph import replace
+from .quantization import FLOAT_LAYERS
 
 # With a constant operand, the weights, these are in 8 bits.
 INTEGER_OPERATIONS = ("MatMul", "Gemm", "Conv")
@@ -44,7 +44,7 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, outputs: bool = True
     """Returns a model with products in 8 bits, as pairs of QuantizeLinear and DequantizeLinear.
 
     Weights are symmetric int8 by channel, activations uint8 with the range of the calibration
-    images. See `calibration.py` for what stays in float32.
+    images. See `quantization.py` for what stays in float32.
 
     Args:
         content: An `onnx.ModelProto`, whose constants are folded.

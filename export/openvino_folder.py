@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from keras_vit.classifier import Classifier
 
-from . import calibration, publish
+from . import publish, quantization
 from .comparison import CHECK, OPENVINO_FILE, ExportReport
 from .onnx_file import onnx_content
 from .onnx_graph import separate
@@ -43,7 +43,7 @@ def openvino(
             and of convolutions, with ranges from calibration images; float32 elsewhere.
         input: "uint8" for pixels, "float" for preprocessed images.
         calibration_images: For "int8", real images for the ranges of the activations, files
-            or a folder; see `calibration.split`.
+            or a folder; see `quantization.split`.
         check_images: Real images for the check, files or a folder; by default the
             classifier's samples.
         minimum_agreement: Least share of check images with the Keras model's first class; by
@@ -70,11 +70,11 @@ def openvino(
         overwrite=overwrite,
     )
     notes = publish.precision_notes(classifier.model)
-    split = calibration.split(files, precision, calibration_images)
+    split = quantization.split(files, precision, calibration_images)
     with publish.new_output(path, "openvino", overwrite=overwrite) as folder:
         content = onnx_content(classifier, ONNX_OPSET, input)
         if precision == "int8":
-            images = calibration.inputs(classifier, split.calibration, input)
+            images = quantization.inputs(classifier, split.calibration, input)
             content = quantize(content, images, outputs=False)
             _keep_scales(content.graph)
         library = publish.import_export_package("openvino")

@@ -20,7 +20,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.files import CLASSES
 from keras_vit.models.rebuild import float32_model
 
-from . import calibration, publish
+from . import publish, quantization
 from .comparison import CHECK, ExportReport
 from .exported_model import exported_model
 from .options import INPUTS
@@ -30,7 +30,7 @@ INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 # Limit of GPU and NPU delegates.
 MAX_RANK = 4
 
-# Operations in integers under int8; see `calibration.py`. XNNPACK's delegate has no 8-bit GELU or
+# Operations in integers under int8; see `quantization.py`. XNNPACK's delegate has no 8-bit GELU or
 # attention products, which would make them slower.
 INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
 
@@ -85,7 +85,7 @@ def tflite(
             needs fixed shapes; by default the interpreter may resize its input.
         batch_size: Images a call; a fixed number is fastest on phones, None allows any.
         calibration_images: For "int8", real images for the ranges of the activations, files
-            or a folder; see `calibration.split`.
+            or a folder; see `quantization.split`.
         check_images: Real images for the check, files or a folder; by default the
             classifier's samples.
         minimum_agreement: Least share of check images with the Keras model's first class; by
@@ -116,7 +116,7 @@ def tflite(
         overwrite=overwrite,
     )
     notes = publish.precision_notes(classifier.model)
-    split = calibration.split(files, precision, calibration_images)
+    split = quantization.split(files, precision, calibration_images)
     with publish.new_output(path, "tflite", overwrite=overwrite) as file:
         model = exported_model(
             float32_model(classifier.model),
@@ -126,7 +126,7 @@ def tflite(
         )
         content = _convert(model, batch_size, precision)
         if is_integer:
-            images = calibration.inputs(classifier, split.calibration, input, input_size)
+            images = quantization.inputs(classifier, split.calibration, input, input_size)
             content = _quantize(content, precision, images, batch_size or 1)
         check_operations(content)
         if input == "uint8" and input_size is None:
@@ -228,7 +228,7 @@ def _quantize(content, precision, images, batch_size):
                 regex=".*", operation_name=operation, activation_num_bits=8, weight_num_bits=8
             )
     quantizer.update_quantization_recipe(
-        f".*{calibration.FLOAT_LAYERS}.*", "*", algorithm_key="no_quantize"
+        f".*{quantization.FLOAT_LAYERS}.*", "*", algorithm_key="no_quantize"
     )
     # Progress bars that count operations, and a warning that calibration keeps all tensors.
     with contextlib.redirect_stderr(io.StringIO()):

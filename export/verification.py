@@ -19,8 +19,8 @@ from . import artefacts, runtimes
 from .comparison import (
     CHECK,
     ExportReport,
-    SignatureCheck,
     as_classifier,
+    compare,
     compare_with_keras,
     find_check_images,
     format_of,
@@ -98,7 +98,7 @@ def _verify_golden(path):
             start = time.perf_counter()
             answers.append(signature.call(batch)[0])
             seconds.append((time.perf_counter() - start) / signature.images_per_call)
-        checks.append(_check(name, expected, np.array(answers), seconds))
+        checks.append(compare(name, expected, np.array(answers), seconds=np.array(seconds)))
     limit = _limit(opened.texts)
     worst = max(checks, key=lambda check: check.largest_difference)
     # Written so that NaN fails too.
@@ -110,24 +110,6 @@ def _verify_golden(path):
     note = f"Golden samples: pixels equal, probabilities within {limit:.1e}."
     return ExportReport(
         os.fspath(path), format_name, size_of(path), len(samples), tuple(checks), (note,)
-    )
-
-
-def _check(name, expected, answers, seconds):
-    if answers.shape != expected.shape:
-        raise ValueError(
-            f"An export must give the {expected.shape[1]} probabilities of its golden samples. "
-            f"Received: shape={answers.shape} of signature {name}"
-        )
-    difference = np.abs(expected - answers)
-    same = expected.argmax(axis=1) == answers.argmax(axis=1)
-    return SignatureCheck(
-        name,
-        float(same.mean()),
-        float(difference.max()),
-        float(difference.mean()),
-        1000 * float(np.median(seconds)),
-        None,
     )
 
 

@@ -51,7 +51,7 @@ def test_a_model_without_tokens_has_no_rollout():
 
 
 def test_what_a_name_holds_stays_text():
-    page = html_page._page("<b>&", {}, {"classes": json.dumps(["</script><script>alert(1)"])})
+    page = html_page._page("<b>&", [], {"classes": json.dumps(["</script><script>alert(1)"])})
     assert "&lt;b&gt;&amp;" in page
     assert "</script><script>alert" not in page
 

@@ -1,4 +1,4 @@
-"""What the exports in 8 bits share: the images of the ranges, and the layers that stay in float.
+"""Calibration images of exports in 8 bits, and the layers that stay in float.
 
 Under "int8" LayerNorm, softmax, GELU, attention's products and residual additions stay in float
 in every format. They are little of the work, and the residual stream of a Vision Transformer has a
