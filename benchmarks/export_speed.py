@@ -1,12 +1,12 @@
 """Size, agreement and speed of all exports of a model, in one process by turns.
 
-    python benchmarks/export_speed.py [MODEL] [--batch-size 1] [--images 32] [--rounds 15]
+    python benchmarks/export_speed.py [MODEL] [--batch-sizes 1 8] [--images 32] [--rounds 15]
 
-Prints one table. The weights are random, with the official initialisation and a random head: speed
-does not depend on them. The images are scikit-learn's digits, at the model's size. In a turn each
-export computes the batch twice and the second call is timed, as threads of the one before may
-still wait for work. OpenVINO's rows in bfloat16 are its default where the CPU has it. Stop other
-work on the machine first.
+Prints a table for each batch size. The weights are random, with the official initialisation and a
+random head: speed does not depend on them. The images are scikit-learn's digits, at the model's
+size. In a turn each export computes the batch twice and the second call is timed, as threads of the
+one before may still wait for work. OpenVINO's rows in bfloat16 are its default where the CPU has it.
+Stop other work on the machine first.
 """
 
 import argparse
@@ -21,16 +21,17 @@ import numpy as np
 import PIL.Image
 from sklearn.datasets import load_digits
 
-from keras_vit.export.options import FORMATS, PRECISIONS
+from keras_vit.export.options import PRECISIONS
 from keras_vit.training.machine import describe
 
+FORMATS = ("saved_model", "tflite", "onnx", "openvino")  # The web pages hold the ONNX file.
 WARM_UP_ROUNDS = 2
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", default="ViT-B/16")
-    parser.add_argument("--batch-size", type=int, default=1, help="images a call")
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8], help="images a call")
     parser.add_argument("--images", type=int, default=32, help="checked on")
     parser.add_argument("--rounds", type=int, default=15, help="timed calls of each export")
     arguments = parser.parse_args()
@@ -54,16 +55,23 @@ def main():
         for index, digit in enumerate(load_digits().images[: arguments.images]):
             picture = PIL.Image.fromarray((digit * 255 / 16).astype("uint8"))
             picture.resize(size[::-1], PIL.Image.BICUBIC).save(samples / f"{index}.png")
-        reports = export_all(classifier, samples, pathlib.Path(folder), arguments.batch_size)
-        calls = {"Keras": classifier.model.predict_on_batch}
-        for name, report in reports.items():
-            calls[name] = runtimes.FORMATS[report.format](report.path)["serve"].call
-            if report.format == "openvino":
-                calls[f"{name}, bfloat16"] = in_bfloat16(report.path)
-        seconds = interleaved(calls, arguments.rounds, (arguments.batch_size, *size, 3))
-    packages = ("ai-edge-litert", "onnxruntime", "openvino")
-    print(describe("tensorflow", "keras", *packages))
-    print(f"{arguments.model}, batch {arguments.batch_size}\n")
+        packages = ("ai-edge-litert", "onnxruntime", "openvino")
+        print(describe("tensorflow", "keras", *packages))
+        reports = {}
+        for batch_size in arguments.batch_sizes:
+            export_all(reports, classifier, samples, pathlib.Path(folder), batch_size)
+            calls = {"Keras": classifier.model.predict_on_batch}
+            for name, report in reports.items():
+                calls[name] = runtimes.FORMATS[report.format](report.path)["serve"].call
+                if report.format == "openvino":
+                    calls[f"{name}, bfloat16"] = in_bfloat16(report.path)
+            seconds = interleaved(calls, arguments.rounds, (batch_size, *size, 3))
+            print(f"\n{arguments.model}, batch {batch_size}\n")
+            print_table(reports, seconds, batch_size)
+
+
+def print_table(reports, seconds, batch_size):
+    """Prints sizes, agreements and times by name, in Markdown."""
     print("| export | MB | agreement | mean difference | ms an image | times as fast as Keras |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, times in seconds.items():
@@ -76,15 +84,16 @@ def main():
                 f"{report.agreement:.0%}",
                 f"{check.mean_difference:.1e}",
             ]
-        milliseconds = 1000 * np.median(times) / arguments.batch_size
+        milliseconds = 1000 * np.median(times) / batch_size
         faster = np.median(seconds["Keras"] / times)
         print(f"| {name} | {' | '.join(facts)} | {milliseconds:.1f} | {faster:.2f} |")
 
 
-def export_all(classifier, samples, folder, batch_size=1):
-    """Exports a classifier to every format and precision; returns the reports by name.
+def export_all(reports, classifier, samples, folder, batch_size):
+    """Exports a classifier to every format and precision.
 
     Args:
+        reports: Reports by name; those of formats with any batch size are written once.
         classifier: The classifier.
         samples: Images to calibrate and to check on.
         folder: A folder for the exports.
@@ -92,23 +101,24 @@ def export_all(classifier, samples, folder, batch_size=1):
     """
     import keras_vit.export
 
-    reports = {}
     for format_name in FORMATS:
         for precision in PRECISIONS.get(format_name, [None]):
             name = " ".join(filter(None, (format_name, precision)))
             options = {"precision": precision, "input": "float"} if precision else {}
             if format_name == "tflite":
                 options["batch_size"] = batch_size
+            elif name in reports:
+                continue
             suffix = f".{format_name}" if format_name in ("tflite", "onnx") else ""
             reports[name] = getattr(keras_vit.export, format_name)(
                 classifier,
                 folder / f"{format_name}_{precision}{suffix}",
                 check_images=samples,
                 minimum_agreement=0,
+                overwrite=True,
                 **options,
             )
             print(f"exported {name}", flush=True)
-    return reports
 
 
 def in_bfloat16(path):

@@ -75,10 +75,10 @@ class RuntimeModel:
 
 
 class OpenedExport(NamedTuple):
-    """Texts by their file names, the signature of images, and the files of weights."""
+    """Texts by their file names, the signatures by theirs, and the files of weights."""
 
     texts: Mapping[str, str]
-    signature: runtimes.Signature
+    signatures: Mapping[str, runtimes.Signature]
     files: Sequence[pathlib.Path]
 
 
@@ -117,7 +117,7 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     """
     path = pathlib.Path(path)
     try:
-        texts, signature, files = open_export(path)
+        texts, signatures, files = open_export(path)
         names = texts[CLASSES].splitlines()
         task, thresholds = MULTICLASS, None
         if TASK in texts:
@@ -126,7 +126,7 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         recipe = origin.get("recipe") if isinstance(origin, dict) else None
         preprocessing = Preprocessing.from_json(texts[PREPROCESSING])
         # Not a Keras model, but it has all that is called of one.
-        model: Any = RuntimeModel(signature, preprocessing.image_size, files)
+        model: Any = RuntimeModel(signatures["serve"], preprocessing.image_size, files)
         return Classifier(
             model,
             names,
@@ -151,14 +151,14 @@ def open_export(path: str | os.PathLike) -> OpenedExport:
 def _open_saved_model(path):
     texts = _texts_below(path / "assets")
     files = [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.data-*"))]
-    return OpenedExport(texts, runtimes.saved_model(os.fspath(path))["serve"], files)
+    return OpenedExport(texts, runtimes.saved_model(os.fspath(path)), files)
 
 
 def _open_openvino(path):
     import_export_package("openvino")
     texts = _texts_below(path)
     files = [path / OPENVINO_FILE, (path / OPENVINO_FILE).with_suffix(".bin")]
-    return OpenedExport(texts, runtimes.openvino(os.fspath(path))["serve"], files)
+    return OpenedExport(texts, runtimes.openvino(os.fspath(path)), files)
 
 
 def _texts_below(folder):
@@ -178,19 +178,20 @@ def _open_tflite(path):
                 if name in _TEXTS and entry.file_size <= _MAX_TEXT:
                     texts[name] = _text(archive.read(entry))
     _check_written_here(texts)
-    return OpenedExport(texts, runtimes.tflite(os.fspath(path))["serve"], [path])
+    return OpenedExport(texts, runtimes.tflite(os.fspath(path)), [path])
 
 
 def _open_onnx(path):
     import_export_package("onnxruntime")
-    signature = runtimes.onnx(os.fspath(path))["serve"]
-    stored = {name: signature.metadata.get(pathlib.Path(name).stem) for name in _TEXTS}
+    signatures = runtimes.onnx(os.fspath(path))
+    metadata = signatures["serve"].metadata
+    stored = {name: metadata.get(pathlib.Path(name).stem) for name in _TEXTS}
     texts = {name: text for name, text in stored.items() if text is not None}
-    if "class_names" in signature.metadata:
-        names = parse_json(signature.metadata["class_names"], "class_names")
+    if "class_names" in metadata:
+        names = parse_json(metadata["class_names"], "class_names")
         texts[CLASSES] = "".join(f"{name}\n" for name in names)
     _check_written_here(texts)
-    return OpenedExport(texts, signature, [path])
+    return OpenedExport(texts, signatures, [path])
 
 
 def _open_html(path):
@@ -203,7 +204,7 @@ def _open_html(path):
         names = parse_json(stored["classes"], "classes")
         texts[CLASSES] = "".join(f"{name}\n" for name in names)
     _check_written_here(texts)
-    return OpenedExport(texts, runtimes.html(os.fspath(path))["serve"], [path])
+    return OpenedExport(texts, runtimes.html(os.fspath(path)), [path])
 
 
 # By format.

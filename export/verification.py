@@ -82,11 +82,9 @@ def _verify_golden(path):
                 f"Golden sample {number} of {path} has other pixels than when it was written: "
                 "Pillow here decodes PNG files differently, or the file is damaged."
             )
-    signatures = {"serve": opened.signature}
-    if format_name == "saved_model":
-        signatures["serve_bytes"] = runtimes.saved_model(os.fspath(path))["serve_bytes"]
     checks = []
-    for name, signature in signatures.items():
+    for name in filter(opened.signatures.get, ("serve", "serve_bytes")):
+        signature = opened.signatures[name]
         answers, seconds = [], []
         for sample, image in zip(samples, pixels, strict=True):
             if signature.takes_files:
@@ -114,6 +112,9 @@ def _verify_golden(path):
 
 
 def _limit(texts):
-    check = parse_json(texts.get(CHECK, "{}"), CHECK)
-    measured = [part["largest_difference"] for part in check.get("checks", ())]
+    check = parse_json(texts.get(CHECK, '{"checks": []}'), CHECK)
+    try:
+        measured = [float(part["largest_difference"]) for part in check["checks"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{CHECK} must be the report of an export's check.") from error
     return max(TOLERANCE, 2 * max(measured, default=0.0))

@@ -40,6 +40,8 @@ from keras_vit.preprocessing import (
     Preprocessing,
 )
 
+_DCT = "INTEGER_ACCURATE"
+
 # By EXIF orientation from 0 (not used) to 8: whether to transpose the image, then to reverse
 # its rows, then its columns.
 _TRANSPOSED = (False, False, False, False, False, True, True, True, True)
@@ -52,8 +54,9 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
 
     Formats are JPEG, PNG, BMP, GIF (the first frame) and, if this TensorFlow decodes it,
     WebP. Grey, CMYK, palette and 16-bit images become 8-bit RGB, alpha is dropped, and
-    EXIF's orientation is applied. JPEG is decoded with TensorFlow's default, the fast DCT, as
-    in the official code.
+    EXIF's orientation is applied. JPEG is decoded with the accurate DCT, to the bit as Pillow,
+    browsers and phones do it. The official code has TensorFlow's default, the fast DCT, whose
+    pixels differ by 1 on average.
 
     Args:
         encoded: A scalar string tensor.
@@ -137,7 +140,7 @@ def decode_region(encoded: tf.Tensor, header: ImageHeader, region: Any) -> tf.Te
         size = tf.cast(tf.stack([header.height, header.width]), tf.int32)
         begin, end = tf.maximum(region[:2] - 1, 0), tf.minimum(region[:2] + region[2:] + 1, size)
         window = tf.concat([begin, end - begin], axis=0)
-        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3, dct_method=_DCT)
         return _rectangle(image, tf.concat([region[:2] - begin, region[2:]], axis=0))
 
     @seldom
@@ -418,8 +421,13 @@ def _decode(encoded, header):
         # In the order GIF, BMP, WEBP.
         return tf.switch_case(header.format - GIF, [decode_gif, decode_bmp, decode_webp])
 
-    is_simple = header.format <= PNG
-    image = tf.cond(is_simple, decode, lambda: decode_other(encoded, header))
+    def decode_jpeg():
+        return tf.io.decode_jpeg(encoded, channels=3, dct_method=_DCT)
+
+    def decode_png_or_other():
+        return tf.cond(header.format == PNG, decode, lambda: decode_other(encoded, header))
+
+    image = tf.cond(header.format == JPEG, decode_jpeg, decode_png_or_other)
     return tf.ensure_shape(image, [None, None, 3])
 
 

@@ -69,10 +69,10 @@ def test_pixels_are_preprocessed_as_evaluation_does(way, share):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Returns PNG files of several sizes, which all decoders read alike."""
+    """Returns PNG and JPEG files of several sizes."""
     folder = tmp_path_factory.mktemp("photos")
-    for height, width in SIZES[:3]:
-        PIL.Image.fromarray(picture(height, width)).save(folder / f"{height}x{width}.png")
+    for (height, width), suffix in zip(SIZES, ("jpg", "png", "png"), strict=False):
+        PIL.Image.fromarray(picture(height, width)).save(folder / f"{height}x{width}.{suffix}")
     return sorted(map(str, folder.iterdir()))
 
 
@@ -158,13 +158,13 @@ def test_verify_without_a_classifier_takes_no_images(exports, photos):
         keras_vit.export.verify(exports["onnx"].path, check_images=photos)
 
 
-def rewritten(report, path, change):
-    """Writes an ONNX file with other golden samples."""
+def rewritten(report, path, change, key="golden"):
+    """Writes an ONNX file with other golden samples, or another text."""
     import onnx
 
     model = onnx.load(report.path)
     for entry in model.metadata_props:
-        if entry.key == "golden":
+        if entry.key == key:
             entry.value = change(entry.value)
     onnx.save(model, path)
     return path
@@ -197,6 +197,13 @@ def test_what_fails_verification_is_one_line(exports, tmp_path, capsys, change, 
     error = capsys.readouterr().err
     assert re.search(message, error)
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("check", ["[]", '{"checks": [{}]}', '{"checks": 3}'])
+def test_verify_names_a_damaged_report(exports, tmp_path, check):
+    path = rewritten(exports["onnx"], tmp_path / "x.onnx", lambda text: check, key="check")
+    with pytest.raises(ValueError, match="check.json must be the report"):
+        keras_vit.export.verify(path)
 
 
 def test_the_command_prints_the_verified_signatures(exports, classifier, photos, capsys):
