@@ -5,8 +5,8 @@
 Prints a table for each batch size. The weights are random, with the official initialisation and a
 random head: speed does not depend on them. The images are scikit-learn's digits, at the model's
 size. In a turn each export computes the batch twice and the second call is timed, as threads of the
-one before may still wait for work. OpenVINO's rows in bfloat16 are its default where the CPU has it.
-Stop other work on the machine first.
+one before may still wait for work. OpenVINO's rows in bfloat16 are its default where the CPU has
+it. Stop other work on the machine first.
 """
 
 import argparse

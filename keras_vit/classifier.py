@@ -45,6 +45,9 @@ from keras_vit.tasks import (
 
 _MAX_LISTED = 3  # Names in an error.
 
+# Decoded without a graph, which takes as long to make as it saves in a thousand images.
+_FEW_IMAGES = 500
+
 # For model cards.
 LOADING = (
     f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
@@ -182,18 +185,19 @@ class Classifier:
                 "top and batch_size must be at least 1. "
                 f"Received: top={top}, batch_size={batch_size}"
             )
-        paths = iter(paths)
+        numbered = enumerate(os.fspath(path) for path in paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
 
             def start_reading():
-                batch = [os.fspath(path) for path in itertools.islice(paths, batch_size)]
-                return batch, [pool.submit(self._read, path) for path in batch]
+                batch = list(itertools.islice(numbered, batch_size))
+                few = [number < _FEW_IMAGES for number, _ in batch]
+                names = [path for _, path in batch]
+                return names, pool.map(self._read, names, few)
 
             batch, reading = start_reading()
             while batch:
                 next_batch, next_reading = start_reading()
-                images = [future.result() for future in reading]
-                yield from self._predict_batch(batch, images, top)
+                yield from self._predict_batch(batch, list(reading), top)
                 batch, reading = next_batch, next_reading
 
     @property
@@ -201,12 +205,15 @@ class Classifier:
         """How an image becomes the model's input; None where the model takes pixels itself."""
         return None if getattr(self.model, "takes_pixels", False) else self.preprocessing
 
-    def input_of(self, encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    def input_of(
+        self, encoded: bytes, max_pixels: int = MAX_PIXELS, *, compiled: bool = True
+    ) -> np.ndarray:
         """Returns the model's input for the content of an image file.
 
         Args:
             encoded: The content of the file.
             max_pixels: Largest height times width of the image.
+            compiled: See `decode_file`.
 
         Returns:
             float32 `(height, width, 3)`, or the image's uint8 pixels where the model takes them.
@@ -214,7 +221,7 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        pixels = decode_file(encoded, max_pixels)
+        pixels = decode_file(encoded, max_pixels, compiled=compiled)
         if self.input_preprocessing is None:
             return pixels
         return np.asarray(apply_preprocessing(pixels, self.preprocessing))
@@ -239,10 +246,10 @@ class Classifier:
             given = order[(probabilities > limits)[order]]
         return Prediction(path, best, None, tuple(self.class_names[k] for k in given))
 
-    def _read(self, path):
+    def _read(self, path, few):
         """Returns an image file as the model's input, or the reason why it cannot be read."""
         try:
-            return self.input_of(pathlib.Path(path).read_bytes())
+            return self.input_of(pathlib.Path(path).read_bytes(), compiled=not few)
         except (ValueError, OSError) as error:
             return str(error)
 
