@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from keras_vit.classifier import Classifier, Prediction
+from keras_vit.classifier import Classifier, Prediction, highest
 from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
 
@@ -277,7 +277,7 @@ class Service:
         top = min(self._top, len(names))
         valid = not isinstance(answer, str) and bool(np.isfinite(answer).all())
         probabilities = answer if valid else np.zeros(len(names), "float32")
-        order = np.argsort(-probabilities, kind="stable")[:top]
+        order = highest(probabilities, top)
         row = {
             "probabilities": probabilities.tolist(),
             "classes": [names[k] if valid else "" for k in order],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import json
 import os
@@ -205,6 +206,10 @@ class Classifier:
         """How an image becomes the model's input; None where the model takes pixels itself."""
         return None if getattr(self.model, "takes_pixels", False) else self.preprocessing
 
+    @functools.cached_property
+    def _limits(self):
+        return np.array(self.thresholds)  # float64.
+
     def input_of(
         self, encoded: bytes, max_pixels: int = MAX_PIXELS, *, compiled: bool = True
     ) -> np.ndarray:
@@ -221,10 +226,9 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        pixels = decode_file(encoded, max_pixels, compiled=compiled)
-        if self.input_preprocessing is None:
-            return pixels
-        return np.asarray(apply_preprocessing(pixels, self.preprocessing))
+        return decode_file(
+            encoded, max_pixels, self.input_preprocessing, compiled=compiled
+        )
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
@@ -237,13 +241,12 @@ class Classifier:
         """Returns the `Prediction` of an image from its row `(K,)` of `probabilities`."""
         if not np.isfinite(probabilities).all():
             return Prediction(path, [], "The model's probabilities are not finite numbers.")
-        order = np.argsort(-probabilities, kind="stable")
-        best = [(self.class_names[k], float(probabilities[k])) for k in order[:top]]
-        if self.thresholds is None:
-            given = order[:1]
-        else:
-            limits = np.array(self.thresholds)  # float64.
-            given = order[(probabilities > limits)[order]]
+        order = highest(probabilities, top)
+        best = [(self.class_names[k], float(probabilities[k])) for k in order]
+        given = order[:1]
+        if self.thresholds is not None:
+            above = np.flatnonzero(probabilities > self._limits)
+            given = above[highest(probabilities[above], len(above))]
         return Prediction(path, best, None, tuple(self.class_names[k] for k in given))
 
     def _read(self, path, few):
@@ -261,6 +264,21 @@ class Classifier:
                 yield Prediction(path, [], image)
             else:
                 yield self.prediction(path, next(rows), top)
+
+
+def highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Returns the places of the highest scores, the highest first.
+
+    Of equal scores the lower place is first. The time grows with the number of scores.
+
+    Args:
+        scores: `(K,)`.
+        count: At most so many are returned.
+    """
+    places = np.arange(len(scores))
+    if 0 < count < len(scores):
+        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    return places[np.argsort(-scores[places], kind="stable")[:count]]
 
 
 def predict_batch(model: Any, images: Any) -> np.ndarray:

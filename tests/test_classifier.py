@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import FILES, Classifier, load_classifier, save_classifier
+from keras_vit.classifier import FILES, Classifier, highest, load_classifier, save_classifier
 from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing
 
@@ -126,6 +126,15 @@ def test_probabilities_that_are_not_finite_are_an_error_of_their_image(folder):
     prediction = classifier.prediction("x.png", np.array([0.2, np.nan, 0.8]))
     assert (prediction.top, prediction.labels) == ([], ())
     assert "not finite" in prediction.error
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 20])
+def test_the_highest_scores_are_those_of_a_stable_sort(count):
+    scores = np.random.default_rng(0).integers(0, 5, 12).astype("float32")  # With ties.
+    for row in (scores, np.zeros(12), scores[:1]):
+        expected = np.argsort(-row, kind="stable")[:count]
+        np.testing.assert_array_equal(highest(row, count), expected)
+    assert len(highest(scores[:0], count)) == len(highest(scores, 0)) == 0
 
 
 def test_images_are_read_a_batch_ahead_and_no_further(folder, images):

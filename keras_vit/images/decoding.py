@@ -308,18 +308,23 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
 
 
 def decode_file(
-    encoded: bytes, max_pixels: int = MAX_PIXELS, *, compiled: bool = False
+    encoded: bytes,
+    max_pixels: int = MAX_PIXELS,
+    preprocessing: Preprocessing | None = None,
+    *,
+    compiled: bool = False,
 ) -> np.ndarray:
-    """Returns the pixels of an image file's content, upright and in RGB.
+    """Returns the pixels of an image file's content, upright and in RGB, or a model's input.
 
     Args:
         encoded: The content; see `read_image`.
         max_pixels: Largest height times width; checked before memory is allocated.
+        preprocessing: How the pixels become the model's input, if they do.
         compiled: Whether to run it as a graph, which takes a second to make: for a thousand
             images and more. The pixels are the same.
 
     Returns:
-        A uint8 array `(H, W, 3)`.
+        A uint8 array `(H, W, 3)`, or the float32 array of `apply_preprocessing`.
 
     Raises:
         ValueError: If it cannot be decoded. The message is the reason, in one line.
@@ -328,19 +333,25 @@ def decode_file(
         raise ValueError("The file is empty.")
     encoded = transcoded(encoded, max_pixels=max_pixels)
     try:
-        if compiled:
-            return _compiled_decode_image(max_pixels)(tf.constant(encoded)).numpy()
-        return decode_image(tf.constant(encoded), max_pixels).numpy()
+        decode = _compiled_decode if compiled else _decode_function
+        return decode(max_pixels, preprocessing)(tf.constant(encoded)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(_reason(error.message)) from error
 
 
 @functools.cache
-def _compiled_decode_image(max_pixels):
+def _compiled_decode(max_pixels, preprocessing):
     # A lambda, as messages of TensorFlow begin with the lines of a named function.
-    return tf.function(
-        lambda encoded: decode_image(encoded, max_pixels), [tf.TensorSpec([], tf.string)]
-    )
+    decode = _decode_function(max_pixels, preprocessing)
+    return tf.function(lambda encoded: decode(encoded), [tf.TensorSpec([], tf.string)])
+
+
+def _decode_function(max_pixels, preprocessing):
+    def decode(encoded):
+        pixels = decode_image(encoded, max_pixels)
+        return pixels if preprocessing is None else apply_preprocessing(pixels, preprocessing)
+
+    return decode
 
 
 def reading_error(error: BaseException) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit.tasks import MULTICLASS
 
 from .examples import Examples
-from .labels import class_counts, task_of
+from .labels import class_counts, places_by_class, task_of
 
 BALANCED = "balanced"
 
@@ -96,8 +96,7 @@ def balanced(examples: Examples, class_names: Sequence[str], seed: int) -> Examp
     counts = _counts(labels, class_names)
     rng = np.random.default_rng(seed)
     times = counts.max() // counts[labels]
-    for number, count in enumerate(counts):
-        places = np.flatnonzero(labels == number)
+    for places, count in zip(places_by_class(labels), counts, strict=True):
         times[rng.permutation(places)[: counts.max() % count]] += 1
     return examples.repeated(times)
 

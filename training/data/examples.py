@@ -61,7 +61,7 @@ class Examples(abc.ABC):
         """
 
     @abc.abstractmethod
-    def relabelled(self, table: np.ndarray) -> Examples:
+    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> Examples:
         """Returns the examples with other labels; see `labels.relabelled`."""
 
     @abc.abstractmethod
@@ -231,8 +231,8 @@ class RandomAccessExamples(Examples):
     def repeated(self, times: np.ndarray) -> Self:
         return self._at(np.repeat(np.arange(len(self)), times))
 
-    def relabelled(self, table: np.ndarray) -> Self:
-        return self._with(self.keys, relabelled(self._labels, table))
+    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> Self:
+        return self._with(self.keys, relabelled(self._labels, numbers, num_classes))
 
     def ordered(self) -> tf.data.Dataset:
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
@@ -244,10 +244,13 @@ class RandomAccessExamples(Examples):
         return self._epoch(epoch, order[done:])  # Nothing before the start is read.
 
     def _epoch(self, epoch, order):
-        # One operation for all keys: one for each costs more.
-        dtype = tf.string if self.keys.dtype == object else tf.int64
-        keys = tf.gather(tf.constant(self.keys, dtype, [len(self)]), order)
-        labels = tf.gather(tf.constant(self._labels), order)
+        # One operation for all keys: one for each costs more. The tensors are made outside of the
+        # graph of an epoch, which would hold a copy of them in its text.
+        with tf.init_scope(), tf.device("CPU:0"):
+            dtype = tf.string if self.keys.dtype == object else tf.int64
+            all_keys = tf.constant(self.keys, dtype, [len(self)])
+            all_labels = tf.constant(self._labels)
+        keys, labels = tf.gather(all_keys, order), tf.gather(all_labels, order)
         slices = tf.data.Dataset.from_tensor_slices
         epochs = tf.data.Dataset.from_tensors(epoch).repeat()
         return tf.data.Dataset.zip(slices((keys, labels)), epochs, slices(tf.cast(order, tf.int64)))
@@ -267,7 +270,8 @@ def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:
     Raises:
         ValueError: If an index is not from 0 to `count - 1`, or repeated.
     """
-    wanted = np.asarray(list(indices), "int64").reshape(-1)
+    wanted = indices if isinstance(indices, np.ndarray) else list(indices)
+    wanted = np.asarray(wanted, "int64").reshape(-1)
     found = np.unique(wanted)
     if len(found) != len(wanted) or (len(found) and not 0 <= found[0] <= found[-1] < count):
         raise ValueError(

@@ -31,20 +31,25 @@ def multi_hot(numbers: Sequence[Iterable[int]], num_classes: int) -> np.ndarray:
     return labels
 
 
-def one_hot_table(num_classes: int) -> np.ndarray:
-    """Returns the table for `relabelled` from class numbers to zeros and ones, uint8 `(K, K)`."""
-    return np.eye(num_classes, dtype="uint8")
-
-
-def relabelled(labels: np.ndarray, table: np.ndarray) -> np.ndarray:
+def relabelled(
+    labels: np.ndarray, numbers: np.ndarray, num_classes: int | None = None
+) -> np.ndarray:
     """Returns labels with other class numbers, or as those of several labels an image.
 
     Args:
         labels: As `Examples.labels`, of K classes.
-        table: The new number of each class, int32 `(K,)`, for class numbers alone; or its new
-            zeros and ones, uint8 `(K, M)`.
+        numbers: The new number of each class, int32 `(K,)`, each once.
+        num_classes: M, for several labels an image: the result has the shape `(N, M)`. None for
+            class numbers.
     """
-    return label_array(table[labels] if labels.ndim == 1 else labels @ table)
+    if num_classes is None:
+        return label_array(numbers[labels])
+    hot = np.zeros((len(labels), num_classes), "uint8")
+    if labels.ndim == 2:
+        hot[:, numbers] = labels
+    else:
+        hot[np.arange(len(labels)), numbers[labels]] = 1
+    return hot
 
 
 def class_numbers(label: npt.ArrayLike) -> list[int]:
@@ -58,6 +63,17 @@ def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype="int64")
     return np.bincount(labels, minlength=num_classes)
+
+
+def places_by_class(labels: np.ndarray) -> list[np.ndarray]:
+    """Returns the places of each class number that occurs, ascending, by ascending number.
+
+    Args:
+        labels: Class numbers `(N,)`.
+    """
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order])) + 1
+    return np.split(order, starts)
 
 
 def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -75,8 +91,8 @@ def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.n
     """
     chosen = np.zeros(len(labels), bool)
     if task_of(labels) == MULTICLASS:
-        for label in np.unique(labels):
-            places = rng.permutation(np.flatnonzero(labels == label))
+        for of_class in places_by_class(labels):
+            places = rng.permutation(of_class)
             chosen[places[: _count(share, len(places))]] = True
         return chosen
     counts = labels.sum(axis=0, dtype="int64")

@@ -48,9 +48,9 @@ class MixedExamples(Examples):
         kept = [part for part in taken if len(part)]
         return MixedExamples(*taken, self._share) if len(kept) == 2 else (kept or taken)[0]
 
-    def relabelled(self, table: np.ndarray) -> MixedExamples:
-        first, second = self._parts
-        return MixedExamples(first.relabelled(table), second.relabelled(table), self._share)
+    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> MixedExamples:
+        first, second = (part.relabelled(numbers, num_classes) for part in self._parts)
+        return MixedExamples(first, second, self._share)
 
     def repeated(self, times: np.ndarray) -> MixedExamples:
         first, second = self._parts

@@ -58,16 +58,17 @@ class RelabelledRecords(Records):
 
     Args:
         records: The records.
-        table: See `labels.relabelled`.
+        numbers: See `labels.relabelled`.
+        num_classes: See `labels.relabelled`.
     """
 
-    def __init__(self, records: Records, table: np.ndarray):
-        self._records, self._table = records, table
+    def __init__(self, records: Records, numbers: np.ndarray, num_classes: int | None = None):
+        self._records, self._numbers, self._num_classes = records, numbers, num_classes
         self.count, self.mean_bytes, self.local = records.count, records.mean_bytes, records.local
 
     @property
     def labels(self) -> np.ndarray:
-        return relabelled(self._records.labels, self._table)
+        return relabelled(self._records.labels, self._numbers, self._num_classes)
 
     @property
     def names(self) -> list[str]:
@@ -78,10 +79,13 @@ class RelabelledRecords(Records):
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         image, label = self._records.read(handle)
-        if self._records.labels.ndim == 1:
-            return image, tf.gather(self._table, label)
-        hot = tf.linalg.matvec(self._table.T.astype("int32"), tf.cast(label, tf.int32))
-        return image, tf.cast(hot, tf.uint8)
+        if self._num_classes is None:
+            return image, tf.gather(self._numbers, label)
+        if label.shape.rank == 0:
+            return image, tf.one_hot(
+                tf.gather(self._numbers, label), self._num_classes, dtype=tf.uint8
+            )
+        return image, tf.scatter_nd(self._numbers[:, np.newaxis], label, [self._num_classes])
 
 
 class RecordExamples(Examples):
@@ -118,8 +122,9 @@ class RecordExamples(Examples):
     def repeated(self, times: np.ndarray) -> RecordExamples:
         return RecordExamples(self._records, np.repeat(self._chosen, times))
 
-    def relabelled(self, table: np.ndarray) -> RecordExamples:
-        return RecordExamples(RelabelledRecords(self._records, table), self._chosen)
+    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> RecordExamples:
+        records = RelabelledRecords(self._records, numbers, num_classes)
+        return RecordExamples(records, self._chosen)
 
     def part(self, index: int, count: int) -> RecordExamples:
         # Contiguous parts: two machines share at most the file at their border.

@@ -16,7 +16,7 @@ from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 from .examples import Examples
 from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
 from .in_memory import MEMORY, InMemory
-from .labels import class_counts, multi_hot, one_hot_table, task_of
+from .labels import class_counts, multi_hot, task_of
 from .tfrecords import open_tfrecords, record_files
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ class Source:
         Args:
             class_names: Names, those of the images among them.
         """
-        numbers = {name: number for number, name in enumerate(class_names)}
-        table = np.array([numbers[name] for name in self.class_names], "int32")
-        if self.task == MULTILABEL:
-            table = one_hot_table(len(class_names))[table]
-        splits = {split: examples.relabelled(table) for split, examples in self.splits.items()}
+        places = {name: number for number, name in enumerate(class_names)}
+        numbers = np.array([places[name] for name in self.class_names], "int32")
+        count = len(class_names) if self.task == MULTILABEL else None
+        splits = {
+            split: examples.relabelled(numbers, count) for split, examples in self.splits.items()
+        }
         return dataclasses.replace(self, class_names=tuple(class_names), splits=splits)
 
 
@@ -211,8 +212,9 @@ def _of_task(splits, class_names, task, data):
             "One class an image (multiclass) needs data with one label an image. "
             f"Received: {data}, whose images may have several labels"
         )
-    table = one_hot_table(len(class_names))
-    return {split: examples.relabelled(table) for split, examples in splits.items()}
+    count = len(class_names)
+    numbers = np.arange(count, dtype="int32")
+    return {split: examples.relabelled(numbers, count) for split, examples in splits.items()}
 
 
 def _check_no_data_dir(name, data_dir):

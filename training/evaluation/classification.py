@@ -31,17 +31,20 @@ from . import multilabel
 from .calibration import Calibration, calibration_of
 from .mistakes import Answers
 from .multilabel import MultilabelReport
-from .per_class import ClassCounts
+from .per_class import ClassCounts, ConfusionPairs
 from .predictions import predictions_of
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
+PAIRS_CSV = "confusion_pairs.csv"
 CALIBRATION_CSV = "calibration.csv"
 CALIBRATION_PNG = "calibration.png"
 PER_CLASS_CSV = "per_class.csv"
 METRICS_JSON = "metrics.json"
 
-# With more classes than these, names of rows and numbers in cells are too small to read.
+# With more classes than these, the matrix is written as the pairs that occur and not drawn, and
+# names of rows and numbers in cells are too small to read.
+MAX_MATRIX_CLASSES = 1000
 MAX_NAMED_CLASSES = 60
 MAX_NUMBERED_CLASSES = 20
 
@@ -55,8 +58,7 @@ class ClassificationReport:
 
     Args:
         class_names: The K names.
-        confusion: Confusion matrix, int `(K, K)`: images by true class (row) and predicted
-            class (column).
+        pairs: Images by true and predicted class.
         in_top_5: Images whose class was among the five most probable.
         loss: Mean cross-entropy, nats.
         skipped: `(path, reason)` of images that could not be read.
@@ -66,7 +68,7 @@ class ClassificationReport:
     """
 
     class_names: tuple[str, ...]
-    confusion: np.ndarray
+    pairs: ConfusionPairs
     in_top_5: int
     loss: float
     skipped: tuple[tuple[str, str], ...] = ()
@@ -77,12 +79,12 @@ class ClassificationReport:
     @property
     def count(self) -> int:
         """Images evaluated."""
-        return int(self.confusion.sum())
+        return int(self.pairs.images.sum())
 
     @property
     def correct(self) -> int:
         """Images whose class was the most probable."""
-        return int(np.trace(self.confusion))
+        return int(self.by_class.right.sum())
 
     @property
     def top_1(self) -> float:
@@ -104,22 +106,26 @@ class ClassificationReport:
         """Share of images whose class was among the five most probable."""
         return self.in_top_5 / self.count
 
+    @functools.cached_property
+    def confusion(self) -> np.ndarray:
+        """Confusion matrix, int `(K, K)`: images by true class (row) and predicted (column)."""
+        return self.pairs.matrix
+
     @property
     def class_counts(self) -> np.ndarray:
         """Images of each class, int `(K,)`."""
-        return self.confusion.sum(axis=1)
+        return self.by_class.images
 
     @property
     def class_accuracies(self) -> np.ndarray:
         """Accuracy of each class, `(K,)`; NaN for a class without images."""
-        counts = self.class_counts
-        right = np.diag(self.confusion)
+        right, counts = self.by_class.right, self.class_counts
         return np.divide(right, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
-    @property
+    @functools.cached_property
     def by_class(self) -> ClassCounts:
         """Right and wrong answers by class, for precision, recall and F1."""
-        return ClassCounts(np.diag(self.confusion), self.confusion.sum(axis=0), self.class_counts)
+        return self.pairs.by_class
 
     @property
     def means(self) -> dict[str, float]:
@@ -156,7 +162,9 @@ class ClassificationReport:
         """Writes all numbers (JSON), and confusion matrix, classes, calibration and answers.
 
         The tables are CSV files, and the surest mistakes an HTML page. With matplotlib
-        installed, confusion matrix and calibration are also drawn (PNG).
+        installed, confusion matrix and calibration are also drawn (PNG). With more than
+        `MAX_MATRIX_CLASSES` classes, the pairs of classes that occur are written instead of the
+        matrix, which is not drawn.
 
         Args:
             folder: Created if it does not exist.
@@ -166,23 +174,35 @@ class ClassificationReport:
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        confusion = zip(self.class_names, self.confusion.tolist(), strict=True)
-        rows: list[tuple] = [(name, *counts) for name, counts in confusion]
-        write_csv(folder / CONFUSION_CSV, [("true \\ predicted", *self.class_names), *rows])
+        is_matrix = len(self.class_names) <= MAX_MATRIX_CLASSES
+        written = [self._write_confusion(folder, is_matrix), PER_CLASS_CSV, METRICS_JSON]
         write_csv(folder / PER_CLASS_CSV, [("class", *_COLUMNS), *self._rows("{:.6g}")])
         write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
-        written = [CONFUSION_CSV, PER_CLASS_CSV, METRICS_JSON]
         if self.calibration is not None:
             self.calibration.write_csv(folder / CALIBRATION_CSV)
             written.append(CALIBRATION_CSV)
         if importlib.util.find_spec("matplotlib"):
-            self.draw(folder / CONFUSION_PNG)
-            written.append(CONFUSION_PNG)
+            if is_matrix:
+                self.draw(folder / CONFUSION_PNG)
+                written.append(CONFUSION_PNG)
             if self.calibration is not None:
                 self.calibration.draw(folder / CALIBRATION_PNG)
                 written.append(CALIBRATION_PNG)
         answers = self.answers.write(folder) if self.answers else []
         return [*(folder / name for name in written), *answers]
+
+    def _write_confusion(self, folder, is_matrix):
+        """Writes the confusion matrix, or its pairs; returns the name of the file."""
+        names, pairs = self.class_names, self.pairs
+        if is_matrix:
+            matrix = zip(names, self.confusion.tolist(), strict=True)
+            header = ("true \\ predicted", *names)
+            write_csv(folder / CONFUSION_CSV, [header, *((name, *row) for name, row in matrix)])
+            return CONFUSION_CSV
+        columns = (array.tolist() for array in (pairs.true, pairs.predicted, pairs.images))
+        rows = ((names[i], names[j], count) for i, j, count in zip(*columns, strict=True))
+        write_csv(folder / PAIRS_CSV, [("true", "predicted", "images"), *rows])
+        return PAIRS_CSV
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
@@ -286,7 +306,6 @@ def evaluate(
     """
     num_classes = len(class_names)
     numbers = np.arange(num_classes) if class_numbers is None else np.asarray(class_numbers)
-    confusion = np.zeros((num_classes, num_classes), np.int64)
     in_top_5, loss = 0, 0.0
     calibrations = []
     answered = []
@@ -300,40 +319,29 @@ def evaluate(
     ):
         scores, labels = scores.astype(np.float64), numbers[labels]
         given = scores.argmax(axis=1)
-        np.add.at(confusion, (labels, given), 1)
-        # Ties are ordered by class, as in argmax: a head of zeros is no better than chance
-        # in the top 5 either.
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-        in_top_5 += int((order == labels[:, np.newaxis]).any(axis=1).sum())
-        log_probabilities = _log_probabilities(scores, from_logits)
-        rows = np.arange(len(labels))
-        loss -= float(log_probabilities[rows, labels].sum())
-        answered.append((labels, given, np.exp(log_probabilities[rows, given])))
-        calibrations.append(calibration_of(np.exp(log_probabilities), labels))
+        in_top_5 += int(_is_in_top(5, scores, labels).sum())
+        probabilities, of_labels = _probabilities(scores, labels, from_logits)
+        loss -= float(of_labels.sum())
+        answered.append((labels, given, np.take_along_axis(probabilities, given[:, np.newaxis], 1)))
+        calibrations.append(calibration_of(probabilities, labels))
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
-    counts = np.bincount(numbers[examples.labels], minlength=num_classes)
-    if (confusion.sum(axis=1) != counts).any():
-        raise ValueError(
-            "Every class must be counted as often as it is in the data. "
-            f"Received: {confusion.sum(axis=1).tolist()} images of the classes for "
-            f"{counts.tolist()}"
-        )
     true, given, probability = map(np.concatenate, zip(*answered, strict=True))
+    counts = np.bincount(numbers[examples.labels], minlength=num_classes)
+    counted = np.bincount(true, minlength=num_classes)
+    if (wrong := np.flatnonzero(counted != counts)).size:
+        raise ValueError(
+            "Every class must be counted as often as it is in the data. Received: "
+            f"{counted[wrong[0]]} images of {class_names[wrong[0]]} for {counts[wrong[0]]}"
+        )
     return ClassificationReport(
         tuple(class_names),
-        confusion,
+        ConfusionPairs.of(true, given, num_classes),
         in_top_5,
         loss / len(examples),
         tuple(skipped),
         rate,
         functools.reduce(operator.add, calibrations),
-        Answers(
-            examples,
-            [class_names[k] for k in true],
-            [class_names[k] for k in given],
-            probability,
-            true == given,
-        ),
+        Answers(examples, class_names, true, given, probability[:, 0], true == given),
     )
 
 
@@ -402,6 +410,7 @@ def evaluate_classifier(
             f"The split must be one of the data's: {', '.join(source.splits)}. "
             f"Received: split={split!r}"
         )
+    numbers = {name: number for number, name in enumerate(classifier.class_names)}
     of_task: Callable[..., Any] = evaluate
     if classifier.task == MULTILABEL:
         of_task = functools.partial(multilabel.evaluate, thresholds=classifier.thresholds)
@@ -410,15 +419,29 @@ def evaluate_classifier(
         source.splits[split],
         classifier.class_names,
         preprocessing=classifier.input_preprocessing,
-        class_numbers=[classifier.class_names.index(name) for name in source.class_names],
+        class_numbers=[numbers[name] for name in source.class_names],
         batch_size=batch_size,
         skipped=source.skipped,
         progress=progress,
     )
 
 
-def _log_probabilities(scores, from_logits):
+def _is_in_top(count, scores, labels):
+    """Whether the score of each label is among the highest of its row, bool `(B,)`.
+
+    Ties are ordered by class, as in argmax: a head of zeros is no better than chance.
+    """
+    own, labels = scores[np.arange(len(labels)), labels][:, np.newaxis], labels[:, np.newaxis]
+    before = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < labels))
+    return before.sum(axis=1) < count
+
+
+def _probabilities(scores, labels, from_logits):
+    """The probabilities of all classes `(B, K)`, and their logarithm for the labels `(B,)`."""
+    rows = np.arange(len(labels))
     if from_logits:
         shifted = scores - scores.max(axis=1, keepdims=True)
-        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return np.log(np.maximum(scores, keras.config.epsilon()))
+        logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        return np.exp(logarithms), logarithms[rows, labels]
+    # Clipped for the loss alone: 1e-7 in each of many classes adds up.
+    return scores, np.log(np.maximum(scores[rows, labels], keras.config.epsilon()))

@@ -18,7 +18,7 @@ import scipy.linalg
 
 from keras_vit.tasks import MULTILABEL
 from keras_vit.training.data import Source
-from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.labels import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
 
 from .features import extract
@@ -54,7 +54,7 @@ def choose(labels: npt.ArrayLike, *, shots: int, seed: int) -> np.ndarray:
     if shots < 1:
         raise ValueError(f"shots must be at least 1. Received: shots={shots}")
     rng = np.random.default_rng(seed)
-    permuted = [rng.permutation(np.flatnonzero(classes == k)) for k in range(classes.max() + 1)]
+    permuted = [rng.permutation(places) for places in places_by_class(classes)]
     return np.sort(np.concatenate([indices[:shots] for indices in permuted]))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from keras_vit.files import write_csv
+from keras_vit.tasks import SEPARATOR
 from keras_vit.training.data import Examples
 
 from .picture_page import PageImage, encoded_images, write_picture_page
@@ -27,7 +29,9 @@ class Answers:
 
     Args:
         examples: The N images.
-        true: What each image is, for people; several labels are separated by ";".
+        class_names: The K names.
+        true: The class of each image, int `(N,)`; of several labels whether it has each, bool
+            `(N, K)`.
         given: What was answered, likewise.
         probability: Of the answer, `(N,)`; of several labels that of the surest wrong decision,
             or of the least sure one if all are right.
@@ -35,8 +39,9 @@ class Answers:
     """
 
     examples: Examples
-    true: list[str]
-    given: list[str]
+    class_names: Sequence[str]
+    true: np.ndarray
+    given: np.ndarray
     probability: np.ndarray
     right: np.ndarray
 
@@ -52,8 +57,8 @@ class Answers:
         table, page = (pathlib.Path(folder) / name for name in (ANSWERS_CSV, MISTAKES_HTML))
         columns = (
             self.examples.names,
-            self.true,
-            self.given,
+            map(self._text, self.true),
+            map(self._text, self.given),
             [f"{value:.6g}" for value in self.probability],
             self.right.astype(int).tolist(),
         )
@@ -66,6 +71,12 @@ class Answers:
         wrong = np.flatnonzero(~self.right)
         return wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
 
+    def _text(self, classes):
+        """A class number, or bool `(K,)`, for people; several labels are separated by ";"."""
+        if classes.ndim:
+            return SEPARATOR.join(self.class_names[k] for k in np.flatnonzero(classes).tolist())
+        return self.class_names[int(classes)]
+
     def _write_page(self, path):
         chosen, names = self.surest_mistakes(), self.examples.names
         wrong = int((~self.right).sum())
@@ -76,9 +87,9 @@ class Answers:
                 encoded,
                 [
                     f"answer ({self.probability[number]:.1%})",
-                    self.given[number] or "no label",
+                    self._text(self.given[number]) or "no label",
                     "true",
-                    self.true[number] or "no label",
+                    self._text(self.true[number]) or "no label",
                 ],
             )
             for number, encoded in zip(chosen, encoded_images(self.examples, chosen), strict=True)

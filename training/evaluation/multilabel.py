@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_vit.files import write_csv, write_text
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL, SEPARATOR
+from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
@@ -279,15 +279,12 @@ def _answers(examples, has, probabilities, report):
     surest = np.where(wrong, sureness, -1.0).max(axis=1)
     return Answers(
         examples,
-        _names(has, report.class_names),
-        _names(given, report.class_names),
+        report.class_names,
+        has,
+        given,
         np.where(right, sureness.min(axis=1), surest),
         right,
     )
-
-
-def _names(rows, class_names):
-    return [SEPARATOR.join(class_names[k] for k in np.flatnonzero(row)) for row in rows]
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-_ROWS = 1024  # Queries at once, so that memory is that of their similarities.
+from keras_vit.classifier import highest
+
+# Queries at once, and their similarities: 256 MiB.
+_ROWS, _SIMILARITIES = 1024, 2**26
 
 
 def nearest(
@@ -33,13 +36,15 @@ def nearest(
         )
     if not 1 <= count <= len(known):
         raise ValueError(f"count must be from 1 to {len(known)}. Received: count={count}")
-    numbers, cosines = [], []
-    for start in range(0, len(asked), _ROWS):
-        found = asked[start : start + _ROWS] @ known.T
-        order = np.argsort(-found, axis=1, kind="stable")[:, :count]
-        numbers.append(order)
-        cosines.append(np.take_along_axis(found, order, axis=1))
-    return np.concatenate(numbers), np.concatenate(cosines)
+    numbers = np.empty((len(asked), count), "int64")
+    cosines = np.empty((len(asked), count), "float32")
+    rows = min(max(_SIMILARITIES // len(known), 1), _ROWS)
+    for start in range(0, len(asked), rows):
+        found = asked[start : start + rows] @ known.T
+        for row, similarities in enumerate(found, start):
+            numbers[row] = highest(similarities, count)
+            cosines[row] = similarities[numbers[row]]
+    return numbers, cosines
 
 
 def neighbour_accuracy(
@@ -67,8 +72,13 @@ def neighbour_accuracy(
     """
     labels = np.asarray(train_labels)
     numbers, _ = nearest(train_features, test_features, min(count, len(labels)))
-    votes = np.stack([(labels[numbers] == k).sum(axis=1) for k in range(labels.max() + 1)], axis=1)
-    return float(np.mean(votes.argmax(axis=1) == np.asarray(test_labels)))
+    votes = np.sort(labels[numbers], axis=1)
+    places = np.arange(votes.shape[1])
+    # Equal votes before each one: the last vote of the class with the most has the most.
+    starts = np.where(np.diff(votes, axis=1, prepend=votes[:, :1]) != 0, places, 0)
+    repeats = places - np.maximum.accumulate(starts, axis=1)
+    chosen = np.take_along_axis(votes, repeats.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
+    return float(np.mean(chosen == np.asarray(test_labels)))
 
 
 def _unit_rows(values):

@@ -1,4 +1,4 @@
-"""Precision, recall, F1 and average precision by class, and their means; NumPy alone.
+"""Confusions, precision, recall, F1 and average precision by class, and their means; NumPy alone.
 
 The numbers are scikit-learn's with `zero_division=0`. Means over classes leave out those that no
 image has.
@@ -7,8 +7,10 @@ image has.
 from __future__ import annotations
 
 import dataclasses
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,53 @@ class ClassCounts:
         """Returns the mean of values `(K,)` over the classes that images have; NaN without any."""
         present = self.images > 0
         return float(values[present].mean()) if present.any() else float("nan")
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfusionPairs:
+    """Images by true and predicted class: a confusion matrix without its zeros.
+
+    Memory grows with images and classes, and not with the square of the classes.
+
+    Args:
+        true: Class numbers of the P pairs that occur, ascending, int `(P,)`.
+        predicted: Class numbers, int `(P,)`; ascending for each true class.
+        images: Images of each pair, int `(P,)`.
+        num_classes: K.
+    """
+
+    true: np.ndarray
+    predicted: np.ndarray
+    images: np.ndarray
+    num_classes: int
+
+    @classmethod
+    def of(cls, true: npt.ArrayLike, predicted: npt.ArrayLike, num_classes: int) -> Self:
+        """Returns the pairs of true and predicted class numbers `(N,)` of N images."""
+        numbers = np.asarray(true, "int64") * num_classes + np.asarray(predicted, "int64")
+        pairs, images = np.unique(numbers, return_counts=True)
+        return cls(*np.divmod(pairs, num_classes), images, num_classes)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """Images by true class (row) and predicted class (column), int `(K, K)`."""
+        matrix = np.zeros((self.num_classes, self.num_classes), "int64")
+        matrix[self.true, self.predicted] = self.images
+        return matrix
+
+    @property
+    def by_class(self) -> ClassCounts:
+        """Right and wrong answers by class."""
+        right = self.true == self.predicted
+        return ClassCounts(
+            self._sums(self.true[right], self.images[right]),
+            self._sums(self.predicted, self.images),
+            self._sums(self.true, self.images),
+        )
+
+    def _sums(self, classes, images):
+        # The sums of float64 are exact.
+        return np.bincount(classes, images, self.num_classes).astype("int64")
 
 
 def average_precision(labels: np.ndarray, scores: np.ndarray) -> float:

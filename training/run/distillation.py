@@ -233,7 +233,8 @@ def open_teacher(
             f"Received: teacher={folder}, which gives several labels"
         )
     names = () if is_numbered(classifier) else classifier.class_names
-    if missing := [name for name in class_names if name not in names]:
+    places = {name: row for row, name in enumerate(names)}
+    if missing := [name for name in class_names if name not in places]:
         shown = ", ".join(missing[:_MAX_LISTED]) + (", ..." if len(missing) > _MAX_LISTED else "")
         raise ValueError(
             "The teacher must name every class of the data (in its classes.txt). "
@@ -260,7 +261,7 @@ def open_teacher(
     name = classifier.recipe.get("model") or classifier.model.name
     images = "; ".join(changes) or "the student's images"
     fact = {"value": folder, "from": f"{name}; {images}", "sha256": digest}
-    rows = tuple(map(names.index, class_names))
+    rows = tuple(places[name] for name in class_names)
     return Teacher(folder, fact, rows, taught, of_student)
 
 

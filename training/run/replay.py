@@ -45,8 +45,8 @@ def extend(
             "To extend the head (--head extend, --replay) the weights must name their classes. "
             f"Received: weights={settings.weights}"
         )
-    names = tuple(dict.fromkeys((*known, *source.class_names)))
-    extended = source.with_classes(names)
+    names = dict.fromkeys((*known, *source.class_names))
+    extended = source.with_classes(tuple(names))
     if settings.replay is None or weights is None:
         return extended
     given = DataSpec(settings.replay)
@@ -58,7 +58,7 @@ def extend(
             "Replayed images must have classes of the weights or the data, and their task. "
             f"Received: {settings.replay}, with {', '.join(unknown[:10]) or replayed.task}"
         )
-    old = replayed.with_classes(names).splits
+    old = replayed.with_classes(tuple(names)).splits
     splits = {
         split: MixedExamples(examples, old[split], settings.replay_share)
         if split in old

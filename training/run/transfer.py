@@ -196,7 +196,9 @@ def choose_head(
         return tuple(range(len(class_names))), (
             "the settings; the weights do not name their classes, so rows keep their order"
         )
-    rows = [known.index(name) if name in known else None for name in class_names] if known else []
+    # Of two classes of one name the first counts.
+    places = {name: row for row, name in reversed([*enumerate(known or ())])}
+    rows = [places.get(name) for name in class_names] if known else []
     if weights.classes is None:
         reason = "the weights have no head"
     elif known is None:

@@ -187,6 +187,30 @@ def test_records_keep_several_labels(semicolons, tmp_path):
     np.testing.assert_array_equal([label for _, label in elements], scanned.splits["test"].labels)
 
 
+def test_more_classes_move_the_labels_of_files_and_of_records(semicolons, tmp_path):
+    source = opened(semicolons, holdout=0)
+    write_records(source, tmp_path / "records")
+    wider = ("sea", "new", "cat", "dog")
+    wanted = {tuple(hot): [hot[2], 0, hot[0], hot[1]] for hot in HOT}
+    for data in (semicolons, tmp_path / "records"):
+        narrow = opened(data, holdout=0)
+        examples = narrow.with_classes(wider).splits["train"]
+        expected = [wanted[tuple(row)] for row in narrow.splits["train"].labels.tolist()]
+        np.testing.assert_array_equal(examples.labels, expected)
+        assert examples.labels.dtype == "uint8"
+        read = np.array([label for _, label in examples.encoded()])
+        np.testing.assert_array_equal(read, expected)
+        assert read.dtype == "uint8"
+
+
+def test_records_of_one_label_an_image_are_opened_as_several_labels(make_folder, tmp_path):
+    write_records(opened(make_folder({"a": 2, "b": 1}), holdout=0), tmp_path / "records")
+    examples = opened(tmp_path / "records", holdout=0, task="multilabel").splits["train"]
+    assert sorted(examples.labels.tolist()) == [[0, 1], [1, 0], [1, 0]]
+    read = np.array([label for _, label in examples.encoded()])
+    np.testing.assert_array_equal(read, examples.labels)
+
+
 def write_foreign(folder, *labels):
     """TFRecords of another program, one for each list of labels."""
     folder.mkdir()

@@ -17,6 +17,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import calibration, classification, mistakes, predictions
+from keras_vit.training.evaluation.per_class import ConfusionPairs
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")
 COUNTS = (3, 1, 5, 2, 4, 3, 2)
@@ -90,6 +91,54 @@ def test_the_confusion_matrix_is_scikit_learns(report, scores):
     expected = confusion_matrix(labels, probabilities.argmax(axis=1))
     np.testing.assert_array_equal(report.confusion, expected)
     np.testing.assert_allclose(report.class_accuracies, np.diag(expected) / COUNTS)
+
+
+def test_the_pairs_are_the_matrix_without_its_zeros(report):
+    pairs, matrix = report.pairs, report.confusion
+    found = zip(pairs.true, pairs.predicted, pairs.images, strict=True)
+    assert [*found] == [(i, j, matrix[i, j]) for i, j in np.argwhere(matrix)]
+    np.testing.assert_array_equal(report.by_class.right, np.diag(matrix))
+    np.testing.assert_array_equal(report.by_class.predicted, matrix.sum(axis=0))
+    np.testing.assert_array_equal(report.class_counts, matrix.sum(axis=1))
+    assert (report.count, report.correct) == (matrix.sum(), np.trace(matrix))
+
+
+def test_the_files_of_many_classes_have_the_pairs_instead_of_the_matrix(
+    report, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(classification, "MAX_MATRIX_CLASSES", len(NAMES) - 1)
+    written = {path.name for path in report.write(tmp_path)}
+    assert written == {path.name for path in tmp_path.iterdir()}
+    assert "confusion_pairs.csv" in written
+    assert not {name for name in written if name.startswith("confusion_matrix")}
+    with open(tmp_path / "confusion_pairs.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    matrix = np.zeros((len(NAMES), len(NAMES)), int)
+    for row in rows:
+        matrix[NAMES.index(row["true"]), NAMES.index(row["predicted"])] = row["images"]
+    np.testing.assert_array_equal(matrix, report.confusion)
+    assert len(rows) == np.count_nonzero(matrix)
+
+
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_twenty_thousand_classes_take_no_matrix_and_sum_to_one(data, examples, from_logits):
+    # 1e-7 in each class, where the loss is clipped, would add up to 0.002.
+    names = [*NAMES, *map(str, range(20_000))]
+    images = keras.Input((8, 8, 3))
+    head = keras.layers.Dense(
+        len(names), None if from_logits else "softmax", bias_initializer=first_classes
+    )
+    wide = keras.Model(images, head(keras.layers.Flatten()(images)))
+    found = evaluated(wide, examples, names, from_logits=from_logits)
+    assert found.count == sum(COUNTS)
+    assert "confusion" not in vars(found)
+    assert found.calibration.count == sum(COUNTS)
+    assert len(found.class_accuracies) == len(names)
+
+
+def first_classes(shape, dtype=None):
+    """A bias by which the first classes have nearly all of the probability."""
+    return np.where(np.arange(shape[0]) < len(NAMES), 30.0, 0.0).astype(dtype)
 
 
 def evaluated(model, examples, names=NAMES, **options):
@@ -192,7 +241,12 @@ def test_names_on_the_page_are_text(examples, tmp_path):
     count = len(examples)
     wrong = np.zeros(count, bool)
     answers = mistakes.Answers(
-        examples, ["<b>"] * count, ["a & b"] * count, np.arange(count) / count, wrong
+        examples,
+        ("<b>", "a & b"),
+        np.zeros(count, int),
+        np.ones(count, int),
+        np.arange(count) / count,
+        wrong,
     )
     answers.write(tmp_path)
     page = (tmp_path / "mistakes.html").read_text()
@@ -214,9 +268,9 @@ def test_the_picture_has_the_share_of_each_class(report, tmp_path, monkeypatch):
 
     shown, imshow = [], Axes.imshow
     monkeypatch.setattr(Axes, "imshow", lambda *a, **k: shown.append(a[1]) or imshow(*a, **k))
-    confusion = np.array([[1, 0, 0], [0, 2, 2], [0, 0, 0]])  # One image, four images, none.
-    names = ("one", "four", "none")
-    other = dataclasses.replace(report, class_names=names, confusion=confusion)
+    # One image, four images, none.
+    pairs = ConfusionPairs.of([0, 1, 1, 1, 1], [0, 1, 1, 2, 2], 3)
+    other = dataclasses.replace(report, class_names=("one", "four", "none"), pairs=pairs)
     other.draw(tmp_path / "matrix.png")
     np.testing.assert_array_equal(shown[0], [[1, 0, 0], [0, 0.5, 0.5], [0, 0, 0]])
 

@@ -38,3 +38,13 @@ def test_wrong_features_are_refused():
         nearest(TRAIN, TEST, 41)
     with pytest.raises(ValueError, match="shape"):
         nearest(TRAIN[0], TEST, 1)
+
+
+def test_many_classes_and_rows_give_the_same_vote(monkeypatch):
+    votes = np.random.default_rng(1).integers(0, 10, 40) * 10_000  # Most numbers have no image.
+    numbers, _ = nearest(TRAIN, TEST, 7)
+    counts = [np.bincount(votes[row]) for row in numbers]
+    expected = np.mean([count.argmax() == 30_000 for count in counts])
+    monkeypatch.setattr("keras_vit.training.evaluation.nearest._SIMILARITIES", 3 * len(TRAIN))
+    found = neighbour_accuracy(TRAIN, votes, TEST, np.full(len(TEST), 30_000), count=7)
+    assert 0 < found == pytest.approx(expected)

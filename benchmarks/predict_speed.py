@@ -1,0 +1,135 @@
+"""Images per second of `predict` and `evaluate`, of decoding alone and of the model alone.
+
+    python benchmarks/predict_speed.py [--models ViT-Ti/16 cifar10] [--images 10000] [--turns 3]
+
+JPEG files of 640 x 480 pixels, gradients with noise (about 90 kB), in two folders. All four are
+timed in turns in one process on the same files, without the start of TensorFlow. `predict` is what
+the command does from the files to its text, `evaluate` what it does from the folder to its report.
+Decoding and the model use the same cores: with d and m images per second alone, both together can
+reach 1 / (1 / d + 1 / m), which is the last column's 1. `cifar10` is the classifier in the package;
+another name is a model with random weights and 224 pixels.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+from keras_vit.text_tables import markdown_table
+from keras_vit.training.machine import describe
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+DIFFERENT = 200  # Files; the others are links to them.
+SIDES = ("decode", "model", "predict", "evaluate")
+BATCH = 32
+
+
+def main():
+    """Prints the table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=["ViT-Ti/16", "cifar10"])
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--turns", type=int, default=3)
+    arguments = parser.parse_args()
+    print(describe("tensorflow", "keras"), "\n")
+    rows = [["model", *SIDES, "of the slower", "", "of both together", ""]]
+    rows.append(["", *["images/s"] * 4, *["predict", "evaluate"] * 2])
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models:
+            classifier = open_or_build(name)
+            data = pathlib.Path(folder) / name.replace("/", "-")
+            make_files(data, arguments.images, classifier.class_names[:2])
+            rows.append([name, *measured(classifier, data, arguments.images, arguments.turns)])
+    print(markdown_table(rows))
+
+
+def open_or_build(name):
+    """Returns the classifier in the package, or one with random weights."""
+    import keras_vit
+    from keras_vit.classifier import Classifier
+    from keras_vit.preprocessing import Preprocessing
+
+    if name == "cifar10":
+        return keras_vit.load_classifier(name)
+    names = [f"class {number}" for number in range(1000)]
+    return Classifier(keras_vit.build(name), names, Preprocessing((224, 224)))
+
+
+def make_files(folder, count, classes):
+    """Writes JPEG files of gradients with noise, half of them in each of two folders."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[0:480, 0:640] / 640
+    for number in range(count):
+        path = folder / classes[number % 2] / f"{number:06d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if number >= DIFFERENT:
+            place = number % DIFFERENT
+            os.link(folder / classes[place % 2] / f"{place:06d}.jpg", path)
+            continue
+        waves = [np.sin(rng.uniform(3, 30) * x + rng.uniform(3, 30) * y) for _ in range(3)]
+        pixels = 128 + 80 * np.stack(waves, -1) + rng.normal(0, 12, (480, 640, 3))
+        Image.fromarray(pixels.clip(0, 255).astype("uint8")).save(path, quality=90)
+
+
+def measured(classifier, data, count, turns):
+    """Returns the rates of the four sides, and their ratios, as text."""
+    steps = sides(classifier, data, count)
+    rates = {side: [] for side in SIDES}
+    for turn in range(turns + 1):
+        for side in SIDES:
+            start = time.perf_counter()
+            steps[side]()
+            if turn:  # The first one compiles.
+                rates[side].append(count / (time.perf_counter() - start))
+    ratios = []
+    for bound in (min, lambda d, m: 1 / (1 / d + 1 / m)):
+        for side in ("predict", "evaluate"):
+            found = zip(rates[side], rates["decode"], rates["model"], strict=True)
+            ratios.append(statistics.median(rate / bound(d, m) for rate, d, m in found))
+    medians = (f"{statistics.median(rates[side]):,.0f}" for side in SIDES)
+    return [*medians, *(f"{ratio:.2f}" for ratio in ratios)]
+
+
+def sides(classifier, data, count):
+    """Returns the function of each side; all do the same images."""
+    from keras_vit.classifier import predict_batch
+    from keras_vit.commands.predict import WRITERS
+    from keras_vit.images.decoding import image_files
+    from keras_vit.training.data import evaluation_batches, open_source
+    from keras_vit.training.evaluation.classification import evaluate_classifier
+
+    examples = open_source(data, holdout=0, verify=False).splits["train"]
+    batches = evaluation_batches(
+        examples, preprocessing=classifier.input_preprocessing, batch_size=BATCH
+    )
+    ready = [images for images, _ in batches.take(4)]
+
+    def decode():
+        for _ in batches:
+            pass
+
+    def compute():
+        for number in range(count // BATCH):
+            predict_batch(classifier.model, ready[number % len(ready)])
+
+    def predict():
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            WRITERS["text"](classifier.stream(image_files(data), 5, BATCH), several=False)
+
+    return {
+        "decode": decode,
+        "model": compute,
+        "predict": predict,
+        "evaluate": lambda: evaluate_classifier(classifier, data),
+    }
+
+
+if __name__ == "__main__":
+    main()
