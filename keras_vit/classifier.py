@@ -226,9 +226,7 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        return decode_file(
-            encoded, max_pixels, self.input_preprocessing, compiled=compiled
-        )
+        return decode_file(encoded, max_pixels, self.input_preprocessing, compiled=compiled)
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
