@@ -59,7 +59,9 @@ def main():
         print(describe("tensorflow", "keras", *packages))
         reports = {}
         for batch_size in arguments.batch_sizes:
-            export_all(reports, classifier, samples, pathlib.Path(folder), batch_size)
+            # Only TFLite files have a batch size of their own.
+            formats = ("tflite",) if reports else FORMATS
+            reports |= export_all(classifier, samples, pathlib.Path(folder), batch_size, formats)
             calls = {"Keras": classifier.model.predict_on_batch}
             for name, report in reports.items():
                 calls[name] = runtimes.FORMATS[report.format](report.path)["serve"].call
@@ -89,26 +91,25 @@ def print_table(reports, seconds, batch_size):
         print(f"| {name} | {' | '.join(facts)} | {milliseconds:.1f} | {faster:.2f} |")
 
 
-def export_all(reports, classifier, samples, folder, batch_size):
-    """Exports a classifier to every format and precision.
+def export_all(classifier, samples, folder, batch_size=1, formats=FORMATS):
+    """Exports a classifier to formats in every precision; returns the reports by name.
 
     Args:
-        reports: Reports by name; those of formats with any batch size are written once.
         classifier: The classifier.
         samples: Images to calibrate and to check on.
         folder: A folder for the exports.
         batch_size: Images a call of the TFLite files.
+        formats: Names of the formats.
     """
     import keras_vit.export
 
-    for format_name in FORMATS:
+    reports = {}
+    for format_name in formats:
         for precision in PRECISIONS.get(format_name, [None]):
             name = " ".join(filter(None, (format_name, precision)))
             options = {"precision": precision, "input": "float"} if precision else {}
             if format_name == "tflite":
                 options["batch_size"] = batch_size
-            elif name in reports:
-                continue
             suffix = f".{format_name}" if format_name in ("tflite", "onnx") else ""
             reports[name] = getattr(keras_vit.export, format_name)(
                 classifier,
@@ -119,6 +120,7 @@ def export_all(reports, classifier, samples, folder, batch_size):
                 **options,
             )
             print(f"exported {name}", flush=True)
+    return reports
 
 
 def in_bfloat16(path):
