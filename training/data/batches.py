@@ -6,7 +6,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_vit.images.decoding import apply_preprocessing, decode_image
+from keras_vit.images.decoding import apply_preprocessing, decodable, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import check_data_service
@@ -151,7 +151,11 @@ def training_batches(
 
 
 def evaluation_batches(
-    examples: Examples, *, preprocessing: Preprocessing | None, batch_size: int
+    examples: Examples,
+    *,
+    preprocessing: Preprocessing | None,
+    batch_size: int,
+    skip_unreadable: bool = False,
 ) -> tf.data.Dataset:
     """Returns batches with each example exactly once, in order.
 
@@ -161,6 +165,8 @@ def evaluation_batches(
             pixels.
         batch_size: Images in a batch; the last one may have fewer. Pixels are in batches of one
             image, as images differ in size.
+        skip_unreadable: Whether images that cannot be read are left out. The batches then have a
+            third part, the places of their images among the examples, int64 `(B,)`.
 
     Returns:
         A finite dataset of (float32 images `(B, height, width, 3)`, or uint8 pixels
@@ -173,14 +179,17 @@ def evaluation_batches(
         raise ValueError(f"batch_size must be positive. Received: {batch_size}")
     _check_not_empty(examples)
 
-    def image_and_label(handle, *_):
+    def image_and_label(handle, _, place):
         encoded, label = examples.read_decodable(handle)
-        pixels = decode_image(encoded)
-        return (apply_preprocessing(pixels, preprocessing) if preprocessing else pixels), label
+        pixels = decode_image(decodable(encoded) if skip_unreadable else encoded)
+        image = apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
+        return (image, label, place) if skip_unreadable else (image, label)
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
-    # Raises if the data hold fewer or more examples than were counted.
-    elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
+    if skip_unreadable:
+        elements = elements.ignore_errors()
+    else:  # Raises if the data hold fewer or more examples than were counted.
+        elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
     return _prepared(elements.batch(batch_size if preprocessing else 1).prefetch(_AHEAD))
 
 

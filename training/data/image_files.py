@@ -315,10 +315,13 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str | None]]:
     decoded = np.zeros(len(paths), bool)
     decoded[list(without_autotune(good).as_numpy_iterator())] = True
     rest = np.flatnonzero(~decoded).tolist()
+    yield from zip(rest, decoding_errors([paths[place] for place in rest]), strict=True)
+
+
+def decoding_errors(paths: Sequence[str]) -> Iterator[str | None]:
+    """Yields for each file the reason why it cannot be read, or None if it can."""
     with ThreadPoolExecutor(usable_cores()) as pool:
-        yield from zip(
-            rest, pool.map(_decoding_error, [paths[place] for place in rest]), strict=True
-        )
+        yield from pool.map(_decoding_error, paths)
 
 
 def _decoding_error(path: str) -> str | None:

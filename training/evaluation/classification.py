@@ -23,6 +23,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import DataSpec, Examples
+from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Labelled, spec_of_run
@@ -32,7 +33,7 @@ from .calibration import Calibration, calibration_of
 from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
-from .predictions import predictions_of
+from .predictions import predictions_of, without
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
@@ -280,6 +281,7 @@ def evaluate(
     class_numbers: Sequence[int] | None = None,
     batch_size: int = 32,
     skipped: Sequence[tuple[str, str]] = (),
+    skip_unreadable: bool = False,
     from_logits: bool = False,
     progress: bool = False,
 ) -> ClassificationReport:
@@ -294,6 +296,8 @@ def evaluate(
             same number.
         batch_size: Images in a batch; does not change the results.
         skipped: `(path, reason)` of images that the source left out, for the report.
+        skip_unreadable: Whether image files that cannot be read are left out and reported as
+            skipped, too; else they are an error.
         from_logits: Whether the model's outputs are logits.
         progress: Whether to show a line with the rate and the time left.
 
@@ -309,6 +313,7 @@ def evaluate(
     in_top_5, loss = 0, 0.0
     calibrations = []
     answered = []
+    unreadable: list[tuple[int, str]] | None = [] if skip_unreadable else None
     began = time.monotonic()
     for scores, labels in predictions_of(
         model,
@@ -316,6 +321,7 @@ def evaluate(
         preprocessing=preprocessing,
         batch_size=batch_size,
         progress="evaluate" if progress else None,
+        unreadable=unreadable,
     ):
         scores, labels = scores.astype(np.float64), numbers[labels]
         given = scores.argmax(axis=1)
@@ -324,6 +330,7 @@ def evaluate(
         loss -= float(of_labels.sum())
         answered.append((labels, given, np.take_along_axis(probabilities, given[:, np.newaxis], 1)))
         calibrations.append(calibration_of(probabilities, labels))
+    examples, found_unreadable = without(examples, unreadable)
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
     true, given, probability = map(np.concatenate, zip(*answered, strict=True))
     counts = np.bincount(numbers[examples.labels], minlength=num_classes)
@@ -338,7 +345,7 @@ def evaluate(
         ConfusionPairs.of(true, given, num_classes),
         in_top_5,
         loss / len(examples),
-        tuple(skipped),
+        (*skipped, *found_unreadable),
         rate,
         functools.reduce(operator.add, calibrations),
         Answers(examples, class_names, true, given, probability[:, 0], true == given),
@@ -359,7 +366,8 @@ def evaluate_classifier(
     """Evaluates a classifier on a data set; classes are matched by their names.
 
     If the classifier was trained on the same data, the images that were held out from
-    training form the test split again.
+    training form the test split again. Files that cannot be decoded are noticed when they are
+    evaluated, unless a split depends on them.
 
     Args:
         classifier: The classifier.
@@ -386,6 +394,9 @@ def evaluate_classifier(
         is_numbered = isinstance(given.data, InMemory) and not given.data.is_frame
         names = classifier.class_names if is_numbered else None
         spec = dataclasses.replace(given, class_names=names)
+        is_verified = strict or isinstance(given.data, InMemory)
+    else:  # What was held out depends on the files that could be decoded.
+        is_verified = strict or classifier.recipe.get("images", {}).get("skipped") != 0
     source = dataclasses.replace(
         spec,
         data=given.data,
@@ -394,7 +405,7 @@ def evaluate_classifier(
         follow_symlinks=follow_symlinks or spec.follow_symlinks,
         test=True,
         task=classifier.task,
-    ).open()
+    ).open(verify=is_verified)
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:
         known = ", ".join(classifier.class_names[:10])
@@ -422,6 +433,7 @@ def evaluate_classifier(
         class_numbers=[numbers[name] for name in source.class_names],
         batch_size=batch_size,
         skipped=source.skipped,
+        skip_unreadable=not is_verified and isinstance(source.splits[split], FileExamples),
         progress=progress,
     )
 

@@ -23,7 +23,7 @@ from keras_vit.training.data.sources import describe_skipped
 
 from .mistakes import Answers
 from .per_class import ClassCounts, average_precision, best_threshold
-from .predictions import predictions_of
+from .predictions import predictions_of, without
 
 METRICS_JSON = "metrics.json"
 PER_CLASS_CSV = "per_class.csv"
@@ -184,6 +184,7 @@ def evaluate(
     class_numbers: Sequence[int] | None = None,
     batch_size: int = 32,
     skipped: Sequence[tuple[str, str]] = (),
+    skip_unreadable: bool = False,
     from_logits: bool = False,
     progress: bool = False,
     thresholds: Sequence[float] | None = None,
@@ -201,10 +202,13 @@ def evaluate(
         class_numbers: The model's class for each label of the examples.
         batch_size: Images in a batch; does not change the results.
         skipped: `(path, reason)` of images that the source left out, for the report.
+        skip_unreadable: Whether image files that cannot be read are left out and reported as
+            skipped, too; else they are an error.
         from_logits: Whether the model's outputs are logits.
         progress: Whether to show a line with the rate and the time left.
         thresholds: Probability above which an image has a label, `(K,)`; 0.5 by default.
     """
+    unreadable: list[tuple[int, str]] | None = [] if skip_unreadable else None
     began = time.monotonic()
     found = predictions_of(
         model,
@@ -212,8 +216,10 @@ def evaluate(
         preprocessing=preprocessing,
         batch_size=batch_size,
         progress="evaluate" if progress else None,
+        unreadable=unreadable,
     )
     scores, given = map(np.concatenate, zip(*found, strict=True))
+    examples, found_unreadable = without(examples, unreadable)
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
     labels = np.zeros(scores.shape, "uint8")
     labels[:, range(len(class_names)) if class_numbers is None else class_numbers] = given
@@ -224,7 +230,7 @@ def evaluate(
         class_names,
         thresholds,
         loss=_cross_entropy(labels, scores, from_logits),
-        skipped=skipped,
+        skipped=[*skipped, *found_unreadable],
         images_per_second=rate,
     )
     answers = _answers(examples, labels > 0, probabilities, report)

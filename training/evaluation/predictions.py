@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import keras
@@ -23,6 +23,8 @@ from keras_vit.recognition import config_of
 from keras_vit.tasks import Thresholds, check_task
 from keras_vit.trained_weights import open_weights
 from keras_vit.training.data import Examples, evaluation_batches
+from keras_vit.training.data.image_files import decoding_errors
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.trainer.data_adapter import pad_rows
 
 from .results import PRETRAINING, pretraining_fields
@@ -39,6 +41,7 @@ def predictions(
     *,
     name_of: Callable[[int], str] = "image {}".format,
     progress: str | None = None,
+    left_out: Sized = (),
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Yields a model's outputs for each batch, and checks that no image is lost.
 
@@ -48,6 +51,7 @@ def predictions(
         count: Images in all batches together.
         name_of: Function from an image's number, from 0, to its name in an error message.
         progress: First word of a line with the rate and the time left; None shows no line.
+        left_out: Those of the count that the batches leave out; complete when they end.
 
     Yields:
         Outputs `(B, K)`, and labels `(B,)` or None.
@@ -73,7 +77,7 @@ def predictions(
             yield outputs, np.asarray(labels[0]) if labels else None
             done += len(outputs)
             bar.update(len(outputs))
-    if done != count:
+    if done + len(left_out) != count:
         raise ValueError(
             "Every image must be evaluated exactly once. "
             f"Received: {done} predictions for {count} images"
@@ -87,6 +91,7 @@ def predictions_of(
     preprocessing: Preprocessing | None,
     batch_size: int,
     progress: str | None = None,
+    unreadable: list[tuple[int, str]] | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Returns what `predictions` yields for examples, each once and in their order.
 
@@ -96,19 +101,68 @@ def predictions_of(
         preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         batch_size: Images in a batch.
         progress: See `predictions`.
+        unreadable: Receives the place and the reason of each image file that cannot be read,
+            which is left out; None if it is an error.
 
     Raises:
-        ValueError: If there are no examples.
+        ValueError: If there are no examples, or none that can be read.
     """
     if not len(examples):
         raise ValueError("There must be images to evaluate. Received: none")
+    batches: Iterable[tuple] = evaluation_batches(
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        skip_unreadable=unreadable is not None,
+    )
+    if unreadable is not None:
+        batches = _noting_unreadable(batches, examples.names, unreadable)
     return predictions(
         model,
-        evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size),
+        batches,
         len(examples),
         name_of=lambda number: examples.names[number],
         progress=progress,
+        left_out=() if unreadable is None else unreadable,
     )
+
+
+def _noting_unreadable(batches, names, unreadable):
+    """Yields images and labels, then notes the places that had none, with the reasons."""
+    read = np.zeros(len(names), bool)
+    for images, labels, places in batches:
+        read[np.asarray(places)] = True
+        yield images, labels
+    places = np.flatnonzero(~read).tolist()
+    reasons = decoding_errors([names[place] for place in places])
+    # An image that can be read and was not is lost: an error of the count.
+    found = zip(places, reasons, strict=True)
+    unreadable += [(place, reason) for place, reason in found if reason is not None]
+    if len(unreadable) == len(names):
+        raise ValueError(
+            "There must be images that can be read. Received: none; "
+            + "; ".join(describe_skipped(_named(unreadable, names), names=3)[:3])
+        )
+
+
+def _named(unreadable: Iterable[tuple[int, str]], names: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the paths and reasons of images by their places."""
+    return [(names[place], reason) for place, reason in unreadable]
+
+
+def without(
+    examples: Examples, unreadable: Sequence[tuple[int, str]] | None
+) -> tuple[Examples, list[tuple[str, str]]]:
+    """Returns the examples that were read, and the paths and reasons of the others.
+
+    Args:
+        examples: The examples that `predictions_of` was called with.
+        unreadable: What it received.
+    """
+    if not unreadable:
+        return examples, []
+    kept = np.delete(np.arange(len(examples)), [place for place, _ in unreadable])
+    return examples.take(kept), _named(unreadable, examples.names)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import open_source
+from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import calibration, classification, mistakes, predictions
 from keras_vit.training.evaluation.per_class import ConfusionPairs
 
@@ -167,6 +167,46 @@ def test_classes_are_matched_by_name_not_by_place(report, model, data):
     again = classification.evaluate_classifier(Classifier(shuffled, names, PREPROCESSING), data)
     assert again.top_1 == report.top_1
     np.testing.assert_array_equal(again.class_counts, np.array(COUNTS)[order])
+
+
+@pytest.fixture
+def with_damage(data, tmp_path):
+    """The data with a file that is cut short, and a TIFF that is called JPEG."""
+    folder = shutil.copytree(data, tmp_path / "data")
+    cut = folder / "ant" / "cut.png"
+    cut.write_bytes((folder / "ant" / "0.png").read_bytes()[:60])
+    Image.new("RGB", (9, 9), "red").save(folder / "bee" / "tiff.jpg", "TIFF")
+    return folder, str(cut)
+
+
+def test_damaged_files_are_noticed_when_they_are_evaluated(report, model, with_damage, monkeypatch):
+    folder, cut = with_damage
+    classifier = Classifier(model, NAMES, PREPROCESSING)
+    verified = classification.evaluate_classifier(trained_on(folder, model), folder)
+    monkeypatch.setattr(sources, "undecodable", None)  # Nothing is decoded twice.
+    found = classification.evaluate_classifier(classifier, folder, batch_size=6)
+    assert [path for path, _ in found.skipped] == [cut]
+    assert found.skipped == verified.skipped
+    more = found.confusion - report.confusion
+    assert (more.sum(), more[NAMES.index("bee")].sum()) == (1, 1)
+    np.testing.assert_array_equal(found.confusion, verified.confusion)
+    assert found.answers.examples.names == verified.answers.examples.names
+    assert cut not in found.answers.examples.names
+
+
+def trained_on(folder, model):
+    """A classifier whose run skipped a file, so that what it held out depends on the files."""
+    data = {"data": str(folder), "holdout": 0.0}
+    recipe = {"settings": {}, "data": data, "images": {"skipped": 1}}
+    return Classifier(model, NAMES, PREPROCESSING, recipe)
+
+
+def test_data_without_a_file_that_can_be_read_are_refused(model, with_damage):
+    folder, _ = with_damage
+    for path in folder.glob("*/*"):
+        path.write_bytes(b"GIF89a")
+    with pytest.raises(ValueError, match="images that can be read. Received: none; skipped"):
+        classification.evaluate_classifier(Classifier(model, NAMES, PREPROCESSING), folder)
 
 
 def test_equal_scores_are_no_better_than_chance(examples):
