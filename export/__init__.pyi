@@ -31,3 +31,6 @@ from .tflite_file import (
 from .verification import (
     verify as verify,
 )
+from .web_folder import (
+    web as web,
+)

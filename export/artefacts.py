@@ -19,6 +19,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTICLASS, task_of_json
 
 from . import runtimes
+from .browser_files import ONNX_MODEL
 from .comparison import CHECK, OPENVINO_FILE, SAVED_MODEL_FILE, format_of
 from .golden import GOLDEN
 from .publish import ORIGIN, import_export_package
@@ -107,8 +108,8 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     decoded and preprocessed as for the classifier that was exported.
 
     Args:
-        path: A folder of SavedModel or OpenVINO, a `.tflite` or an `.onnx` file. Its graph is a
-            program that is run, so it must be from people you trust.
+        path: A folder of SavedModel, OpenVINO or `--to web`, or a file that an export wrote. It
+            is a program that is run, so it must be from people you trust.
 
     Raises:
         ValueError: If it is no export, not one of this package, or cannot be run.
@@ -207,6 +208,13 @@ def _open_html(path):
     return OpenedExport(texts, runtimes.html(os.fspath(path)), [path])
 
 
+def _open_web(path):
+    import_optional("playwright.sync_api", "A web page", "web")
+    import_export_package("onnxruntime")
+    texts = _texts_below(path)
+    return OpenedExport(texts, runtimes.web(os.fspath(path)), [path / ONNX_MODEL])
+
+
 # By format.
 _OPENERS = {
     "saved_model": _open_saved_model,
@@ -214,6 +222,7 @@ _OPENERS = {
     "onnx": _open_onnx,
     "openvino": _open_openvino,
     "html": _open_html,
+    "web": _open_web,
 }
 
 

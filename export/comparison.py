@@ -22,14 +22,15 @@ from keras_vit.files import SAMPLES
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.transcoding import transcoded, transcoded_file
 
-from .runtimes import read_pixels, with_size
+from .runtimes import SIGNATURES, read_pixels, with_size
 
 CHECK = "check.json"  # The report of the check after the export.
 SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
 OPENVINO_FILE = "model.xml"
+WEB_FILE = "classifier.js"
 
 # Formats of folders, by a file that each has.
-FOLDERS = {"saved_model": SAVED_MODEL_FILE, "openvino": OPENVINO_FILE}
+FOLDERS = {"saved_model": SAVED_MODEL_FILE, "openvino": OPENVINO_FILE, "web": WEB_FILE}
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -173,7 +174,7 @@ def compare_with_keras(
     """Runs an export in a new process and compares its probabilities with Keras's.
 
     Args:
-        path: A folder of SavedModel or OpenVINO, a `.tflite` or an `.onnx` file.
+        path: The export.
         classifiers: The exported classifiers by the suffix of their signatures: "" for
             `serve`, "_384x384" for `serve_384x384`.
         files: Image files.
@@ -199,7 +200,8 @@ def compare_with_keras(
             inputs, predicted = load_images(classifier, files, read), inputs
             notes += _decoding_notes(classifier, inputs, predicted)
         probabilities, seconds = _run_keras(classifier, inputs)
-        for signature in (f"serve{suffix}", f"serve_bytes{suffix}"):
+        for kind in SIGNATURES:
+            signature = f"{kind}{suffix}"
             if f"{signature}/probabilities" not in answers:
                 continue
             checks.append(
@@ -297,8 +299,7 @@ def format_of(path: str | os.PathLike) -> str:
     """Returns an export's format.
 
     Raises:
-        ValueError: If it is no folder of SavedModel or OpenVINO, nor a `.tflite`, `.onnx` or
-            `.html` file.
+        ValueError: If it is no folder of an export, nor a `.tflite`, `.onnx` or `.html` file.
     """
     path = pathlib.Path(path)
     for name, file in FOLDERS.items():
@@ -307,8 +308,8 @@ def format_of(path: str | os.PathLike) -> str:
     if path.is_file() and path.suffix in (".tflite", ".onnx", ".html"):
         return path.suffix[1:]
     raise ValueError(
-        "An export must be a folder of SavedModel or OpenVINO, or a file ending in .tflite, "
-        f".onnx or .html. Received: {path}"
+        "An export must be a folder of SavedModel, OpenVINO or --to web, or a file ending in "
+        f".tflite, .onnx or .html. Received: {path}"
     )
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_vit.classifier import Classifier
 from keras_vit.files import CLASSES
 from keras_vit.models.rebuild import float32_model
+from keras_vit.tasks import MULTILABEL
 
 from . import publish, quantization
 from .comparison import ExportReport
@@ -128,14 +129,46 @@ def onnx_content(classifier: Classifier, opset: int, input: str, *, rollout: boo
         float32_model(classifier.model), classifier.preprocessing, input=input, rollout=rollout
     )
     content = _convert(model, opset, library)
-    fold_constants(content)
     _mask_scores(content.graph, library)
-    _keep_padding(content.graph)
-    for tensor in (*content.graph.input, *content.graph.output):
-        sizes = tensor.type.tensor_type.shape.dim
-        sizes[0].dim_param = "batch"
-        if input == "uint8" and tensor.name == "images":
-            sizes[1].dim_param, sizes[2].dim_param = "height", "width"
+    sides = {1: "height", 2: "width"} if input == "uint8" else {}
+    return _named_sizes(content, {0: "batch", **sides}, library)
+
+
+def transformers_js_content(classifier: Classifier, opset: int) -> Any:
+    """Returns a classifier as an `onnx.ModelProto` with the names that transformers.js prescribes.
+
+    Input `pixel_values` `(1, C, H, W)` float32, pixels of any size from 0 to 255; output `logits`
+    `(1, K)` float32. One image a call: of several images that it does not resize, transformers.js
+    would make one array, with wrong pixels where their sizes differ.
+
+    Args:
+        classifier: The classifier.
+        opset: Version of the standard operator set.
+    """
+    library = publish.import_export_package("onnx")
+    model = exported_model(float32_model(classifier.model), classifier.preprocessing, input="uint8")
+    channels = model.input_shape[-1]
+    pixel_values = keras.Input(
+        batch_shape=(1, channels, None, None), dtype="float32", name="pixel_values"
+    )
+    images = keras.ops.cast(keras.ops.transpose(pixel_values, (0, 2, 3, 1)), "uint8")
+    logits = _log(probabilities := model(images)["probabilities"])  # But for a constant.
+    if classifier.task == MULTILABEL:
+        logits -= _log(1.0 - probabilities)
+    content = _convert(keras.Model(pixel_values, {"logits": logits}), opset, library)
+    return _named_sizes(content, {2: "height", 3: "width"}, library)
+
+
+def _log(probabilities):
+    return keras.ops.log(keras.ops.maximum(probabilities, np.finfo("float32").tiny))
+
+
+def _named_sizes(content, names, library):
+    """Returns an `onnx.ModelProto` whose free sizes have names, by the axes of its input."""
+    (images,) = content.graph.input
+    for axis, name in names.items():
+        for tensor in (images, *content.graph.output) if name == "batch" else (images,):
+            tensor.type.tensor_type.shape.dim[axis].dim_param = name
     library.checker.check_model(content)
     return content
 
@@ -148,7 +181,7 @@ def _write(file, content, texts, class_names):
 
 
 def _convert(model, opset, library):
-    """Returns the ONNX content of a model, with the outputs `scores` and `valid`.
+    """Returns the ONNX content of a model; its output `probabilities` is called `scores` there.
 
     Each pass of the converter copies the constants of its graph and keeps the copies, 2 GB for a
     block of ViT-B/16. So the weights are inputs of the graph that it converts, and become
@@ -163,11 +196,13 @@ def _convert(model, opset, library):
         answer, _ = model.stateless_call(
             values[:trainable], values[trainable:], images, training=False
         )
-        return {"scores": answer.pop("probabilities"), **answer}
+        if "probabilities" in answer:
+            answer["scores"] = answer.pop("probabilities")
+        return answer
 
     (images,) = model.inputs
     signature = [
-        tf.TensorSpec(images.shape, images.dtype, "images"),
+        tf.TensorSpec(images.shape, images.dtype, images.name),
         *(tf.TensorSpec(value.shape, value.dtype, name) for name, value in weights.items()),
     ]
     converter = publish.import_export_package("tf2onnx")
@@ -178,6 +213,8 @@ def _convert(model, opset, library):
             value = keras.ops.convert_to_numpy(weights[tensor.name])
             graph.initializer.append(library.numpy_helper.from_array(value, tensor.name))
     replace(graph.input, [tensor for tensor in graph.input if tensor.name not in weights])
+    fold_constants(content)
+    _keep_padding(graph)
     return content
 
 

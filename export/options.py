@@ -8,7 +8,7 @@ The modules that write the formats are called `*_folder` and `*_file`, because a
 
 import dataclasses
 
-FORMATS = ("saved_model", "tflite", "onnx", "openvino", "html")
+FORMATS = ("saved_model", "tflite", "onnx", "openvino", "html", "web")
 
 # What a file takes: uint8 pixels of any size, or the model's own input.
 INPUTS = ("uint8", "float")

@@ -47,11 +47,6 @@ def config_json(
     model_type = hugging_face_type(config)
     body = {"vit": "ViT", "deit": "DeiT", "dinov2": "Dinov2"}.get(model_type, "Dinov2WithRegisters")
     suffix = f"ForImageClassification{'WithTeacher' if model_type == 'deit' else ''}"
-    labels = {} if class_names is None else {
-        "id2label": {str(index): name for index, name in enumerate(class_names)},
-        "label2id": {name: index for index, name in enumerate(class_names)},
-        **({"problem_type": "multi_label_classification"} if task == MULTILABEL else {}),
-    }  # fmt: skip
     return {
         "architectures": [f"{body}{'Model' if class_names is None else suffix}"],
         "model_type": model_type,
@@ -68,7 +63,17 @@ def config_json(
         "num_channels": channels,
         "qkv_bias": True,
         **(_dinov2_fields(config) if body.startswith("Dinov2") else {}),
-        **labels,
+        **({} if class_names is None else labels_json(class_names, task)),
+    }
+
+
+def labels_json(class_names, task: str) -> dict:
+    """Returns the fields of `config.json` about classes."""
+    several = {"problem_type": "multi_label_classification"} if task == MULTILABEL else {}
+    return {
+        "id2label": {str(index): name for index, name in enumerate(class_names)},
+        "label2id": {name: index for index, name in enumerate(class_names)},
+        **several,
     }
 
 

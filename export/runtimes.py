@@ -10,15 +10,18 @@ pixels gets the files as Pillow decodes them, and has `<name>/input_size`: the o
 width) that it takes, or zeros.
 """
 
+import functools
 import io
 import json
 import os
 import pathlib
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +32,12 @@ import PIL.ImageOps
 WARM_UP_CALLS = 2
 
 _PAGE_TIMEOUT = 120_000  # Milliseconds.
+
+# Of an export: of images, of encoded files, and of the file for transformers.js. A SavedModel has
+# further ones with a suffix for another image size.
+SIGNATURES = ("serve", "serve_bytes", "serve_transformers_js")
+
+TRANSFORMERS_JS = "onnx/model.onnx"  # The path that its library prescribes.
 
 
 class Signature(NamedTuple):
@@ -95,12 +104,7 @@ def tflite(path):
 
 def onnx(path):
     """Returns the one signature of an ONNX file."""
-    import onnxruntime
-
-    # With a fallback an error is also printed, on four lines.
-    session = onnxruntime.InferenceSession(
-        path, providers=["CPUExecutionProvider"], enable_fallback=0
-    )
+    session = _onnx_session(path)
     return {
         "serve": Signature(
             lambda batch: session.run(["probabilities"], {"images": batch})[0],
@@ -108,6 +112,13 @@ def onnx(path):
             metadata=session.get_modelmeta().custom_metadata_map,
         )
     }
+
+
+def _onnx_session(path):
+    import onnxruntime
+
+    # With a fallback an error is also printed, on four lines.
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def openvino(path):
@@ -128,21 +139,54 @@ def openvino(path):
 
 
 def html(path):
-    """Returns the one signature of a web page, in Chromium with the network off.
+    """Returns the one signature of a web page, in Chromium with the network off."""
+    address = pathlib.Path(path).absolute().as_uri()
+    return {"serve": _page_signature(address)}
 
-    Images go through the page's own file input, as PNG files.
+
+def web(path):
+    """Returns the signatures of a folder for web programs.
+
+    Its page runs in Chromium, which reaches nothing but a server of this folder, and the file for
+    transformers.js in ONNX Runtime.
     """
+    handler = functools.partial(_FolderHandler, directory=path)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = _page_signature(f"http://127.0.0.1:{server.server_port}/index.html")
+    config = pathlib.Path(path, "config.json").read_text(encoding="utf-8")
+    several_labels = "problem_type" in json.loads(config)
+    session = _onnx_session(os.path.join(path, TRANSFORMERS_JS))
+
+    def call(batch):
+        pixel_values = np.moveaxis(batch, 3, 1).astype("float32")
+        (logits,) = session.run(["logits"], {"pixel_values": pixel_values})
+        if several_labels:
+            return 1 / (1 + np.exp(-logits))
+        scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    return {"serve": page, "serve_transformers_js": Signature(call, takes_pixels=True)}
+
+
+class _FolderHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def _page_signature(address):
+    """Returns the signature of a page; its images go through the page's own file input."""
     # Playwright's objects belong to the thread that made them.
     thread = ThreadPoolExecutor(max_workers=1)
-    page = thread.submit(_open_page, path).result()
+    page = thread.submit(_open_page, address).result()
 
     def call(batch):
         return np.stack([thread.submit(_page_answer, page, image).result() for image in batch])
 
-    return {"serve": Signature(call, takes_pixels=True)}
+    return Signature(call, takes_pixels=True)
 
 
-def _open_page(path):
+def _open_page(address):
     from playwright.sync_api import sync_playwright
 
     found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
@@ -157,8 +201,12 @@ def _open_page(path):
             "A web page runs in Chromium, which does not start here: install it (in Debian the "
             "package chromium; elsewhere: playwright install chromium)."
         ) from error
-    page = browser.new_context(offline=True).new_page()
-    page.goto(pathlib.Path(path).absolute().as_uri())
+    origin, is_file = address.rpartition("/")[0], address.startswith("file:")
+    context = browser.new_context(offline=is_file)
+    if not is_file:
+        context.route(lambda url: not url.startswith(origin), lambda route: route.abort())
+    page = context.new_page()
+    page.goto(address)
     page.wait_for_selector("body[data-state]", timeout=_PAGE_TIMEOUT)
     if page.get_attribute("body", "data-state") != "ready":
         raise ValueError(page.inner_text("#status"))
@@ -185,6 +233,7 @@ FORMATS = {
     "onnx": onnx,
     "openvino": openvino,
     "html": html,
+    "web": web,
 }
 
 
@@ -195,10 +244,10 @@ def main(format_name, export, images, files, answers):
     arrays: dict[str, Any] = {}
     with np.load(images, allow_pickle=False) as pixels:
         for name in pixels:
-            encoded = name.replace("serve", "serve_bytes", 1)
-            arrays |= answers_of(name, signatures[name], pixels[name], files)
-            if encoded in signatures:
-                arrays |= answers_of(encoded, signatures[encoded], pixels[name], files)
+            for kind in SIGNATURES:
+                key = name.replace("serve", kind, 1)
+                if key in signatures:
+                    arrays |= answers_of(key, signatures[key], pixels[name], files)
     np.savez(answers, **arrays)
 
 

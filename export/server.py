@@ -25,14 +25,13 @@ from keras_vit.optional_packages import import_optional
 
 from .artefacts import open_classifier
 from .batching import Batcher, Overloaded
+from .browser_files import page, script
 from .options import PORT, TOP, ServingLimits
 
-PAGE = pathlib.Path(__file__).with_name("upload_page.html")
-
-# Scripts and styles of the page itself only; images that it has read.
+# Scripts and styles of the page itself only.
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self';"
-    " img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _BODIES = 8  # Bodies of all requests together, in units of `max_body`.
 _BODY_SECONDS = 60  # For a client to send a body.
@@ -185,8 +184,9 @@ class Service:
         )
 
     async def page(self, request: Any) -> Any:
-        """The page of uploads."""
-        text = PAGE.read_text(encoding="utf-8")
+        """The page of `keras_vit.export.html`, with the answers of this server."""
+        names = self._classifier.class_names
+        text = page(self.name, script("on_server.js", {"classNames": names, "top": self._top}))
         headers = {"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"}
         return self._responses.HTMLResponse(text, headers=headers)
 

@@ -45,8 +45,8 @@ def verify(
     to twice the difference that was measured when the export was written.
 
     Args:
-        path: A SavedModel's folder, or a file that an export wrote. Of a SavedModel the
-            signatures `serve` and `serve_bytes` are run.
+        path: A folder or file that an export wrote. Its signatures of `runtimes.SIGNATURES` are
+            run.
         classifier: A `Classifier`, or its folder, to compare with on `check_images`.
         check_images: Real images, files or a folder; by default the classifier's samples.
 
@@ -83,7 +83,7 @@ def _verify_golden(path):
                 "Pillow here decodes PNG files differently, or the file is damaged."
             )
     checks = []
-    for name in filter(opened.signatures.get, ("serve", "serve_bytes")):
+    for name in filter(opened.signatures.get, runtimes.SIGNATURES):
         signature = opened.signatures[name]
         answers, seconds = [], []
         for sample, image in zip(samples, pixels, strict=True):

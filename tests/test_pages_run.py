@@ -101,7 +101,8 @@ NOT_RUN = {
     "export TF_CONFIG=": "needs several machines",
     "for index in ": "several workers; tests/training/trainer/test_exactness.py",
     "docker ": "needs Docker",
-    "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_html_page.py",
+    "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
+    "keras-vit export runs/pets --to web ": "downloads a runtime; tests/export/test_browser.py",
     "keras-vit serve ": "does not end; tests/export/test_server.py",
     "keras-vit predict runs/pets photos --beam-runner ": "needs Beam; tests/export/test_beam.py",
     "keras-vit predict gs://": "needs Google Cloud",
@@ -115,7 +116,7 @@ NOT_RUN = {
 }
 
 # Languages of other programs, as the page says of each.
-LANGUAGES_NOT_RUN = ("js", "kotlin", "swift")
+LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "swift")
 
 # Of Python blocks that do not run here, a line and the reason.
 BLOCKS_NOT_RUN = {

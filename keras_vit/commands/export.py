@@ -1,10 +1,12 @@
-"""`keras-vit export`: SavedModel, TFLite, ONNX, OpenVINO or web page of a classifier."""
+"""`keras-vit export`: a classifier as SavedModel, TFLite, ONNX, OpenVINO or for browsers."""
 
 import argparse
 import itertools
 
 from keras_vit.commands.shared_arguments import image_size
 from keras_vit.export.options import FORMATS, INPUTS, ONNX_OPSET, PRECISIONS, TOP
+
+WEB_FORMATS = ("html", "web")
 
 # Options that not every format has, with the formats that have it.
 OPTIONS = {
@@ -19,8 +21,8 @@ OPTIONS = {
     "batch_size": ("tflite",),
     "calibration_images": tuple(PRECISIONS),
     "opset": ("onnx",),
-    "title": ("html",),
-    "runtime": ("html",),
+    "title": WEB_FORMATS,
+    "runtime": WEB_FORMATS,
 }
 
 
@@ -32,7 +34,7 @@ def add_arguments(parser):
         "--output",
         required=True,
         metavar="PATH",
-        help="folder of the SavedModel or for OpenVINO, or file ending in .tflite, .onnx or .html",
+        help="folder, or file ending in .tflite, .onnx or .html",
     )
     parser.add_argument(
         "--check-images",
@@ -114,9 +116,11 @@ def add_arguments(parser):
     onnx.add_argument(
         "--opset", type=int, metavar="N", help=f"operator set; {ONNX_OPSET} by default"
     )
-    html = parser.add_argument_group("with --to html", argument_default=argparse.SUPPRESS)
-    html.add_argument("--title", metavar="TEXT", help="title of the page")
-    html.add_argument(
+    browser = parser.add_argument_group(
+        f"with --to {_any_of(WEB_FORMATS)}", argument_default=argparse.SUPPRESS
+    )
+    browser.add_argument("--title", metavar="TEXT", help="title of the page")
+    browser.add_argument(
         "--runtime",
         metavar="FOLDER",
         help="files of the npm package onnxruntime-web (its folder dist), instead of a download",

@@ -62,7 +62,7 @@ def test_verify_repeats_the_check_of_an_export(tflite, classifier):
 
 
 def test_verify_names_the_formats(classifier, tmp_path):
-    with pytest.raises(ValueError, match=r"SavedModel or OpenVINO, or a file ending in .tflite"):
+    with pytest.raises(ValueError, match=r"SavedModel, OpenVINO or --to web, or a file"):
         keras_vit.export.verify(tmp_path, classifier)
 
 

@@ -1,0 +1,111 @@
+// Classifies images in a browser:
+//
+//   import { classify } from "./pets/classifier.js";
+//   const { top } = await classify(document.querySelector("img"));
+//
+// The model and its runtime, onnxruntime-web, lie beside this file. They are loaded once, by the
+// first call of `classify` or before it by `load`. Images stay in the browser.
+
+const facts = {{facts}};
+
+// The names of the classes, in the order of `probabilities`.
+export const classNames = facts.classNames;
+
+let locate = (name) => new URL(name, import.meta.url).href;
+
+// Sets where the files are: a function from a file's name to its URL, or to a promise of it.
+export function locateFiles(function_) {
+  locate = function_;
+}
+
+let loading = null;
+
+// Loads the runtime and the model.
+export function load() {
+  loading ??= open().catch((error) => {
+    loading = null;  // The next call tries again.
+    throw error;
+  });
+  return loading;
+}
+
+async function open() {
+  const ort = await import(await locate("ort.wasm.bundle.min.js"));
+  ort.env.wasm.numThreads = 1;  // More need a server that isolates the page.
+  ort.env.wasm.wasmBinary = await bytesOf("ort-wasm-simd-threaded.wasm");
+  return { ort, session: await ort.InferenceSession.create(await bytesOf("model.onnx")) };
+}
+
+async function bytesOf(name) {
+  const response = await fetched(await locate(name));
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+async function fetched(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url} cannot be loaded: ${response.status} ${response.statusText}`);
+  return response;
+}
+
+// Classifies an image: a Blob or File, an <img>, <canvas> or <video>, an ImageBitmap, or a URL.
+//
+// Returns
+//   top            the five most probable classes, [{ class, probability }]
+//   labels         names of the classes above their thresholds; only if an image may have several
+//   probabilities  of all classes
+//   attention      where the model looked, { values, height, width, box }; only of models that
+//                  attend over all tokens. The values, row by row, are the share of each patch, and
+//                  box is the part of the image that they cover: { x, y, width, height }, from 0 to 1
+//   milliseconds   the model's time
+export async function classify(image) {
+  const { ort, session } = await load();
+  const { data, width, height } = await pixelsOf(image);
+  const rgb = new Uint8Array(3 * width * height);
+  for (let from = 0, to = 0; from < data.length; from += 4) {
+    rgb[to++] = data[from];
+    rgb[to++] = data[from + 1];
+    rgb[to++] = data[from + 2];
+  }
+  const images = new ort.Tensor("uint8", rgb, [1, height, width, 3]);
+  const start = performance.now();
+  const answer = await session.run({ images });
+  const milliseconds = performance.now() - start;
+  if (!answer.valid.data[0]) throw new Error("The model gives no finite scores.");
+  const probabilities = answer.probabilities.data;
+  const order = classNames.map((_, index) => index).sort((a, b) => probabilities[b] - probabilities[a]);
+  const top = order.slice(0, 5).map((index) => ({ class: classNames[index], probability: probabilities[index] }));
+  const result = { top, probabilities, milliseconds };
+  if (facts.thresholds) {
+    const above = order.filter((index) => probabilities[index] > facts.thresholds[index]);
+    result.labels = above.map((index) => classNames[index]);
+  }
+  if (answer.attention) {
+    const [, rows, columns] = answer.attention.dims;
+    result.attention = { values: answer.attention.data, height: rows, width: columns, box: seenBox(width, height) };
+  }
+  return result;
+}
+
+async function pixelsOf(image) {
+  if (typeof image === "string") image = await (await fetched(image)).blob();
+  try {
+    if (image.decode) await image.decode();  // Waits until an <img> is loaded.
+    // The values in the file, as other programs read them, without its colour profile.
+    const bitmap = await createImageBitmap(image, { colorSpaceConversion: "none" });
+    const { width, height } = bitmap;
+    const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+    context.drawImage(bitmap, 0, 0);
+    bitmap.close();
+    return context.getImageData(0, 0, width, height);
+  } catch (error) {
+    throw new Error(`It cannot be read as an image. ${error.message}`, { cause: error });
+  }
+}
+
+// The part of an image that the model receives, in shares of its sides.
+export function seenBox(width, height, { keepsAspect, resized, size } = facts.view) {
+  const factor = Math.max(resized[0] / height, resized[1] / width);
+  const [down, across] = [height, width].map((length, side) =>
+    Math.min(1, size[side] / (keepsAspect ? length * factor : resized[side])));
+  return { x: (1 - across) / 2, y: (1 - down) / 2, width: across, height: down };
+}

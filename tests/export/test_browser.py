@@ -1,0 +1,396 @@
+"""The page and the module of a classifier in Chromium, and its model in transformers.js."""
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import threading
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+
+import keras_vit
+from keras_vit import command_line
+from keras_vit.classifier import Classifier
+from keras_vit.configs import BiTConfig
+from keras_vit.export import browser_files, html_page, onnx_file
+from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.options import ONNX_OPSET, ServingLimits
+from keras_vit.export.server import Service, bound_socket
+from keras_vit.inspection.html_report import seen_region
+from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
+from keras_vit.preprocessing import Preprocessing
+
+# Name folders with the files of onnxruntime-web, and with @huggingface/transformers.
+RUNTIME = "ONNXRUNTIME_WEB"
+NODE_MODULES = "TRANSFORMERS_JS"
+
+PROGRAMS = pathlib.Path(__file__).with_name("programs")
+
+PREPROCESSINGS = [
+    Preprocessing((32, 24), "resize"),
+    Preprocessing((32, 24), "resize_small_central_crop"),
+    Preprocessing((32, 24), "resize_central_crop"),
+    Preprocessing((32, 24), "keras_hub"),
+    Preprocessing((32, 32), "huggingface", resize_size=40),
+    Preprocessing((32, 32), "torchvision", resize_size=(40, 50)),
+]
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap", "map"])
+def test_the_rollout_of_a_graph_is_that_of_inspection(classifier):
+    config = keras_vit.ViTConfig(8, 32, 3, 64, 2, classifier=classifier, num_registers=1)
+    model = keras_vit.build(config, classes=3, input_shape=(24, 32, 3))
+    images = keras.random.normal((2, 24, 32, 3), seed=0)
+    scores, attention = RolloutModel(model)(images)
+    np.testing.assert_allclose(scores, model(images), atol=1e-6)
+    np.testing.assert_allclose(attention, attention_rollout(model, images), atol=1e-6)
+
+
+def test_a_model_without_tokens_has_no_rollout():
+    model = keras_vit.build(BiTConfig((1,)), classes=3, input_shape=(32, 32, 3))
+    assert not has_rollout(model)
+    with pytest.raises(ValueError, match="must attend over all tokens"):
+        RolloutModel(model)
+
+
+def test_what_a_name_holds_stays_text():
+    hostile = "</script><script>alert(1) {{title}}"
+    source = browser_files.script("on_server.js", {"classNames": [hostile], "top": 1})
+    page = browser_files.page("<b>&", source, html_page._text("classes", json.dumps([hostile])))
+    assert "&lt;b&gt;&amp;" in page
+    assert "</script><script>alert" not in page
+    assert page.count("{{title}}") == 2  # Those of the name.
+
+
+def test_files_of_another_runtime_are_refused(classifier, tmp_path):
+    pytest.importorskip("playwright")
+    for name in browser_files.RUNTIME:
+        (tmp_path / name).write_bytes(b"other")
+    path = tmp_path / "x.html"
+    with pytest.raises(ValueError, match=r"must be the file of onnxruntime-web [\d.]+. Received"):
+        keras_vit.export.html(classifier, path, runtime=tmp_path)
+    with pytest.raises(ValueError, match="must be a folder with ort.wasm.bundle.min.mjs and"):
+        keras_vit.export.web(classifier, tmp_path / "web", runtime=tmp_path / "missing")
+    assert not path.exists()
+    assert not (tmp_path / "web").exists()
+
+
+def test_a_model_of_grey_images_is_refused(files):
+    pytest.importorskip("playwright")
+    model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(2, "softmax"))
+    classifier = Classifier(model, ("a", "b"), Preprocessing((8, 8)))
+    with pytest.raises(ValueError, match="the model must take 3"):
+        keras_vit.export.html(classifier, "x.html", check_images=files)
+
+
+def test_a_failed_download_names_the_flag(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(browser_files, "ADDRESS", "http://127.0.0.1:9/")
+    with pytest.raises(ValueError, match="cannot be downloaded .* Pass runtime=FOLDER"):
+        browser_files._runtime_files(None)
+
+
+def with_labels(model):
+    """Returns the model with a new head for several labels an image."""
+    head = keras.layers.Dense(3, "sigmoid", name="labels")
+    return keras.Model(model.inputs[0], head(model.get_layer("predictions").input))
+
+
+@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
+def test_the_logits_for_transformers_js_are_those_of_the_probabilities(model, files, task):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if task == "multilabel":
+        model = with_labels(model)
+    classifier = Classifier(model, ("a", "b", "c"), Preprocessing((32, 24)), task=task)
+    content = onnx_file.transformers_js_content(classifier, ONNX_OPSET).SerializeToString()
+    session = onnxruntime.InferenceSession(content)
+    for file in files[5:7]:
+        pixels = np.asarray(PIL.Image.open(file), "float32").transpose(2, 0, 1)[np.newaxis]
+        (logits,) = session.run(["logits"], {"pixel_values": pixels})
+        if task == "multilabel":
+            received = keras.ops.sigmoid(logits)
+        else:
+            received = keras.ops.softmax(logits)
+        expected = model(classifier.preprocess(np.asarray(PIL.Image.open(file))))
+        np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """Returns a folder with the files of onnxruntime-web."""
+    package = f"onnxruntime-web@{browser_files.VERSION}"
+    return installed(RUNTIME, package, tmp_path_factory, "onnxruntime-web/dist")
+
+
+def installed(variable, package, tmp_path_factory, below):
+    """Returns the folder that an environment variable names, or one of a new npm package."""
+    if variable in os.environ:
+        return pathlib.Path(os.environ[variable])
+    if not shutil.which("npm"):
+        pytest.skip(f"install npm, or name a folder of node_modules/{below} in {variable}")
+    folder = tmp_path_factory.mktemp("npm")
+    subprocess.run(["npm", "install", "--prefix", folder, package], check=True)
+    return folder / "node_modules" / below
+
+
+@pytest.fixture(scope="module")
+def page(classifier, runtime, tmp_path_factory):
+    """Returns the path of the page."""
+    path = tmp_path_factory.mktemp("page") / "animals.html"
+    return exported(classifier, runtime, "html", path)
+
+
+@pytest.fixture(scope="module")
+def folder(classifier, runtime, tmp_path_factory):
+    """Returns the path of the folder."""
+    return exported(classifier, runtime, "web", tmp_path_factory.mktemp("site") / "pets")
+
+
+def exported(classifier, runtime, to, path):
+    pytest.importorskip("playwright", reason='pip install -e ".[web]"')
+    command = ["export", str(classifier.folder), "--to", to, "--output", str(path)]
+    assert command_line.main([*command, "--runtime", str(runtime), "--title", "Animals"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Returns a browser whose camera shows a test picture."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with sync_api.sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def opened(page, chromium):
+    """Returns the page without a network."""
+    tab = chromium.new_context(offline=True).new_page()
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("body[data-state=ready]")
+    return tab
+
+
+@pytest.fixture(scope="module")
+def site(folder):
+    """Returns the address of a server of the folder's parent."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder.parent)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+@contextlib.contextmanager
+def served(classifier):
+    """Yields the address of `keras-vit serve`."""
+    uvicorn = pytest.importorskip("uvicorn")
+    with bound_socket("127.0.0.1", 0) as listener:
+        service = Service(classifier, "animals", 2, ServingLimits())
+        ready = threading.Event()
+        service.when_ready = ready.set
+        config = uvicorn.Config(service.application(), log_level="warning", lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        ready.wait()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Returns a broken file and a good one whose name a spreadsheet would read as a formula."""
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    image = PIL.Image.fromarray(rng.integers(0, 256, (5, 4, 3)).astype("uint8"))
+    image.resize((60, 47), PIL.Image.BICUBIC).save(folder / "=good.png")
+    (folder / "broken.png").write_bytes(b"no image")
+    return [folder / "broken.png", folder / "=good.png"]
+
+
+def check_answers(tab, classifier, images, num_pictures):
+    """Gives a page the images, and compares its answers and its table with `predict`."""
+    tab.set_input_files("#files", images)
+    tab.locator("#answers li").nth(1).wait_for()
+    broken, good = tab.evaluate("kerasVit.rows")
+    reason = "cannot be read as an image" if num_pictures == 2 else "must be JPEG, PNG"
+    assert reason in broken["error"]
+    expected = dict(classifier.predict(images[1])[0].top)
+    answer = dict(zip(classifier.class_names, good["probabilities"], strict=True))
+    assert answer == pytest.approx(expected, abs=1e-5)
+    shown = tab.inner_text("#answers")
+    assert max(expected, key=expected.get) in shown
+    assert "broken.png" in shown
+    assert tab.locator("#answers canvas").count() == num_pictures
+    with tab.expect_download() as download:
+        tab.click("#table")
+    lines = pathlib.Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in lines] == ['"image"', '"broken.png"', '"\'=good.png"']
+    stored = [float(text) for text in lines[2].split(",")[2:]]
+    assert stored == pytest.approx(list(answer.values()), abs=1e-6)
+
+
+def check_camera(tab):
+    tab.click("#camera")
+    num_answers = tab.locator("#answers li").count()
+    tab.click("#take")
+    tab.locator("#answers li").nth(num_answers).wait_for()
+    row = tab.evaluate("kerasVit.rows.at(-1)")
+    assert row["error"] == ""
+    assert sum(row["probabilities"]) == pytest.approx(1, abs=1e-5)
+    tab.click("#camera")
+    assert tab.is_hidden("#video")
+
+
+@pytest.mark.slow
+def test_the_page_answers_as_the_classifier_and_names_what_it_cannot_read(
+    opened, classifier, images
+):
+    check_answers(opened, classifier, images, 2)  # The picture, and where the model looked.
+    assert opened.title() == "Animals"
+    check_camera(opened)
+
+
+@pytest.mark.slow
+def test_the_page_of_the_folder_is_the_same(folder, site, chromium, classifier, images):
+    tab = chromium.new_page()
+    tab.goto(f"{site}/pets/index.html")
+    tab.wait_for_selector("body[data-state=ready]")
+    check_answers(tab, classifier, images, 2)
+    check_camera(tab)
+    tab.goto((folder / "index.html").as_uri())
+    tab.wait_for_selector("body[data-state=failed]")
+    assert "python -m http.server" in tab.inner_text("#status")
+
+
+@pytest.mark.slow
+def test_the_page_of_the_server_is_the_same(chromium, classifier, images):
+    with served(classifier) as address:
+        tab = chromium.new_page()
+        errors = []
+        tab.on("pageerror", lambda error: errors.append(error.message))
+        tab.on("console", lambda message: message.type == "error" and errors.append(message.text))
+        tab.goto(address)
+        tab.wait_for_selector("body[data-state=ready]")
+        check_answers(tab, classifier, images, 1)
+        check_camera(tab)
+        assert not errors  # Such as a refusal by the policy of the page.
+
+
+@pytest.mark.slow
+def test_a_program_of_your_own_imports_the_module(folder, site, chromium, classifier, images):
+    shutil.copy(images[1], folder.parent / "image.png")
+    shutil.copy(PROGRAMS / "own_page.html", folder.parent)
+    tab = chromium.new_page()
+    tab.goto(f"{site}/own_page.html")
+    ((expected, probability),) = classifier.predict(images[1], top=1)[0].top
+    tab.wait_for_function("document.body.innerText.includes(':')")
+    shown = tab.inner_text("body").strip().rpartition(": ")
+    assert shown[0] == expected
+    assert float(shown[2]) == pytest.approx(probability, abs=1e-5)
+    answers = tab.evaluate("""async () => {
+      const { classify, classNames } = await import("./pets/classifier.js");
+      const url = new URL("image.png", location).href;
+      const blob = await (await fetch(url)).blob();
+      const bitmap = await createImageBitmap(blob);
+      const canvas = document.createElement("canvas");
+      [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+      canvas.getContext("2d").drawImage(bitmap, 0, 0);
+      const later = new Image();
+      later.src = url + "?again";
+      const answers = await Promise.all([url, blob, bitmap, canvas, later].map(classify));
+      return answers.map(({ probabilities, attention, labels }) =>
+        ({ names: classNames, probabilities: [...probabilities],
+           attention: { ...attention, values: [...attention.values] }, labels }));
+    }""")
+    assert len(answers) == 5
+    pixels = classifier.preprocess(np.asarray(PIL.Image.open(images[1])))
+    looked = attention_rollout(classifier.model, pixels)
+    for answer in answers:
+        assert answer["names"] == list(classifier.class_names)
+        assert max(answer["probabilities"]) == pytest.approx(probability, abs=1e-5)
+        assert (answer["attention"]["height"], answer["attention"]["width"]) == (4, 3)
+        np.testing.assert_allclose(answer["attention"]["values"], looked[0].ravel(), atol=1e-5)
+        assert answer["labels"] is None
+    for url, message in (("missing.png", "404"), ("own_page.html", "cannot be read as an image")):
+        with pytest.raises(Exception, match=message):
+            tab.evaluate(f"import('./pets/classifier.js').then(m => m.classify('{url}'))")
+
+
+@pytest.mark.slow
+def test_several_labels_have_their_thresholds(model, files, runtime, chromium, tmp_path):
+    model = with_labels(model)
+    classifier = Classifier(
+        model, ("a", "b", "c"), Preprocessing((32, 24)), task="multilabel", thresholds=(0.2, 0, 0.9)
+    )
+    path = tmp_path / "labels.html"
+    keras_vit.export.html(classifier, path, runtime=runtime, check_images=files)
+    report = keras_vit.export.web(
+        classifier, tmp_path / "labels", runtime=runtime, check_images=files
+    )
+    assert [check.largest_difference < 1e-5 for check in report.checks] == [True, True]
+    assert any("a sigmoid of its logits" in note for note in report.notes)
+    tab = chromium.new_page()
+    tab.goto(path.as_uri())
+    tab.set_input_files("#files", files[6])
+    tab.locator("#answers li").wait_for()
+    (prediction,) = classifier.predict(files[6])
+    assert f"labels: {', '.join(prediction.labels)}" in tab.inner_text("#answers")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preprocessing", PREPROCESSINGS, ids=lambda p: p.evaluation)
+def test_the_page_shows_the_part_that_the_model_receives(opened, preprocessing):
+    view = json.dumps(browser_files._view(preprocessing))
+    for height, width in ((90, 60), (50, 130)):
+        box = opened.evaluate(f"kerasVit.seenBox({width}, {height}, {view})")
+        y, x, down, across = (box[name] for name in ("y", "x", "height", "width"))
+        received = np.array((y, x, y + down, x + across)) * (height, width, height, width)
+        expected = seen_region((height, width), preprocessing)
+        # There crops begin at whole pixels of the resized image.
+        limit = 0.6 * max(height, width) / min(preprocessing.image_size)
+        np.testing.assert_allclose(received, expected, atol=limit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["page", "folder"])
+def test_it_is_an_export_like_the_others(to, request, classifier, files, capsys):
+    path = request.getfixturevalue(to)
+    assert command_line.main(["verify", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "Golden samples: pixels equal" in printed
+    assert ("serve_transformers_js" in printed) == (to == "folder")
+    png = [str(file) for file in files if file.suffix == ".png"][:2]
+    received = [prediction.labels for prediction in load_artefact(path).predict(png)]
+    assert received == [prediction.labels for prediction in classifier.predict(png)]
+
+
+@pytest.mark.slow
+def test_transformers_js_answers_as_predict(folder, classifier, files, tmp_path_factory):
+    if not shutil.which("node"):
+        pytest.skip("install Node 20")
+    package = "@huggingface/transformers"
+    library = installed(NODE_MODULES, package, tmp_path_factory, package)
+    png = [str(file) for file in files if file.suffix == ".png"]
+    command = ["node", PROGRAMS / "transformers_js.mjs", library / "dist/transformers.node.mjs"]
+    done = subprocess.run([*command, folder, *png], capture_output=True, text=True, check=True)
+    printed = json.loads(done.stdout)
+    assert "invalid dimensions" in printed["together"]
+    for answer, prediction in zip(printed["answers"], classifier.predict(png), strict=True):
+        received = {row["label"]: row["score"] for row in answer}
+        assert received == pytest.approx(dict(prediction.top), abs=1e-5)
