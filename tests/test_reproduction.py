@@ -60,7 +60,9 @@ def test_a_difference_is_seen_where_a_t_test_sees_it(module):
 
 def test_rates_are_added_while_the_best_is_the_last(module, tmp_path):
     trainings, claims = module("trainings"), module("claims")
-    claim = claims.Claim("", "", {"body": claims.Side(), "tuned": claims.Side({"start": "body"})}, ())
+    claim = claims.Claim(
+        "", "", {"body": claims.Side(), "tuned": claims.Side({"start": "body"})}, ()
+    )
     results = trainings.Results(tmp_path / "results.json")
     best = 1e-2  # Two steps above the middle.
     for _ in range(20):

@@ -208,8 +208,8 @@ def positions() -> Claim:
         "`ViT-64/4` with eight kinds and places of positions",
         {name: Side(changes) for name, changes in sides.items()},
         (
-            Contrast("Position embeddings gain much.", gain),
-            Alike("Their kind and place hardly matter.", known, gain),
+            Contrast("Models with position embeddings are far better.", gain),
+            Alike("The kind and the place of position embeddings hardly matter.", known, gain),
         ),
     )
 
@@ -223,7 +223,7 @@ def pooling() -> Claim:
         {name: Side(c, every_seed=True) for name, c in zip(sides, ({}, GAP), strict=True)},
         (
             Alike("Class token and mean of the patches are equally good.", sides, 0.01),
-            OtherRates("They need different learning rates.", sides),
+            OtherRates("Class token and mean need different learning rates.", sides),
         ),
     )
 
@@ -254,7 +254,7 @@ def compute() -> Claim:
         {name: Side(changes) for name, changes in (vits | hybrids | resnets).items()},
         (
             Contrast("Hybrids are ahead of ViTs at small compute.", at_low),
-            Contrast("Their distance closes with compute.", minus(at_low, at_high)),
+            Contrast("The lead of hybrids over ViTs shrinks with compute.", minus(at_low, at_high)),
             Contrast(
                 "ViTs are ahead of ResNets at the same compute.",
                 minus(interpolated(vits, highest), interpolated(resnets, highest)),
@@ -282,7 +282,7 @@ def data_size() -> Claim:
         {name: Side(changes) for name, changes in sides.items()},
         (
             Contrast("The ResNet is ahead with few images.", few),
-            Contrast("Its lead shrinks with more images.", minus(few, many)),
+            Contrast("The lead of the ResNet shrinks with more images.", minus(few, many)),
             Contrast("The ViT is ahead with many images.", minus({}, many)),
         ),
         {
@@ -327,7 +327,7 @@ def transfer() -> Claim:
         sides,
         (
             Contrast(
-                "Fine-tuning at a higher resolution gains.",
+                "Fine-tuning at a higher resolution is better.",
                 difference(higher, "ViT-64/4, fine-tuned"),
             ),
             SameRanks(
@@ -363,7 +363,9 @@ def shape() -> Claim:
         (
             Contrast("Depth gains more than width at the same compute.", above_width("depth")),
             Contrast("Smaller patches gain without parameters.", difference("patch 3", "base")),
-            Contrast("They gain more than width at the same compute.", above_width("patch")),
+            Contrast(
+                "Smaller patches gain more than width at the same compute.", above_width("patch")
+            ),
         ),
         {
             line: tuple(sorted(sides, key=lambda n: flops_of(sides[n])))
@@ -392,9 +394,12 @@ def optimizers() -> Claim:
         sides,
         (
             Contrast("Adam trains ResNets better than SGD.", adam),
-            Contrast("Polyak averaging gains.", difference("ViT-64/4, averaged", "ViT-64/4")),
             Contrast(
-                "Clipping gains when training on little data.",
+                "Polyak averaging makes the ViT better.",
+                difference("ViT-64/4, averaged", "ViT-64/4"),
+            ),
+            Contrast(
+                "Clipping gradients makes the ViT better.",
                 difference("ViT-64/4", "ViT-64/4, not clipped"),
             ),
         ),
@@ -428,7 +433,10 @@ def masked_patches() -> Claim:
             Alike(
                 "Mean colours and 4x4 colours are equally good targets.", (colour, downsized), 0.01
             ),
-            Contrast("Whole patches are a worse target.", {colour: 0.5, downsized: 0.5, patch: -1}),
+            Contrast(
+                "Whole patches are a worse target than colours.",
+                {colour: 0.5, downsized: 0.5, patch: -1},
+            ),
         ),
         {
             start: tuple(name for name in sides if name.startswith(f"{start},"))

@@ -219,7 +219,10 @@ def draw(name: str, claim: Claim, results: Results) -> Any:
     """Returns the picture of a claim: means and standard deviations, of what is finished."""
     figure = new_figure((7, 4.2))
     by_default = _draw_curves if claim.curves else _draw_dots
-    DRAWINGS.get(name, by_default)(figure.add_subplot(), claim, results)
+    axes = figure.add_subplot()
+    DRAWINGS.get(name, by_default)(axes, claim, results)
+    if not axes.has_data():
+        axes.text(0.5, 0.5, NOT_RUN, ha="center", transform=axes.transAxes)
     return figure
 
 
@@ -317,7 +320,7 @@ def page(text: str, results: Results) -> str:
     tables |= {name: sides_table(claim, results) for name, claim in CLAIMS.items()}
 
     def table(match):
-        return f"{match[1]}\n{tables[match[2]]}\n{match[3]}"
+        return f"{match[1]}\n\n{tables[match[2]]}\n\n{match[3]}"
 
     return re.sub(r"(<!-- table (\w+) -->)\n.*?(<!-- end -->)", table, text, flags=re.S)
 
