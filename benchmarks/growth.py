@@ -117,9 +117,11 @@ def draw(tables, path):
     """Draws seconds against size, a line for each column and a panel for each part."""
     from keras_vit.plots import new_figure
 
-    figure = new_figure((4 * len(tables), 4), dpi=90)
-    panels = figure.subplots(1, len(tables), squeeze=False)[0]
-    for panel, (part, rows) in zip(panels, tables.items(), strict=True):
+    across = min(len(tables), 3)
+    down = -(-len(tables) // across)
+    figure = new_figure((4 * across, 3.6 * down), dpi=90)
+    panels = figure.subplots(down, across, squeeze=False)
+    for panel, (part, rows) in zip(panels.flat, tables.items(), strict=False):
         name, _, columns = PARTS[part]
         for column, label in enumerate(columns):
             points = [(size, costs[column]) for size, costs in rows.items()]
@@ -130,7 +132,8 @@ def draw(tables, path):
             panel.loglog(*zip(*points, strict=True), "o-", label=f"{label[:-2]}: {slope:.1f}")
         panel.set(xlabel=name, title=part)
         panel.legend(fontsize=8, title="exponent", title_fontsize=8)
-    panels[0].set_ylabel("seconds")
+    for panel in panels[:, 0]:
+        panel.set_ylabel("seconds")
     figure.savefig(path)
 
 

@@ -1,6 +1,6 @@
 """Images per second of `predict` and `evaluate`, of decoding alone and of the model alone.
 
-    python benchmarks/predict_speed.py [--models ViT-Ti/16 cifar10] [--images 10000] [--turns 3]
+    python benchmarks/predict_speed.py [--models ViT-Ti/16 cifar10] [--images 3000] [--turns 2]
 
 JPEG files of 640 x 480 pixels, gradients with noise (about 90 kB), in two folders. All four are
 timed in turns in one process on the same files, without the start of TensorFlow. `predict` is what
@@ -32,17 +32,23 @@ def main():
     """Prints the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["ViT-Ti/16", "cifar10"])
-    parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--turns", type=int, default=2)
     arguments = parser.parse_args()
     print(describe("tensorflow", "keras"), "\n")
-    rows = [["model", *SIDES, "of the slower", "", "of both together", ""]]
-    rows.append(["", *["images/s"] * 4, *["predict", "evaluate"] * 2])
+    rows = [["model", *SIDES, *SIDES, "of the slower", "", "of both together", ""]]
+    rows.append(["", *["images/s"] * 4, *["processor ms"] * 4, *["predict", "evaluate"] * 2])
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.models:
             classifier = open_or_build(name)
             data = pathlib.Path(folder) / name.replace("/", "-")
             make_files(data, arguments.images, classifier.class_names[:2])
+            # The first calls compile.
+            few = data.with_name(f"{data.name} few")
+            make_files(few, 2 * BATCH, classifier.class_names[:2])
+            for step in sides(classifier, few, 2 * BATCH).values():
+                step()
+            classifier.input_of(next(few.glob("*/*")).read_bytes())
             rows.append([name, *measured(classifier, data, arguments.images, arguments.turns)])
     print(markdown_table(rows))
 
@@ -79,22 +85,24 @@ def make_files(folder, count, classes):
 
 
 def measured(classifier, data, count, turns):
-    """Returns the rates of the four sides, and their ratios, as text."""
+    """Returns rates and processor time of the four sides, and ratios of the rates, as text."""
     steps = sides(classifier, data, count)
     rates = {side: [] for side in SIDES}
-    for turn in range(turns + 1):
+    processor = {side: [] for side in SIDES}
+    for _ in range(turns):
         for side in SIDES:
-            start = time.perf_counter()
+            start = time.perf_counter(), time.process_time()
             steps[side]()
-            if turn:  # The first one compiles.
-                rates[side].append(count / (time.perf_counter() - start))
+            rates[side].append(count / (time.perf_counter() - start[0]))
+            processor[side].append((time.process_time() - start[1]) / count * 1000)
     ratios = []
     for bound in (min, lambda d, m: 1 / (1 / d + 1 / m)):
         for side in ("predict", "evaluate"):
             found = zip(rates[side], rates["decode"], rates["model"], strict=True)
             ratios.append(statistics.median(rate / bound(d, m) for rate, d, m in found))
     medians = (f"{statistics.median(rates[side]):,.0f}" for side in SIDES)
-    return [*medians, *(f"{ratio:.2f}" for ratio in ratios)]
+    times = (f"{statistics.median(processor[side]):.2f}" for side in SIDES)
+    return [*medians, *times, *(f"{ratio:.2f}" for ratio in ratios)]
 
 
 def sides(classifier, data, count):
