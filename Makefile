@@ -6,7 +6,7 @@ SETUP := $(VENV)/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all fuzz format lint typecheck wheel bench clean
+.PHONY: help demo test test-all fuzz format lint typecheck wheel bench docs clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -53,6 +53,11 @@ bench: $(SETUP)  ## Time ViT-B/16 against KerasHub and the machine's matrix rate
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/compare.py
 
+docs: $(SETUP)  ## Build the documentation into site/; every link and name is checked.
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Open it with: $(BIN)/python -m http.server --directory site"
+
 clean:  ## Remove what the other targets made.
-	rm -rf $(VENV) build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist demo site *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

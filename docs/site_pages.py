@@ -1,0 +1,229 @@
+"""Pages of the site that do not lie in docs/: README and the like, commands, Python reference.
+
+mkdocs.yml names this file as a hook. Commands are written from their argparse definitions, and the
+reference names what the packages list in `__init__.pyi` or `__all__`; mkdocstrings fills in the
+docstrings, whose examples `Examples` marks as code.
+"""
+
+import argparse
+import ast
+import importlib
+import pathlib
+import posixpath
+import re
+import shutil
+import textwrap
+
+import griffe
+from mkdocs.structure.files import File
+
+from keras_vit.command_line import COMMANDS
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Pages of the site by their files in the root.
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
+}
+
+# Title, and modules of which all public names are shown; of the others those that they export.
+PACKAGES = {
+    "keras_vit": ("Models, weights, classifiers", ("preprocessing",)),
+    "keras_vit.applications": ("Models by name", ()),
+    "keras_vit.layers": ("Layers", ()),
+    "keras_vit.models": ("Builders", ("vit", "resnet", "axial_vit", "rebuild", "counting")),
+    "keras_vit.checkpoints": ("Files of weights", ("checkpoint", "load", "save", "resize")),
+    "keras_vit.training": ("Training", ("recipes",)),
+    "keras_vit.training.data": ("Data", ()),
+    "keras_vit.training.evaluation": (
+        "Evaluation",
+        (
+            *("classification", "multilabel", "calibration", "few_shot", "features"),
+            *("embeddings", "nearest", "predictions", "protocols", "results"),
+        ),
+    ),
+    "keras_vit.export": ("Export and serving", ("beam",)),
+    "keras_vit.inspection": ("Inspection", ()),
+}
+
+# These packages lie beside keras_vit/ and are installed inside it.
+OUTSIDE = ("training", "export")
+
+
+def on_startup(**_):
+    """Copies the sources into the shape of the installed package, which mkdocstrings reads."""
+    folder = ROOT / "build" / "reference"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("keras_vit", *OUTSIDE):
+        copy = folder / ("keras_vit" if name == "keras_vit" else f"keras_vit/{name}")
+        ignored = shutil.ignore_patterns("__pycache__", "weights")
+        shutil.copytree(ROOT / name, copy, ignore=ignored)
+
+
+def on_config(config):
+    """Adds the pages of the commands and of the packages to the navigation."""
+    following = {
+        "commands/index.md": [{name: f"commands/{name}.md"} for name in COMMANDS],
+        "reference/index.md": [
+            {title: reference_page(name)} for name, (title, _) in PACKAGES.items()
+        ],
+    }
+    for item in config.nav:
+        for title, page in item.items():
+            if isinstance(page, str) and page in following:
+                item[title] = [page, *following[page]]
+    return config
+
+
+def on_files(files, config):
+    """Adds the pages."""
+    pages = {page: (ROOT / name).read_text(encoding="utf-8") for name, page in ROOT_PAGES.items()}
+    pages["commands/index.md"] = commands_index()
+    pages |= {f"commands/{name}.md": command_page(name) for name in COMMANDS}
+    pages["reference/index.md"] = reference_index()
+    pages |= {reference_page(name): package_page(name) for name in PACKAGES}
+    for uri, text in pages.items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(markdown, page, **_):
+    """Leads links between files of the repository to their pages on the site."""
+    here = page.file.src_uri
+    source = {uri: name for name, uri in ROOT_PAGES.items()}.get(here, f"docs/{here}")
+
+    def of_site(match):
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
+        uri = ROOT_PAGES.get(target, target.removeprefix("docs/"))
+        return f"]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}"
+
+    if source.startswith(("docs/commands/", "docs/reference/")):
+        return markdown
+    return re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", of_site, markdown)
+
+
+def commands_index():
+    """Returns the page that lists the commands."""
+    lines = [f"| [`keras-vit {name}`]({name}.md) | {text} |" for name, text in COMMANDS.items()]
+    return (
+        "# Commands\n\n| command | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
+        "`keras-vit COMMAND --help` prints these pages. An error is one line, with exit code 2; "
+        "every command has `--traceback`, which shows where it was raised.\n"
+    )
+
+
+def command_page(name):
+    """Returns the page of a command: usage, and a table for each group of its arguments."""
+    parser = argparse.ArgumentParser(prog=f"keras-vit {name}", add_help=False)
+    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
+    module.add_arguments(parser)
+    parts = [f"# keras-vit {name}", COMMANDS[name], f"```text\n{_usage(parser)}\n```"]
+    for group in parser._action_groups:
+        rows = [_row(parser, action) for action in group._group_actions]
+        rows = [row for row in rows if row]
+        if rows:
+            title = group.title[:1].upper() + group.title[1:]
+            parts += [f"## {title}", group.description or ""]
+            parts.append("| argument | meaning |\n| --- | --- |\n" + "\n".join(rows))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _usage(parser):
+    """Returns the call with what it needs; the tables have the rest."""
+    formatter = parser._get_formatter()
+    needed = [action for action in parser._actions if action.required]
+    formatter.add_usage(None, needed, [], prefix="")
+    options = [] if len(needed) == len(parser._actions) else ["[OPTIONS]"]
+    return " ".join([*formatter.format_help().split(), *options])
+
+
+def _row(parser, action):
+    """Returns the row of an argument; None if it is hidden."""
+    if action.help == argparse.SUPPRESS:
+        return None
+    formatter = parser._get_formatter()
+    called = formatter._format_action_invocation(action)
+    if len(action.option_strings) > 1 and action.nargs != 0:  # Its values once.
+        called = (
+            f"{', '.join(action.option_strings)} {called.rpartition(action.option_strings[-1])[2]}"
+        )
+    text = formatter._expand_help(action) if action.help else ""
+    if action.required and action.option_strings:
+        text += " (required)"
+    return f"| `{_cell(called).strip()}` | {_cell(_escape(text))} |"
+
+
+def _cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _escape(text):
+    """Returns text in which nothing is Markdown or HTML."""
+    return re.sub(r"([*_<>\[\]`])", r"\\\1", text)
+
+
+class Examples(griffe.Extension):
+    """Examples of docstrings as blocks of code: those below `Example:` are not indented."""
+
+    def on_object(self, *, obj, **_):
+        """Changes the docstring of an object."""
+        if obj.docstring:
+            obj.docstring.value = re.sub(
+                r"(?m)^( *)Example:\n((?:\1 *(?:>>>|\.\.\. ).*\n?|(?<=\n)\1 *\S.*\n?)+)",
+                lambda match: (
+                    f"**Example**\n\n```pycon\n{textwrap.dedent(match[2]).strip()}\n```\n"
+                ),
+                obj.docstring.value,
+            )
+
+
+def reference_page(name):
+    """Returns the page of a package."""
+    return f"reference/{name.removeprefix('keras_vit.')}.md"
+
+
+def reference_index():
+    """Returns the page that lists the packages."""
+    rows = [
+        f"| [`{name}`]({posixpath.basename(reference_page(name))}) | {title} | "
+        + ", ".join(f"`{public}`" for public in public_names(name))
+        + " |"
+        for name, (title, _) in PACKAGES.items()
+    ]
+    return "# Python\n\n| package | | names |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+
+
+def public_names(package):
+    """Returns the names that a package exports, but for packages and models by name."""
+    folder = ROOT / "build" / "reference" / package.replace(".", "/")
+    if folder.with_suffix(".py").exists():
+        source = folder.with_suffix(".py").read_text(encoding="utf-8")
+        return [
+            node.name
+            for node in ast.parse(source).body
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        ]
+    stub = folder / "__init__.pyi"
+    file = stub if stub.exists() else folder / "__init__.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = [
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != "applications"
+        for alias in node.names
+    ]
+    return sorted(names, key=str.lower)
+
+
+def package_page(package):
+    """Returns the page of a package, with a directive of mkdocstrings for each name."""
+    title, modules = PACKAGES[package]
+    parts = [f"# {package}", f"{title}."]
+    for name in public_names(package):
+        parts.append(f"::: {package}.{name}\n    options:\n      heading: {package}.{name}")
+    for module in modules:
+        parts.append(f"::: {package}.{module}\n    options:\n      heading: {package}.{module}")
+    return "\n\n".join(parts) + "\n"

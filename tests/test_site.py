@@ -1,0 +1,76 @@
+"""The site of the documentation, where the extra `docs` is installed."""
+
+import ast
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from keras_vit.command_line import COMMANDS
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "keras_vit": "keras_vit",
+    "keras_vit.training": "training",
+    "keras_vit.training.data": "training/data",
+    "keras_vit.training.evaluation": "training/evaluation",
+    "keras_vit.export": "export",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built strictly: a link, an anchor or a name that does not exist is an error."""
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings_handlers.python")
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def exported(folder):
+    """Returns the names that a package exports."""
+    tree = ast.parse((ROOT / folder / "__init__.pyi").read_text(encoding="utf-8"))
+    nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name for node in nodes for alias in node.names if node.module or "/" in folder}
+
+
+def test_the_reference_has_every_public_name(site):
+    pages = {page: page.read_text(encoding="utf-8") for page in site.glob("reference/*/index.html")}
+    anchors = set(re.findall(r'id="(keras_vit[\w.]*)"', "".join(pages.values())))
+    for package, folder in PACKAGES.items():
+        missing = {name for name in exported(folder) if f"{package}.{name}" not in anchors}
+        assert not {name for name in missing if f"keras_vit.applications.{name}" not in anchors}
+    import keras_vit.inspection
+    import keras_vit.layers
+
+    for module in (keras_vit.inspection, keras_vit.layers):
+        names = {f"{module.__name__}.{name}" for name in module.__all__}
+        assert names <= anchors
+
+
+def test_every_command_has_a_page_with_its_arguments(site):
+    for name in COMMANDS:
+        assert f"keras-vit {name}" in (site / "commands" / name / "index.html").read_text()
+    assert "--label-smoothing SHARE" in (site / "commands/finetune/index.html").read_text()
+
+
+def test_nothing_is_fetched_from_other_hosts(site):
+    fetched = r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//|<link[^>]+rel="?stylesheet"?[^>]+//'
+    for page in site.rglob("*.html"):
+        assert not re.search(fetched, page.read_text(encoding="utf-8")), page
+
+
+def test_the_search_finds_position_embeddings(site):
+    entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    found = {
+        entry["location"] for entry in entries if "position embeddings" in entry["text"].lower()
+    }
+    assert {"checkpoints/#position-embeddings", "reference/layers/"} & found
