@@ -129,12 +129,19 @@ def draw(tables, path):
             if "MiB" in label or not points:
                 continue
             slope = exponent(rows, column, False)
-            panel.loglog(*zip(*points, strict=True), "o-", label=f"{label[:-2]}: {slope:.1f}")
+            text = label.removesuffix("/image").removesuffix(" s")
+            panel.loglog(*zip(*points, strict=True), "o-", label=f"{text}: {slope:.1f}")
         panel.set(xlabel=name, title=part)
+        panel.set_xticks(list(rows), [_short(size) for size in rows], minor=False)
+        panel.set_xticks([], minor=True)
         panel.legend(fontsize=8, title="exponent", title_fontsize=8)
     for panel in panels[:, 0]:
         panel.set_ylabel("seconds")
     figure.savefig(path)
+
+
+def _short(size):
+    return f"{size // 1000}k" if size >= 10_000 else str(size)
 
 
 def seconds(step):
