@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import scipy.stats
+from PIL import Image
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "benchmarks" / "reproduction"
 
@@ -75,3 +76,41 @@ def test_rates_are_added_while_the_best_is_the_last(module, tmp_path):
     assert not list(trainings.missing(claim, again))
     run = trainings.run_of(claim, "tuned", best, 1, again)
     assert run["start"] == {"learning_rate": best, "seed": 1}
+
+
+@pytest.mark.slow
+def test_every_kind_of_training_runs(module, tmp_path):
+    training_run, trainings = module("training_run"), module("trainings")
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 20), ("test", 4)):
+        for label in range(4):
+            (tmp_path / "data" / split / f"{label}").mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 256, (32, 32, 3), "uint8")
+                name = tmp_path / "data" / split / f"{label}" / f"{number}.png"
+                Image.fromarray(pixels).save(name)
+    file = tmp_path / "images.npz"
+    training_run.decode(str(tmp_path / "data"), file)
+
+    def train(keep=False, **changes):
+        run = {"steps": 2, "batch_size": 4, "width": 8, "depth": 1, "learning_rate": 1e-3}
+        run |= {"seed": 0, **changes}
+        return run, training_run.train(run, file, tmp_path, keep)
+
+    body, colours = train(keep=True, target="mean-colour", clip_norm=None)
+    assert trainings.model_file(tmp_path, body).exists()
+    assert 0 <= colours["test"] <= 1
+    _, tuned = train(start=body, images=8)
+    assert np.shape(tuned["attention_distance"]) == (1, 4)  # (layers, heads)
+    upstream, result = train(keep=True, classes=[0, 2], few_shot=[1, 3])
+    assert 0 <= result["few_shot"] <= 1
+    higher = train(start=upstream, classes=[1, 3], image_size=32, optimizer="sgd")
+    assert higher[1]["validation"] in (0, 0.25, 0.5, 0.75, 1)  # Two images of each class.
+    again = train(start=upstream, classes=[1, 3], image_size=32, optimizer="sgd")
+    assert higher[1] | {"cpu_seconds": 0} == again[1] | {"cpu_seconds": 0}
+    units = {"num_blocks": [1], "width_factor": 0.5}
+    train(**units)
+    train(resnet=units, patch_size=2)
+    train(averaging=0.9)
+    _, diverged = train(optimizer="sgd", learning_rate=1e30, clip_norm=None)
+    assert diverged["diverged"] == 2

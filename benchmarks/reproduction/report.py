@@ -17,7 +17,9 @@ import scipy.stats
 from claims import (
     BASE,
     CLAIMS,
+    DATA_SIZES,
     IMAGES,
+    RATES,
     SEEDS,
     Alike,
     Claim,
@@ -37,7 +39,10 @@ REPRODUCED, NOT_SEEN, CONTRADICTED = "reproduced", "not seen at this size", "con
 NOT_RUN = "not yet run"
 CONFIDENCE = 0.95
 ACCURACY = "accuracy on test images (%)"
-AXES = {"images": "training images", "flops": "TFLOPs of the training"}
+AXES = {  # Label and ticks.
+    "images": ("training images", DATA_SIZES),
+    "flops": ("TFLOPs of the training", (0.1, 0.2, 0.5, 1, 2, 5)),
+}
 
 
 def values(claim: Claim, side: str, results: Results, of: str = "test") -> np.ndarray | None:
@@ -248,8 +253,9 @@ def _draw_curves(axes, claim, results):
         if points:
             x, mean, deviation = zip(*points, strict=True)
             axes.errorbar(x, mean, yerr=deviation, marker="o", capsize=3, label=label)
-    axes.set(xscale="log", xlabel=AXES[claim.axis], ylabel=ACCURACY)
-    axes.grid(alpha=0.3)
+    label, ticks = AXES[claim.axis]
+    axes.set(xlabel=label, ylabel=ACCURACY)
+    _log_axis(axes, ticks)
     if axes.has_data():
         axes.legend()
 
@@ -266,7 +272,20 @@ def _draw_rates(axes, claim, results):
             deviation = [statistics.stdev(found) for found in curve.values()]
             axes.errorbar(list(curve), mean, yerr=deviation, marker="o", capsize=3, label=side)
             axes.legend()
-    axes.set(xscale="log", xlabel="learning rate", ylabel="accuracy on validation images (%)")
+    axes.set(xlabel="learning rate", ylabel="accuracy on validation images (%)")
+    _log_axis(axes, RATES)
+
+
+def _log_axis(axes, ticks):
+    """Makes the x axis logarithmic, with ticks as plain numbers where there are data."""
+    axes.set_xscale("log")
+    shown = [
+        tick
+        for tick in ticks
+        if axes.has_data() and 0.5 * axes.dataLim.x0 <= tick <= 2 * axes.dataLim.x1
+    ]
+    axes.set_xticks(shown, [f"{tick:,g}" for tick in shown])
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
 
 
