@@ -73,21 +73,25 @@ def make_products(job, batch_size):
 
     dtype = keras.config.dtype_policy().compute_dtype
     sides = [(WIDTH, WIDTH)] * 4 + [(WIDTH, HIDDEN), (HIDDEN, WIDTH)]
-    kernels = [tf.cast(tf.random.normal(side), dtype) for _ in range(BLOCKS) for side in sides]
-    rows = {
-        side: tf.cast(tf.random.normal((batch_size * TOKENS, side)), dtype)
-        for side in (WIDTH, HIDDEN)
-    }
+
+    def matrix(rows, columns):
+        return tf.cast(tf.random.normal((rows, columns)), dtype)
+
+    rows = batch_size * TOKENS
+    # Different ones, as equal products are computed once.
+    parts = [
+        (matrix(rows, before), matrix(before, after), matrix(rows, after))
+        for before, after in sides * BLOCKS
+    ]
 
     @tf.function(autograph=False)
     def products():
         results = []
-        for kernel in kernels:
-            before, after = kernel.shape
-            results.append(tf.matmul(rows[before], kernel))
+        for inputs, kernel, upstream in parts:
+            results.append(tf.matmul(inputs, kernel))
             if job == "training":
-                results.append(tf.matmul(rows[after], kernel, transpose_b=True))
-                results.append(tf.matmul(rows[before], rows[after], transpose_a=True))
+                results.append(tf.matmul(upstream, kernel, transpose_b=True))
+                results.append(tf.matmul(inputs, upstream, transpose_a=True))
         return [result[0, 0] for result in results]
 
     return lambda: products()[-1].numpy()

@@ -11,7 +11,7 @@ from keras_vit.layers.attention import (
     SelfAttention,
     output_spec,
 )
-from keras_vit.layers.compiled_gradient import with_compiled_gradient
+from keras_vit.layers.compiled_functions import compiled_in_training
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.quantization import QuantizedSublayers
@@ -48,7 +48,7 @@ GELUS = {
     "relu": keras.activations.relu,
     "swiglu": swiglu,
 }
-_TRAINED_GELUS = {name: with_compiled_gradient(gelu) for name, gelu in GELUS.items()}
+_TRAINED_GELUS = {name: compiled_in_training(gelu) for name, gelu in GELUS.items()}
 
 
 class _GeluDense(keras.layers.Dense):

@@ -5,7 +5,7 @@ import functools
 import keras
 from keras import ops
 
-from keras_vit.layers.compiled_gradient import with_compiled_gradient
+from keras_vit.layers.compiled_functions import compiled_in_training
 
 
 @functools.cache
@@ -18,7 +18,7 @@ def _normalization(axis, epsilon, trained):
         variance = ops.mean(ops.square(x), axis=axis, keepdims=True)
         return x * ops.rsqrt(variance + epsilon) * gamma + beta
 
-    return with_compiled_gradient(normalize) if trained else normalize
+    return compiled_in_training(normalize) if trained else normalize
 
 
 def _checked(epsilon):
