@@ -55,7 +55,7 @@ bench: $(SETUP)  ## Time ViT-B/16 against KerasHub and the machine's matrix rate
 
 docs: $(SETUP)  ## Build the documentation into site/; every link and name is checked.
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "Open it with: $(BIN)/python -m http.server --directory site"
 
 clean:  ## Remove what the other targets made.

@@ -1,8 +1,10 @@
+import argparse
 import ast
 import importlib
 import importlib.util
 import pathlib
 import re
+import runpy
 import shlex
 
 import pytest
@@ -10,8 +12,11 @@ import pytest
 import keras_vit.command_line
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = {page.name: page.read_text(encoding="utf-8") for page in ROOT.glob("docs/*.md")}
-PAGES |= {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CHANGELOG.md")}
+DOCS = [page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md")]
+PAGES = {
+    name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CHANGELOG.md", *DOCS)
+}
+COMING_FROM = [page for page in DOCS if page.startswith("docs/coming_from/")]
 
 
 def blocks(page, language):
@@ -44,8 +49,15 @@ def exists(name):
     return attribute in {getattr(node, "name", None) for node in tree.body}
 
 
+def calls(page):
+    """Returns the code in the tables of a page, behind the first column: ours."""
+    rows = [line.split("|", 2)[2] for line in PAGES[page].splitlines() if line.startswith("| ")]
+    return re.findall(r"`([^`]+)`", "\n".join(rows))
+
+
 def commands():
     shell = "".join(block for page in PAGES for block in blocks(page, "sh"))
+    shell += "\n".join(code for page in COMING_FROM for code in calls(page))
     for line in shell.replace("\\\n", " ").splitlines():
         line = re.sub(r"^[A-Z_]+=\S+ ", "", line)
         if line.startswith("keras-vit "):
@@ -60,6 +72,26 @@ def test_the_commands_on_the_pages_are_accepted(name, monkeypatch):
     for words in commands():
         if words[0] == name:
             assert keras_vit.command_line.main(words) == 0
+
+
+def test_the_flags_beside_those_of_other_libraries_exist():
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    for name in keras_vit.command_line.COMMANDS:
+        module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
+        module.add_arguments(parser)
+    usage = set(re.findall(r"--[\w-]+", parser.format_help()))
+    ours = [code for page in COMING_FROM for code in calls(page) if code.startswith("--")]
+    assert len(ours) > 20
+    assert set(re.findall(r"--[\w-]+", " ".join(ours))) <= usage
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+def test_the_table_of_compatibility_is_written_by_its_program():
+    program = runpy.run_path(str(ROOT / "docs" / "compatibility.py"))
+    assert program["page"]() == PAGES["docs/compatibility.md"], "Run python docs/compatibility.py"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -77,7 +109,7 @@ def test_the_python_names_on_a_page_exist(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_files_on_a_page_exist(page):
-    folder = ROOT if (ROOT / page).exists() else ROOT / "docs"
+    folder = (ROOT / page).parent
     links = re.findall(r"\]\((?!http)([^)#\s]+)[^)\s]*\)", PAGES[page])
     paths = re.findall(
         r"\b(?:tests|benchmarks|docs|keras_vit|training|export)/[\w/]+\.\w+", PAGES[page]
@@ -97,7 +129,7 @@ def test_the_pages_and_cards_say_what_keras_needs_to_read_a_model():
     from keras_vit.classifier import LOADING
 
     assert "`import keras_vit` has" in LOADING
-    for page in ("README.md", "checkpoints.md"):
+    for page in ("docs/python.md", "docs/checkpoints.md"):
         assert "keras.saving.load_model(" in PAGES[page]
-    (block,) = (block for block in blocks("README.md", "python") if "load_model(" in block)
+    (block,) = (block for block in blocks("docs/python.md", "python") if "load_model(" in block)
     assert block.index("import keras_vit") < block.index('load_model("')

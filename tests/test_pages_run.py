@@ -18,7 +18,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
+DOCS = sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md"))
+PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
 
 TINY = "image_size=(32, 32), steps=2, batch_size=4"
 OUTPUT = r'(?m)((finetune|pretrain_masked_patches)\("\w+", "runs/.*)\)$'
@@ -29,7 +30,8 @@ STAND_INS = [
     # The one model with weights in the package, for 32 pixels and 10 classes.
     (r"(?<![\w+-])ViT-B/16(?! ImageNet)", "ViT-Mini/4"),
     (r"R50\+ViT-L/32", "R26+ViT-S/32"),
-    (r"\bimagenet21k\b", "cifar10"),
+    (r'\bimagenet21k\b|(?<=weights=")imagenet(?=")', "cifar10"),
+    (r', gelu="exact", norm_epsilon=1e-12', ""),  # As the file has them.
     (r"--weights imagenet\b", "--weights cifar10"),
     (r"\b384\b", "32"),
     (r"\(224, 224\)", "(32, 32)"),
@@ -50,6 +52,13 @@ STAND_INS = [
     (r"ViT-S/16\", steps=10_000, batch_size=512", 'ViT-Mini/4", steps=2, batch_size=4'),
     (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
     (r'model="ViT-L/16", batch_size=256', f'weights="cifar10", {TINY}'),
+    (r"photos IMAGES", "photos holiday"),
+    (r"mine\.h5", "ViT-B_16.npz"),
+    (
+        r'keras_vit.training.finetune\("photos", "runs/photos"\)',
+        f'keras_vit.training.finetune("photos", "runs/photos", '
+        f'keras_vit.training.FineTuning(weights="cifar10", {TINY}), overwrite=True)',
+    ),
     (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
     (r"--shots 1 5 10 25", "--shots 1 5"),
     (r'(keras_vit\.export\.\w+\("runs/pets", "[^"]+")', r"\1, overwrite=True"),
@@ -173,6 +182,13 @@ def examples_of(page, used):
         else:
             known = ("text", *LANGUAGES_NOT_RUN)
             assert language in known, f"{name} is {language or 'without a language'}"
+    if page.startswith("docs/coming_from/"):  # Their tables have calls of ours, too.
+        rows = [line.split("|", 2)[2] for line in text.splitlines() if line.startswith("| ")]
+        for code in re.findall(r"`([^`]+)`", "\n".join(rows)):
+            if code.startswith("keras_vit."):
+                examples.append((f"{page}: {code}", "python", small(code)))
+            elif code.startswith("keras-vit "):
+                examples += commands_of(page, small(code), used)
     return examples
 
 

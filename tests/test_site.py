@@ -29,7 +29,7 @@ def site(tmp_path_factory):
     pytest.importorskip("material")
     pytest.importorskip("mkdocstrings_handlers.python")
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder

@@ -7,7 +7,7 @@ from PIL import Image
 
 import keras_vit
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
 
 
 @pytest.fixture
@@ -24,18 +24,18 @@ def photos(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_script_of_the_readme_trains_saves_and_predicts(photos, tmp_path, capsys):
+def test_the_script_of_the_python_page_trains_saves_and_predicts(photos, tmp_path, capsys):
     config = keras_vit.ViTConfig(8, 16, 1, 16, 2)
     keras_vit.save_checkpoint(
         keras_vit.build(config, input_shape=(16, 16, 3), classes=7), tmp_path / "weights.npz"
     )
-    script = re.search(r"`model.fit`:\n\n```python\n(.*?)```", README.read_text(), re.S)[1]
+    script = re.search(r"`model.fit`:\n\n```python\n(.*?)```", PAGE.read_text(), re.S)[1]
     small = f"MODEL, WEIGHTS, SIZE, STEPS = keras_vit.{config!r}, 'weights.npz', (24, 16), 10"
     script, changed = re.subn(r"(?m)^MODEL, .*$", small, script)
     assert changed == 1
     assert "model.fit(" in script
     assert len([line for line in script.splitlines() if line.strip()]) <= 20
-    exec(compile(script, str(README), "exec"), {})
+    exec(compile(script, str(PAGE), "exec"), {})
     classifier = keras_vit.load_classifier("photos-classifier")
     assert classifier.class_names == ("blue", "red")
     assert classifier.preprocessing.image_size == (24, 16)
