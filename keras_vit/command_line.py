@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command `keras-vit`: a table of commands, each imported only when it is called."""
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import shlex
 import sys
 import tempfile
 
+from keras_vit import shell_completion
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.files import check_writable, named_disk_errors
+from keras_vit.optional_packages import install_command
 from keras_vit.terminal import safe_output
+
+DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
 # Summary by name. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
@@ -40,6 +45,34 @@ COMMANDS = {
     "convert": "Convert weights from and to other code bases.",
 }
 
+# What most people come for, and the command to paste.
+FIRST_COMMANDS = {
+    "Fine-tune a model on your own photos, in a folder for each class": (
+        "keras-vit finetune --data photos --weights imagenet21k --output runs/photos"
+    ),
+    "Predict the classes of other photos": "keras-vit predict runs/photos cat.jpg",
+    "Export it to a phone (tflite), a browser (html) or a server (saved_model)": (
+        "keras-vit export runs/photos --to tflite --output photos.tflite"
+    ),
+    "Look inside: attention, filters, positions": (
+        "keras-vit inspect runs/photos cat.jpg --output inside"
+    ),
+    "Load a model of the paper with its official weights": (
+        "python -c \"import keras_vit; keras_vit.build('ViT-B/16', weights='imagenet').summary()\""
+    ),
+}
+WITHOUT_PHOTOS = (
+    "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
+    "trained classifier is in the package (keras-vit predict cifar10 cat.jpg)."
+)
+EPILOG = """\
+keras-vit COMMAND --help lists a command's arguments.
+
+Completion of commands, flags and names by the Tab key, in bash or zsh:
+  {install}
+  eval "$(register-python-argcomplete keras-vit)"   # Also in ~/.bashrc or ~/.zshrc.
+"""
+
 # These start at once: they need no TensorFlow, or start processes that import it.
 WITHOUT_TENSORFLOW = {"benchmark", "deduplicate", "models", "recipes", "report", "scaling"}
 
@@ -58,11 +91,14 @@ _GREETING = re.compile(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
-    argv = sys.argv[1:] if argv is None else argv
+    completing = argv is None and shell_completion.ASKED_FOR in os.environ
+    if argv is None:
+        argv = shell_completion.words_so_far() if completing else sys.argv[1:]
     parser = argparse.ArgumentParser(
         prog="keras-vit",
-        description="Vision Transformers for TensorFlow and Keras.",
-        epilog="keras-vit COMMAND --help lists a command's arguments.",
+        description=DESCRIPTION,
+        epilog=EPILOG.format(install=install_command("completion")),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -71,6 +107,9 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         return 2
+    if not argv and not completing:
+        print(first_commands())
+        return 0
     called = next((word for word in argv if word in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
@@ -80,10 +119,21 @@ def main(argv: list[str] | None = None) -> int:
             )
             module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
             module.add_arguments(command)
+    if completing:
+        shell_completion.complete(parser, called)
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])  # For the files that a run writes.
     with safe_output():
         return _run(module, called, arguments)
+
+
+def first_commands() -> str:
+    """Returns what `keras-vit` prints without arguments."""
+    lines = [DESCRIPTION]
+    for purpose, command in FIRST_COMMANDS.items():
+        lines += ["", purpose, f"  {command}"]
+    listing = f"keras-vit --help lists all {len(COMMANDS)} commands."
+    return "\n".join([*lines, "", WITHOUT_PHOTOS, listing])
 
 
 def _run(module, called, arguments):

@@ -1,9 +1,15 @@
+import importlib
+import os
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+from keras_vit import command_line, list_weights
 from keras_vit.command_line import COMMANDS
+from keras_vit.training.recipes import RECIPES
 
 
 def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
@@ -29,3 +35,86 @@ def test_an_unknown_argument_prints_the_usage(command, name):
     outcome = command(name, "--no-such-argument")
     assert outcome.code == 2
     assert "usage: keras-vit" in outcome.err
+
+
+@pytest.fixture
+def parsed(command, monkeypatch):
+    """Returns a function from words to whether keras-vit accepts them; nothing is run."""
+    monkeypatch.setattr(command_line, "import_tensorflow_quietly", lambda: None)
+    monkeypatch.setattr(command_line, "check_backend", lambda command: None)
+
+    def accepts(words):
+        name = f"keras_vit.commands.{words[0].replace('-', '_')}"
+        monkeypatch.setattr(importlib.import_module(name), "run", lambda arguments: 0)
+        return command(*words).code == 0
+
+    return accepts
+
+
+def test_without_arguments_five_commands_are_shown_and_the_exit_code_is_0(command, parsed):
+    outcome = command()
+    assert outcome.code == 0
+    assert "keras-vit --help" in outcome.out.splitlines()[-1]
+    calls = [line.strip() for line in outcome.out.splitlines() if line.startswith("  ")]
+    assert len(calls) == 5
+    for call in calls:
+        program, *words = shlex.split(call)
+        if program == "python":
+            (model,) = re.findall(r"build\('([^']+)', weights='imagenet'\)", words[1])
+            assert "imagenet" in list_weights(model)
+        else:
+            assert parsed(words), call
+
+
+def test_without_arguments_no_numpy_is_loaded():
+    code = (
+        "import sys\n"
+        "from keras_vit.command_line import main\n"
+        "assert main([]) == 0\n"
+        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def completions(line, folder):
+    """Returns what the Tab key offers at the end of a line, as bash asks for it."""
+    pytest.importorskip("argcomplete")
+    environment = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "candidates"),
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "0",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    code = "import sys\nfrom keras_vit.command_line import main\nsys.exit(main())"
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, env=environment, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    candidates = (folder / "candidates").read_text().split("\x0b")
+    return {word.replace("\\", "").strip() for word in candidates}
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("keras-vit fi", {"finetune"}),
+        ("keras-vit finetune --label-s", {"--label-smoothing"}),
+        ("keras-vit finetune --optimizer ", {"sgd", "adam"}),
+        ("keras-vit finetune --model R50+ViT-L/", {"R50+ViT-L/16", "R50+ViT-L/32"}),
+        ("keras-vit finetune --weights cif", {"cifar10"}),
+        ("keras-vit models ViT-H", {"ViT-H/14"}),
+        ("keras-vit predict ci", {"cifar10"}),
+        ("keras-vit predict cifar10 pho", {"photos/"}),
+    ],
+)
+def test_the_tab_key_completes(line, offered, tmp_path):
+    (tmp_path / "photos").mkdir()
+    assert completions(line, tmp_path) == offered
+
+
+def test_the_tab_key_completes_the_recipes(tmp_path):
+    offered = completions("keras-vit recipes ", tmp_path)
+    assert set(RECIPES) <= {word.replace("\\", "") for word in offered}
