@@ -283,7 +283,6 @@ def data_size() -> Claim:
         (
             Contrast("The ResNet is ahead with few images.", few),
             Contrast("The lead of the ResNet shrinks with more images.", minus(few, many)),
-            Contrast("The ViT is ahead with many images.", minus({}, many)),
         ),
         {
             kind: tuple(name for name in sides if name.startswith(kind))

@@ -51,14 +51,23 @@ def values(claim: Claim, side: str, results: Results, of: str = "test") -> np.nd
     if found is None:
         return None
     if of in DISTANCES:
-        return np.array([DISTANCES[of](np.array(row["attention_distance"])) for row in found])
+        return np.array([DISTANCES[of](_heads(row)) for row in found])
     return 100 * np.array([row[of] for row in found])
 
 
-# Numbers of the attention distances (layers, heads).
+def _heads(row):
+    """The attention distances (layers, heads); not a number where a head attends to no patch."""
+    return np.array(row["attention_distance"], "float64")
+
+
+def _spread(distances):
+    return np.nanmax(distances) - np.nanmin(distances)
+
+
+# Numbers of the attention distances.
 DISTANCES = {
-    "distance_growth": lambda heads: heads[-1].mean() - heads[0].mean(),
-    "distance_narrowing": lambda heads: np.ptp(heads[0]) - np.ptp(heads[-1]),
+    "distance_growth": lambda heads: np.nanmean(heads[-1]) - np.nanmean(heads[0]),
+    "distance_narrowing": lambda heads: _spread(heads[0]) - _spread(heads[-1]),
 }
 
 
@@ -312,10 +321,10 @@ def _draw_ranks(axes, claim, results):
 def _draw_distances(axes, claim, results):
     for side, colour in zip(claim.sides, ("tab:blue", "tab:orange"), strict=True):
         for row in finished(claim, side, results) or ():
-            heads = np.array(row["attention_distance"])  # (layers, heads)
+            heads = _heads(row)
             layers = np.arange(1, len(heads) + 1)
             axes.plot(layers, heads, "o", color=colour, alpha=0.35, ms=4)
-            axes.plot(layers, heads.mean(axis=1), color=colour)
+            axes.plot(layers, np.nanmean(heads, axis=1), color=colour)
         axes.plot([], [], color=colour, label=side)
     axes.set(
         xlabel="layer",

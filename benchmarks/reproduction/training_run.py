@@ -174,7 +174,11 @@ def _measured(run, images, model, trainer):
         result["few_shot"] = round(_few_shot(run, images, feature_model(model)), 5)
     if "target" not in run and not isinstance(config_of(run), BiTConfig):
         distances = mean_attention_distance(model, inputs[:DISTANCE_IMAGES], batch_size=128)
-        result["attention_distance"] = np.round(distances, 3).tolist()
+        # Not a number where a head attends to no patch: it is not JSON.
+        result["attention_distance"] = [
+            [None if np.isnan(distance) else round(distance, 3) for distance in layer]
+            for layer in distances.tolist()
+        ]
     return result
 
 

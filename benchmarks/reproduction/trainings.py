@@ -44,7 +44,7 @@ class Results:
     def add(self, run: Run, result: dict[str, Any]) -> None:
         """Adds a result and saves all."""
         self._rows[_key(run)] = {"run": run, **result}
-        lines = ",\n".join(json.dumps(row) for row in self._rows.values())
+        lines = ",\n".join(json.dumps(row, allow_nan=False) for row in self._rows.values())
         base = json.dumps(BASE)
         write_text(self.path, f'{{"base": {base},\n"results": [\n{lines}\n]}}\n')
 
