@@ -57,7 +57,7 @@ STAND_INS = [
     (
         r'keras_vit.training.finetune\("photos", "runs/photos"\)',
         f'keras_vit.training.finetune("photos", "runs/photos", '
-        f'keras_vit.training.FineTuning(weights="cifar10", {TINY}), overwrite=True)',
+        f'keras_vit.training.FineTuning(weights="cifar10", {TINY}))',
     ),
     (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
     (r"--shots 1 5 10 25", "--shots 1 5"),
@@ -124,8 +124,8 @@ NOT_RUN = {
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_jax_backend.py",
 }
 
-# Languages of other programs, as the page says of each.
-LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "swift")
+# Languages of other programs, as the page says of each; "py" is the code of other libraries.
+LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift")
 
 # Of Python blocks that do not run here, a line and the reason.
 BLOCKS_NOT_RUN = {
