@@ -194,7 +194,10 @@ def claims_table(results: Results) -> str:
         for v in (REPRODUCED, NOT_SEEN, CONTRADICTED, NOT_RUN)
         if v in verdicts
     )
-    return f"{markdown_table(rows)}\n\nOf {len(verdicts)} statements: {', '.join(counts)}."
+    summary = f"Of {len(verdicts)} statements: {', '.join(counts)}."
+    if NOT_RUN in verdicts:
+        summary += " The first command above trains what is missing."
+    return f"{markdown_table(rows)}\n\n{summary}"
 
 
 def sides_table(claim: Claim, results: Results) -> str:
