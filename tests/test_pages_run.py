@@ -53,7 +53,7 @@ STAND_INS = [
     (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
     (r'model="ViT-L/16", batch_size=256', f'weights="cifar10", {TINY}'),
     (r"photos IMAGES", "photos holiday"),
-    (r"mine\.h5", "ViT-B_16.npz"),
+    (r'"mine\.h5"', '"ViT-B_16.npz", skip="head/*"'),
     (
         r'keras_vit.training.finetune\("photos", "runs/photos"\)',
         f'keras_vit.training.finetune("photos", "runs/photos", '
