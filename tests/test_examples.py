@@ -1,0 +1,70 @@
+"""The programs of examples/, each in a process and a folder of its own."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
+
+# What the program prints: a pattern, and the least and the largest value of its number.
+PRINTED = {
+    "finetune_with_fit": [
+        (r"accuracy on 226 held-out digits: ([\d.]+)%", 75, 100),
+        (r"digit.png is \('digit 0', ([\d.]+)\)", 0.5, 1),
+    ],
+    "freeze_and_probe": [
+        (r"accuracy of the probe: ([\d.]+)%", 85, 100),
+        (r"accuracy of the whole model: ([\d.]+)%", 85, 100),
+        (r"features: (\d+) numbers an image", 128, 128),
+    ],
+    "nearest_images": [(r"same class as the nearest image: ([\d.]+)%", 70, 100)],
+    "attention_on_a_photo": [
+        (r"00.jpg is airplane \((\d+)%\)", 60, 80),
+        (r"most attention: .*, ([\d.]+) times the mean", 1.5, 4),
+        (r"layer 5: .* about (\d+) of 65", 30, 60),
+    ],
+    "several_labels": [(r"mAP +([\d.]+)", 0.65, 1), (r"exact +([\d.]+)", 0.2, 1)],
+    "two_replicas": [
+        (r"replicas: (2), losses", 2, 2),
+        (r"largest difference of a loss: (\S+)", 0, 1e-5),
+        (r"largest difference of a weight: (\S+)", 0, 1e-5),
+    ],
+}
+WRITTEN = {
+    "finetune_with_fit": "digits-classifier/model.keras",
+    "nearest_images": "nearest.png",
+    "attention_on_a_photo": "attention.png",
+    "several_labels": "runs/labels/task.json",
+}
+
+
+def test_every_example_is_run_and_is_in_the_table():
+    programs = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert programs == set(PRINTED)
+    table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_runs(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    for pattern, least, most in PRINTED[name]:
+        found = re.search(pattern, done.stdout)
+        assert found, done.stdout
+        assert least <= float(found[1]) <= most, found[0]
+    if name in WRITTEN:
+        assert (tmp_path / WRITTEN[name]).stat().st_size > 0
+    if name == "freeze_and_probe":
+        assert "the body is unchanged: True" in done.stdout
