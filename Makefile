@@ -6,7 +6,7 @@ SETUP := $(VENV)/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all fuzz format lint typecheck wheel bench docs clean
+.PHONY: help demo test test-all fuzz format lint typecheck wheel release bench docs clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -48,6 +48,14 @@ wheel: $(SETUP)  ## Build the wheel, install it in a scratch environment and imp
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python tests/check_wheel.py dist/*.whl
 	rm -rf build
+
+release: $(SETUP)  ## Build sdist and wheel; try both on the lowest and the newest dependencies.
+	$(BIN)/python -m pip install --quiet --editable ".[release]"
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	rm -rf build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/check_wheel.py --release dist/*
 
 bench: $(SETUP)  ## Time ViT-B/16 against KerasHub and the machine's matrix rate.
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
