@@ -68,3 +68,23 @@ def test_an_example_runs(name, tmp_path):
         assert (tmp_path / WRITTEN[name]).stat().st_size > 0
     if name == "freeze_and_probe":
         assert "the body is unchanged: True" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    path = EXAMPLES / "phone_and_browser.ipynb"
+    assert path.stat().st_size < 300_000
+    notebook = nbformat.read(path, as_version=4)
+    committed = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.outputs for cell in committed if "report" in cell.source)
+    nbclient.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    texts = "".join(output.get("text", "") for output in outputs)
+    assert float(re.search(r"top-1 +([\d.]+)", texts)[1]) > 0.8
+    assert (tmp_path / "photos.tflite").stat().st_size > 1_000_000
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(pictures) == 2
