@@ -185,6 +185,7 @@ def compare(sides, precision, job, batch_size, rounds):
             step()
     for _ in range(rounds):
         for name, step in steps.items():
+            step()  # What ran before leaves its own caches and waiting threads.
             times[name].append(seconds(step))
     rate = 2 * MATRIX_SIDE**3 / statistics.median(times["matrix"]) / 1e9
     flops = GFLOP_PER_IMAGE * batch_size * (3 if job == "training" else 1)

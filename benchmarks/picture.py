@@ -52,7 +52,6 @@ def main():
         axes.legend(fontsize=8, frameon=False, loc="upper left")
         axes.set_ylim(0, 1.25 * max(bar.get_height() for bar in axes.patches))
     panels[0].set_ylabel("images per second, KerasHub = 1")
-    figure.tight_layout()
     with atomic_write(DOCS / "results" / "benchmarks.png") as partial:
         figure.savefig(partial)
 

@@ -27,7 +27,7 @@ from keras_vit.training.machine import describe
 KINDS = (
     ("dense products, with bias and GELU", r":\w*MatMul$|Conv2D\w*$"),
     ("products of attention", r":\w*BatchMatMul\w*$"),
-    ("gradients of GELU and LayerNorm (XLA)", r"^CpuExecutable::ExecuteAsyncOnStream$"),
+    ("GELU and LayerNorm (XLA)", r"^CpuExecutable::ExecuteAsyncOnStream$"),
     ("optimizer", r"^(sgd|adam)/|:Assign\w*$"),
     ("softmax", r":\w*Softmax\w*$|/Softmax_grad/|[Ss]oftmax.*:(Sum|Mul|Sub)$"),
     ("transpositions", r":\w*Transpose$"),
