@@ -124,7 +124,7 @@ def test_an_export_is_checked_on_such_images(command, odd, tiny, tmp_path):
 
 @pytest.mark.parametrize("name", ["finetune", "evaluate", "few-shot", "records"])
 def test_nothing_but_unreadable_images_is_one_line(name, refused, tiny, tmp_path):
-    for path in ("a/x.heic", "b/y.heic"):
+    for path in ("blue/x.heic", "green/y.heic"):
         (tmp_path / "data" / path).parent.mkdir(parents=True)
         (tmp_path / "data" / path).write_bytes(b"\0\0\0\x18ftypheic" + bytes(9))
     words = {
