@@ -8,6 +8,7 @@ docstrings, whose examples `Examples` marks as code.
 import argparse
 import ast
 import importlib
+import inspect
 import pathlib
 import posixpath
 import re
@@ -224,6 +225,31 @@ def package_page(package):
     parts = [f"# {package}", f"{title}."]
     for name in public_names(package):
         parts.append(f"::: {package}.{name}\n    options:\n      heading: {package}.{name}")
+    if package == "keras_vit.applications":
+        parts += models_by_name()
     for module in modules:
         parts.append(f"::: {package}.{module}\n    options:\n      heading: {package}.{module}")
     return "\n\n".join(parts) + "\n"
+
+
+def models_by_name():
+    """Returns a part for each function of a model: made from rows, they are in no source."""
+    from keras_vit import applications
+
+    stub = (ROOT / "keras_vit" / "__init__.pyi").read_text(encoding="utf-8")
+    names = [
+        alias.name
+        for node in ast.parse(stub).body
+        if isinstance(node, ast.ImportFrom) and node.module == "applications"
+        for alias in node.names
+    ]
+    parts = []
+    for name in names:
+        function = getattr(applications, name)
+        summary = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        parts += [
+            f"## keras_vit.{name} {{#keras_vit.applications.{name}}}",
+            f"```python\n{name}{inspect.signature(function)}\n```",
+            _escape(summary),
+        ]
+    return parts
