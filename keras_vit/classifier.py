@@ -191,9 +191,9 @@ class Classifier:
 
             def start_reading():
                 batch = list(itertools.islice(numbered, batch_size))
-                few = [number < _FEW_IMAGES for number, _ in batch]
+                compiled = [number >= _FEW_IMAGES for number, _ in batch]
                 names = [path for _, path in batch]
-                return names, pool.map(self._read, names, few)
+                return names, pool.map(self._read, names, compiled)
 
             batch, reading = start_reading()
             while batch:
@@ -247,10 +247,10 @@ class Classifier:
             given = above[highest(probabilities[above], len(above))]
         return Prediction(path, best, None, tuple(self.class_names[k] for k in given))
 
-    def _read(self, path, few):
+    def _read(self, path, compiled):
         """Returns an image file as the model's input, or the reason why it cannot be read."""
         try:
-            return self.input_of(pathlib.Path(path).read_bytes(), compiled=not few)
+            return self.input_of(pathlib.Path(path).read_bytes(), compiled=compiled)
         except (ValueError, OSError) as error:
             return str(error)
 
