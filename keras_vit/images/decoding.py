@@ -54,9 +54,9 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
 
     Formats are JPEG, PNG, BMP, GIF (the first frame) and, if this TensorFlow decodes it,
     WebP. Grey, CMYK, palette and 16-bit images become 8-bit RGB, alpha is dropped, and
-    EXIF's orientation is applied. JPEG is decoded with the accurate DCT, to the bit as Pillow,
-    browsers and phones do it. The official code has TensorFlow's default, the fast DCT, whose
-    pixels differ by 1 on average.
+    EXIF's orientation is applied. JPEG is decoded with the accurate DCT, to the bit as Pillow
+    does it. The official code has TensorFlow's default, the fast DCT, whose pixels differ by 1
+    on average.
 
     Args:
         encoded: A scalar string tensor.
