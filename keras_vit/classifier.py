@@ -6,6 +6,7 @@ import collections
 import functools
 import itertools
 import json
+import operator
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,8 @@ from keras_vit.tasks import (
 
 _MAX_LISTED = 3  # Names in an error.
 
-# Decoded without a graph, which takes as long to make as it saves in a thousand images.
+# Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
+# these are all decoded by a graph, if their number is known.
 _FEW_IMAGES = 500
 
 # For model cards.
@@ -186,12 +188,13 @@ class Classifier:
                 "top and batch_size must be at least 1. "
                 f"Received: top={top}, batch_size={batch_size}"
             )
+        few = _FEW_IMAGES if operator.length_hint(paths) <= _FEW_IMAGES else 0
         numbered = enumerate(os.fspath(path) for path in paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
 
             def start_reading():
                 batch = list(itertools.islice(numbered, batch_size))
-                compiled = [number >= _FEW_IMAGES for number, _ in batch]
+                compiled = [number >= few for number, _ in batch]
                 names = [path for _, path in batch]
                 return names, pool.map(self._read, names, compiled)
 
