@@ -1,4 +1,4 @@
-"""Pages of the site that do not lie in docs/: README and the like, commands, Python reference.
+"""Pages of the site that do not lie in docs/: README, examples, commands, Python reference.
 
 mkdocs.yml names this file as a hook. Commands are written from their argparse definitions, and the
 reference names what the packages list in `__init__.pyi` or `__all__`; mkdocstrings fills in the
@@ -9,6 +9,7 @@ import argparse
 import ast
 import importlib
 import inspect
+import json
 import pathlib
 import posixpath
 import re
@@ -22,12 +23,18 @@ from keras_vit.command_line import COMMANDS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Pages of the site by their files in the root.
-ROOT_PAGES = {
+EXAMPLES = sorted(
+    file for file in (ROOT / "examples").iterdir() if file.suffix in (".py", ".ipynb")
+)
+
+# Pages of the site by their files outside docs/.
+OTHER_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
+    "examples/README.md": "examples/index.md",
+    **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in EXAMPLES},
 }
 
 # Title, and modules of which all public names are shown; of the others those that they export.
@@ -65,8 +72,12 @@ def on_startup(**_):
 
 
 def on_config(config):
-    """Adds the pages of the commands and of the packages to the navigation."""
+    """Adds the pages of the examples, commands and packages to the navigation."""
     following = {
+        "examples/index.md": [
+            {file.stem.replace("_", " ").capitalize(): f"examples/{file.stem}.md"}
+            for file in EXAMPLES
+        ],
         "commands/index.md": [{name: f"commands/{name}.md"} for name in COMMANDS],
         "reference/index.md": [
             {title: reference_page(name)} for name, (title, _) in PACKAGES.items()
@@ -81,7 +92,7 @@ def on_config(config):
 
 def on_files(files, config):
     """Adds the pages."""
-    pages = {page: (ROOT / name).read_text(encoding="utf-8") for name, page in ROOT_PAGES.items()}
+    pages = {page: page_of_file(ROOT / name) for name, page in OTHER_PAGES.items()}
     pages["commands/index.md"] = commands_index()
     pages |= {f"commands/{name}.md": command_page(name) for name in COMMANDS}
     pages["reference/index.md"] = reference_index()
@@ -94,16 +105,43 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, **_):
     """Leads links between files of the repository to their pages on the site."""
     here = page.file.src_uri
-    source = {uri: name for name, uri in ROOT_PAGES.items()}.get(here, f"docs/{here}")
+    source = {uri: name for name, uri in OTHER_PAGES.items()}.get(here, f"docs/{here}")
 
     def of_site(match):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
-        uri = ROOT_PAGES.get(target, target.removeprefix("docs/"))
+        uri = OTHER_PAGES.get(target, target.removeprefix("docs/"))
         return f"]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}"
 
     if source.startswith(("docs/commands/", "docs/reference/")):
         return markdown
     return re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", of_site, markdown)
+
+
+def page_of_file(file):
+    """Returns a page of Markdown: a file of it, a program or a notebook."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".ipynb":
+        return "\n\n".join(map(_cell_of_notebook, json.loads(text)["cells"])) + "\n"
+    return text if file.suffix == ".md" else f"# {file.name}\n\n{_code('python', text)}\n"
+
+
+def _cell_of_notebook(cell):
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    parts = [_code("python", source)]
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            png = "".join(data["image/png"].split())
+            parts.append(f"![what the cell shows](data:image/png;base64,{png})")
+        elif text := "".join(output.get("text", data.get("text/plain", ""))):
+            parts.append(_code("text", text))
+    return "\n\n".join(parts)
+
+
+def _code(language, text):
+    return f"```{language}\n{text.strip()}\n```"
 
 
 def commands_index():
