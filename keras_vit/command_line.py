@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import re
@@ -89,12 +90,19 @@ _GREETING = re.compile(
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, as all others of the command."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
     completing = argv is None and shell_completion.ASKED_FOR in os.environ
     if argv is None:
         argv = shell_completion.words_so_far() if completing else sys.argv[1:]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="keras-vit",
         description=DESCRIPTION,
         epilog=EPILOG.format(install=install_command("completion")),
@@ -111,6 +119,11 @@ def main(argv: list[str] | None = None) -> int:
         print(first_commands())
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
+    if called is None and not completing and not argv[0].startswith("-"):
+        near = difflib.get_close_matches(argv[0], COMMANDS)
+        parser.error(
+            f"no such command: {argv[0]!r}" + (f"; nearest: {', '.join(near)}" if near else "")
+        )
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == called:
@@ -148,6 +161,9 @@ def _run(module, called, arguments):
             return module.run(arguments) or 0
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # The reader has seen enough, such as `| head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+        return 141  # As the shell reports SIGPIPE.
     except Exception as error:
         line = _line_of(error)
         if line is None or arguments.traceback:

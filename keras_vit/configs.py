@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
@@ -694,13 +695,17 @@ def layer_name(name_or_config: str | ViTConfig | BiTConfig) -> str:
     return name_or_config.lower().replace("/", "").replace("+", "_").replace("-", "_")
 
 
+# Names of timm, Hugging Face and KerasHub, such as vit_base_patch16_224.
+_SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
+_OTHER_NAMES = re.compile(rf".*vit[-_]({'|'.join(_SIZES)})[-_]patch(\d+).*", re.IGNORECASE)
+
+
 def _nearest(name: str) -> str:
     folded: dict[str, list[str]] = {}
     for known in MODELS:
         folded.setdefault(known.lower(), []).append(known)
+    name = _OTHER_NAMES.sub(lambda m: f"ViT-{_SIZES[m[1].lower()]}/{m[2]}", name)
     close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    return (
-        f"Nearest: {', '.join(known for match in close for known in folded[match])}."
-        if close
-        else (f"Known: {', '.join(MODELS)}.")
-    )
+    found = [known for match in close for known in folded[match]]
+    found.sort(key=lambda known: -difflib.SequenceMatcher(None, name, known).ratio())
+    return f"Nearest: {', '.join(found)}." if close else (f"Known: {', '.join(MODELS)}.")

@@ -278,8 +278,9 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     path = classifier_folder(weights)
     if not path.exists():
         raise ValueError(
-            "Weights must be imagenet21k, another name of keras_vit.list_weights(), a file or a "
-            f"classifier's folder. Received: {os.fspath(weights)}"
+            f"Weights must be {', '.join(catalogue.RELEASED)}, imagenet21k, a name of "
+            "keras_vit.list_weights(), a file or a classifier's folder. "
+            f"Received: {os.fspath(weights)}"
         )
     if path.is_dir() and (path / CLASSES).exists():
         classifier = load_classifier(path)

@@ -206,7 +206,8 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     except Exception as error:
         raise OSError(
             f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other "
-            f"means and put it at {final}. Received: {' '.join(str(error).split())}"
+            f"means and put it at {final}. (Small weights in the package: {', '.join(RELEASED)}.) "
+            f"Received: {' '.join(str(error).split())}"
         ) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -104,7 +104,10 @@ def settings(arguments, settings_type):
     if recipe is not None:
         return settings_type.from_recipe(recipe, 1.0 if scale is None else scale, **given)
     if scale is not None:
-        raise ValueError(f"--scale needs a recipe (--recipe). Received: --scale {scale:g} alone")
+        raise ValueError(
+            "--scale needs a recipe (--recipe); without one, --steps and --batch-size make a run "
+            f"smaller. Received: --scale {scale:g} alone"
+        )
     return settings_type(**given)
 
 

@@ -37,7 +37,10 @@ _ANY = np.array([[word == ".." for word in row] for row in _WORDS])
 # Every node costs a little even in a branch that does not run, but a function that is not
 # inlined counts as one node. So code that most images do not need is in such functions.
 seldom = functools.partial(
-    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+    tf.function,
+    autograph=False,
+    reduce_retracing=True,  # Of images of many sizes, decoded one by one.
+    experimental_attributes={"_noinline": True},
 )
 
 

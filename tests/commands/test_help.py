@@ -31,10 +31,20 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_argument_prints_the_usage(command, name):
+def test_an_unknown_argument_is_an_error_of_one_line(command, name):
     outcome = command(name, "--no-such-argument")
     assert outcome.code == 2
-    assert "usage: keras-vit" in outcome.err
+    assert outcome.err.startswith(f"keras-vit {name}: ") or outcome.err.startswith("keras-vit: ")
+    assert outcome.err.endswith(" --help\n")
+    assert outcome.err.count("\n") == 1
+
+
+def test_an_unknown_command_names_the_nearest(command):
+    outcome = command("finetun")
+    assert outcome.code == 2
+    assert outcome.err == (
+        "keras-vit: no such command: 'finetun'; nearest: finetune. See keras-vit --help\n"
+    )
 
 
 @pytest.fixture
@@ -118,3 +128,13 @@ def test_the_tab_key_completes(line, offered, tmp_path):
 def test_the_tab_key_completes_the_recipes(tmp_path):
     offered = completions("keras-vit recipes ", tmp_path)
     assert set(RECIPES) <= {word.replace("\\", "") for word in offered}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    code = "import sys; from keras_vit.command_line import main; sys.exit(main(['models']))"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    running.stdout.close()  # Before anything is printed.
+    assert running.stderr.read() == b""
+    assert running.wait() == 141

@@ -232,6 +232,19 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones():
         keras_vit.build("vit-b16")
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("ViT-B16", "ViT-B/16, ViT-b/16"),  # The one of the same case first.
+        ("vit_base_patch16_224", "ViT-B/16, "),
+        ("google/vit-large-patch32-384", "ViT-L/32, "),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(name, nearest):
+    with pytest.raises(ValueError, match=f"Nearest: {nearest}"):
+        keras_vit.build(name)
+
+
 def test_channels_first_is_refused():
     keras.config.set_image_data_format("channels_first")
     try:

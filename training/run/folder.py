@@ -105,8 +105,9 @@ class RunFolder:
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
-                "The output must have no unfinished run: continue it with --resume, or start "
-                f"again with --overwrite. Received: {self.path}"
+                "The output must have no unfinished run: continue it with --resume, which takes "
+                "its settings, or start again with --overwrite. "
+                f"Received: {self.path}"
             )
 
     @contextlib.contextmanager
