@@ -208,7 +208,7 @@ def download(weights: OfficialWeights) -> pathlib.Path:
             f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other "
             f"means and put it at {final}. (Small weights in the package: {', '.join(RELEASED)}.) "
             f"Received: {' '.join(str(error).split())}"
-        ) from error
+        ) from None  # All of it is in the message.
     finally:
         partial.unlink(missing_ok=True)
     return final
