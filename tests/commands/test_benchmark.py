@@ -35,7 +35,7 @@ def test_tables_and_plots_are_written_and_listed(command, measured, tmp_path):
 
 def test_wrong_input_is_an_error_of_one_line(refused, measured, tmp_path, monkeypatch):
     output = ("--output", tmp_path / "out")
-    assert "Nearest: ViT-b/16, ViT-B/16" in refused("benchmark", "ViT-B16", *output)
+    assert "Nearest: ViT-B/16, ViT-b/16" in refused("benchmark", "ViT-B16", *output)
     assert "4GiB" in refused("benchmark", "--memory", "much", *output)
     assert "14 pixels or more" in refused("benchmark", "ViT-H/14", "--sizes", 8, *output)
     (tmp_path / "file").write_text("")
