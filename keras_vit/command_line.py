@@ -162,7 +162,7 @@ def _run(module, called, arguments):
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # The reader has seen enough, such as `| head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at its end.
         return 141  # As the shell reports SIGPIPE.
     except Exception as error:
         line = _line_of(error)
