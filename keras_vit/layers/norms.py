@@ -21,6 +21,29 @@ def _normalization(axis, epsilon, trained):
     return compiled_in_training(normalize) if trained else normalize
 
 
+@functools.cache
+def _group_normalization(groups, epsilon):
+    """Returns the function of lines `(B, N, C)`, their scale and their shift, for training."""
+
+    def normalize(lines, gamma, beta):
+        channels = lines.shape[-1]
+
+        def group_means(x):  # Of (B, N, C), as (B, 1, C).
+            means = ops.reshape(ops.mean(x, axis=1), (-1, groups, channels // groups))
+            means = ops.mean(means, axis=2, keepdims=True)
+            return ops.reshape(ops.repeat(means, channels // groups, axis=2), (-1, 1, channels))
+
+        x = ops.cast(lines, "float32")
+        x = x - group_means(x)
+        return x * (ops.rsqrt(group_means(ops.square(x)) + epsilon) * gamma) + beta
+
+    return compiled_in_training(normalize)
+
+
+def _affine(layer):
+    return layer.gamma if layer.scale else 1.0, layer.beta if layer.center else 0.0
+
+
 def _checked(epsilon):
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
@@ -61,9 +84,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs, training=False):
         normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
-        gamma = self.gamma if self.scale else 1.0
-        beta = self.beta if self.center else 0.0
-        return ops.cast(normalize(inputs, gamma, beta), self.compute_dtype)
+        return ops.cast(normalize(inputs, *_affine(self)), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -72,10 +93,15 @@ class GroupNorm(keras.layers.GroupNormalization):
 
     Keras splits the channels of `(B, H, W, C)` into a fifth axis, which the integer and GPU
     units of phones do not take. With `(B, H W, C)` there are four; the mean over a group is the
-    same.
+    same. In training, where Keras's takes a third of the time of a hybrid's step on a CPU, the mean
+    of a group is that of its channels' means.
 
     Args:
         **kwargs: Passed to `keras.layers.GroupNormalization`, such as `epsilon`.
+
+    Call arguments:
+        inputs: `(B, H, W, C)`.
+        training: Whether a gradient will be taken, which TensorFlow then compiles.
 
     Input shape:
         `(B, H, W, C)`: a map; the groups divide C.
@@ -89,9 +115,14 @@ class GroupNorm(keras.layers.GroupNormalization):
     (1, 4, 4, 6)
     """
 
-    def call(self, inputs):
+    def call(self, inputs, training=False):
         _, height, width, channels = inputs.shape
         if height is None or width is None:
             return super().call(inputs)
-        lines = keras.ops.reshape(inputs, (-1, height * width, channels))
-        return keras.ops.reshape(super().call(lines), (-1, height, width, channels))
+        lines = ops.reshape(inputs, (-1, height * width, channels))
+        if training:
+            normalize = _group_normalization(self.groups, self.epsilon)
+            lines = ops.cast(normalize(lines, *_affine(self)), self.compute_dtype)
+        else:
+            lines = super().call(lines)
+        return ops.reshape(lines, (-1, height, width, channels))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import MLP, LayerNorm, compiled_functions
+from keras_vit.layers import MLP, GroupNorm, LayerNorm, compiled_functions
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("other backends compile the whole step", allow_module_level=True)
@@ -20,12 +20,18 @@ LAYERS = {
     "norm without scale": lambda **kwargs: LayerNorm(scale=False, **kwargs),
     "norm without shift": lambda **kwargs: LayerNorm(center=False, **kwargs),
     "norm without either": lambda **kwargs: LayerNorm(scale=False, center=False, **kwargs),
+    "groups": lambda **kwargs: GroupNorm(groups=2, epsilon=1e-6, **kwargs),
+    "groups without either": lambda **kwargs: GroupNorm(2, scale=False, center=False, **kwargs),
 }
 RNG = np.random.default_rng(0)
 
 
+def input_shape(layer):
+    return (5, 4, 8) if isinstance(layer, GroupNorm) else (5, 8)
+
+
 def built(layer):
-    layer.build((None, 5, 8))
+    layer.build((None, *input_shape(layer)))
     for variable in layer.trainable_variables:
         variable.assign(RNG.normal(0.5, 0.5, variable.shape))
     return layer
@@ -44,7 +50,7 @@ def differentiate(layer, tokens, training):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_values_and_gradients_are_those_that_are_not_compiled(layer, policy):
     layer = built(LAYERS[layer](dtype=policy))
-    tokens = tf.constant(RNG.normal(1, 2, (3, 5, 8)), "float32")
+    tokens = tf.constant(RNG.normal(1, 2, (3, *input_shape(layer))), "float32")
     outputs, gradients = differentiate(layer, tokens, training=True)
     expected_outputs, expected = differentiate(layer, tokens, training=False)
     assert len(gradients) == 1 + len(layer.trainable_variables)
@@ -76,13 +82,14 @@ def test_where_xla_cannot_compile_everything_is_tensorflows(layer, monkeypatch):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("layer", ["tanh", "norm"])
+@pytest.mark.parametrize("layer", ["tanh", "norm", "groups"])
 def test_only_training_is_compiled(layer):
     layer = built(LAYERS[layer]())
 
     def graph(training):
         function = tf.function(lambda tokens: differentiate(layer, tokens, training)[1])
-        return function.get_concrete_function(tf.TensorSpec((None, 5, 8))).graph.as_graph_def()
+        spec = tf.TensorSpec((None, *input_shape(layer)))
+        return function.get_concrete_function(spec).graph.as_graph_def()
 
     def compiled(graph):
         return [node for node in graph.node if node.attr["_XlaMustCompile"].b]
