@@ -19,6 +19,7 @@ from .applications import (
     BiTR152x2 as BiTR152x2,
     BiTR152x4 as BiTR152x4,
     BiTR200x3 as BiTR200x3,
+    R14ViTMicro16 as R14ViTMicro16,
     R26ViTB32 as R26ViTB32,
     R26ViTS32 as R26ViTS32,
     R50ViTB16 as R50ViTB16,

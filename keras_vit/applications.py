@@ -122,6 +122,12 @@ ViTL16 = _application("ViT-L/16", "imagenet")
 ViTL32 = _application("ViT-L/32", "imagenet")
 ViTH14 = _application("ViT-H/14")
 
+R14ViTMicro16 = _application(
+    "R14+ViT-Micro/16",
+    note="""
+    For images of 32 pixels, which are enlarged to 64; not one of the paper's.
+""",
+)
 RViTTi16 = _application(
     "R+ViT-Ti/16",
     "imagenet",

@@ -492,12 +492,13 @@ class AxialResNetConfig(BiTConfig):
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
 # Exceptions: pixels per side of models for other images.
-IMAGE_SIZES = {"ViT-Mini/4": 32}
+IMAGE_SIZES = {"ViT-Mini/4": 32, "R14+ViT-Micro/16": 64}
 
 # Paper, Table 1; Ti and S are from the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
-    # A million parameters for images of 32 pixels; ours.
+    # Ours, for images of 32 pixels: a million parameters, and 2.6 with a ResNet in front.
     "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
+    "Micro": {"width": 192, "depth": 5, "mlp_dim": 768, "num_heads": 6},
     "Ti": {"width": 192, "depth": 12, "mlp_dim": 768, "num_heads": 3},
     "S": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 6},
     "B": {"width": 768, "depth": 12, "mlp_dim": 3072, "num_heads": 12},
@@ -526,6 +527,8 @@ VIT = {
 # third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
 # a root with stride 4, are 32 pixels wide.
 HYBRID = {
+    # Ours: images of 32 pixels, enlarged to 64 for the root's stride of 4, give 4x4 tokens.
+    "R14+ViT-Micro/16": ViTConfig(2, **SIZES["Micro"], resnet=ResNetStem((2, 2), 0.5)),
     "R+ViT-Ti/16": ViTConfig(8, **SIZES["Ti"], resnet=ResNetStem(())),
     "R26+ViT-S/32": ViTConfig(1, **SIZES["S"], resnet=ResNetStem((2, 2, 2, 2))),
     "R26+ViT-B/32": ViTConfig(1, **SIZES["B"], resnet=ResNetStem((2, 2, 2, 2))),

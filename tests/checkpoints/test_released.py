@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.catalogue import RELEASED, classifier_folder
+from keras_vit.training.recipes import find_recipe
 
 FOLDER = RELEASED["cifar10"].folder
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -33,6 +34,14 @@ def test_its_accuracy_on_its_samples_is_that_of_its_recipe(classifier):
     # Three standard deviations of a share of so few images.
     spread = 3 * np.sqrt(0.25 / len(samples))
     assert abs(right - classifier.recipe["test"]["top_1"]) < spread
+
+
+def test_its_settings_are_those_of_the_named_recipe(classifier):
+    recipe = find_recipe(f"{classifier.recipe['model']} CIFAR-10")
+    for name, value in recipe.settings.items():
+        if name != "evaluate_every":  # It changes no number.
+            saved = classifier.recipe["settings"][name] or 0
+            assert (tuple(saved) if isinstance(value, tuple) else saved) == value, name
 
 
 def test_weights_by_name_are_those_of_the_classifier(classifier):
