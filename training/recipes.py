@@ -209,7 +209,7 @@ MASKED_PATCHES = {
 # Model, pixels, steps, learning rate, warm-up, weight decay, mixup.
 CIFAR_10 = (
     ("ViT-Mini/4", 32, 12_600, 1e-3, 500, 0.3, 0.0),
-    ("R14+ViT-Micro/16", 64, 22_000, 2e-3, 1000, 0.1, 0.2),
+    ("R14+ViT-Micro/16", 64, 22_000, 1e-3, 1000, 0.1, 0.2),
 )
 
 
