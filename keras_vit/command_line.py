@@ -28,7 +28,7 @@ COMMANDS = {
     "finetune": "Fine-tune a pre-trained model on your own images.",
     "sweep": "Fine-tune with several learning rates, then the best with several seeds.",
     "pretrain": "Train a model from random weights.",
-    "recipes": "List the paper's recipes, and those of our small classifiers.",
+    "recipes": "List the paper's recipes, and ours for small classifiers.",
     "evaluate": "Evaluate a classifier, every image counted once.",
     "predict": "Print the most likely classes of images.",
     "embed": "Write features of images, and find the images nearest to one.",

@@ -1,4 +1,4 @@
-"""`keras-vit recipes`: the paper's recipes by name, and those of the trained classifiers."""
+"""`keras-vit recipes`: the paper's recipes by name, and ours for small classifiers."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from keras_vit.training.recipes import (
     HYPER_RULE_NAME,
     MASKED_PATCHES,
     PRETRAINING,
-    RELEASED,
+    SMALL,
     find_recipe,
 )
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
@@ -46,7 +46,7 @@ def run(arguments):
     print('\nkeras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates\n')
     print(recipe_table(FINETUNING.values(), arguments.scale))
     print("\nClassifiers for images of 32 pixels, from random weights; not the paper's\n")
-    print(recipe_table(RELEASED.values(), arguments.scale))
+    print(recipe_table(SMALL.values(), arguments.scale))
     print(f"\n{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
 
 
