@@ -1,12 +1,12 @@
 """Images per second of `predict` and `evaluate`, of decoding alone and of the model alone.
 
-    python benchmarks/predict_speed.py [--models ViT-Ti/16 cifar10] [--images 3000] [--turns 2]
+    python benchmarks/predict_speed.py [--models NAME ...] [--images 3000] [--turns 2]
 
 JPEG files of 640 x 480 pixels, gradients with noise (about 90 kB), in two folders. All four are
 timed in turns in one process on the same files, without the start of TensorFlow. `predict` is what
 the command does from the files to its text, `evaluate` what it does from the folder to its report.
 Decoding and the model use the same cores: with d and m images per second alone, both together can
-reach 1 / (1 / d + 1 / m), which is the last column's 1. `cifar10` is the classifier in the package;
+reach 1 / (1 / d + 1 / m), which is the last column's 1. `vit_mini4_cifar10` is in the package;
 another name is a model with random weights and 224 pixels.
 """
 
@@ -31,7 +31,7 @@ BATCH = 32
 def main():
     """Prints the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["ViT-Ti/16", "cifar10"])
+    parser.add_argument("--models", nargs="+", default=["ViT-Ti/16", "vit_mini4_cifar10"])
     parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--turns", type=int, default=2)
     arguments = parser.parse_args()
@@ -54,12 +54,13 @@ def main():
 
 
 def open_or_build(name):
-    """Returns the classifier in the package, or one with random weights."""
+    """Returns a classifier in the package, or one with random weights."""
     import keras_vit
+    from keras_vit.checkpoints.catalogue import RELEASED_NAMES
     from keras_vit.classifier import Classifier
     from keras_vit.preprocessing import Preprocessing
 
-    if name == "cifar10":
+    if name in RELEASED_NAMES:
         return keras_vit.load_classifier(name)
     names = [f"class {number}" for number in range(1000)]
     return Classifier(keras_vit.build(name), names, Preprocessing((224, 224)))

@@ -23,9 +23,7 @@ data = {
     "test": (images[test], labels[test].astype(int)),
 }
 
-settings = FineTuning(
-    weights="cifar10", image_size=(32, 32), augmentation="none", steps=120, batch_size=32
-)
+settings = FineTuning(weights="cifar10", augmentation="none", steps=120, batch_size=32)
 done = finetune(data, "runs/labels", settings, class_names=names, log=lambda line: None)
 
 classifier = done.classifier

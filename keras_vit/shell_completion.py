@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Iterable
 
-from keras_vit.checkpoints.catalogue import NAMES, RELEASED, list_weights
+from keras_vit.checkpoints.catalogue import NAMES, RELEASED_NAMES, list_weights
 from keras_vit.configs import list_models
 from keras_vit.optional_packages import import_optional
 from keras_vit.training.recipes import RECIPES
@@ -46,5 +46,6 @@ def names_of(command: str | None, argument: str) -> Iterable[str]:
     if argument == "weights":
         return [*NAMES, *list_weights()]
     if argument in ("model", "names", "folder"):
-        return RELEASED if argument == "folder" or command in _OF_CLASSIFIERS else list_models()
+        of_classifiers = argument == "folder" or command in _OF_CLASSIFIERS
+        return RELEASED_NAMES if of_classifiers else list_models()
     return ()

@@ -275,10 +275,10 @@ def _with_normalization(opened, normalization):
 def _open(weights, model, image_size, source_size, num_heads, gelu):
     if weights in catalogue.NAMES or any(row.key == weights for row in catalogue.rows()):
         return _open_official(weights, model, image_size)
-    path = classifier_folder(weights)
+    path = classifier_folder(weights, model)
     if not path.exists():
         raise ValueError(
-            f"Weights must be {', '.join(catalogue.RELEASED)}, imagenet21k, a name of "
+            f"Weights must be {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a name of "
             "keras_vit.list_weights(), a file or a classifier's folder. "
             f"Received: {os.fspath(weights)}"
         )

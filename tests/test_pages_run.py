@@ -22,17 +22,18 @@ DOCS = sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*
 PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
 
 TINY = "image_size=(32, 32), steps=2, batch_size=4"
+TRAINED = f'weights="vit_mini4_cifar10", {TINY}'
 OUTPUT = r'(?m)((finetune|pretrain_masked_patches)\("\w+", "runs/.*)\)$'
 OVERWRITE = (OUTPUT, r"\1, overwrite=True)")  # Outputs are written again.
 
 # Stand-ins, regular expressions that are applied in order to every example of every page.
 STAND_INS = [
-    # The one model with weights in the package, for 32 pixels and 10 classes.
+    # The plain model with weights in the package, for 32 pixels and 10 classes.
     (r"(?<![\w+-])ViT-B/16(?! ImageNet)", "ViT-Mini/4"),
     (r"R50\+ViT-L/32", "R26+ViT-S/32"),
-    (r'\bimagenet21k\b|(?<=weights=")imagenet(?=")', "cifar10"),
+    (r'\bimagenet21k\b|(?<=weights=")imagenet(?=")', "vit_mini4_cifar10"),
     (r', gelu="exact", norm_epsilon=1e-12', ""),  # As the file has them.
-    (r"--weights imagenet\b", "--weights cifar10"),
+    (r"--weights imagenet\b", "--weights vit_mini4_cifar10"),
     (r"\b384\b", "32"),
     (r"\(224, 224\)", "(32, 32)"),
     (r"ViTB16\(\)", "ViTB16(weights=None)"),
@@ -51,13 +52,13 @@ STAND_INS = [
     (r"steps_per_epoch=500", "steps_per_epoch=10"),
     (r"ViT-S/16\", steps=10_000, batch_size=512", 'ViT-Mini/4", steps=2, batch_size=4'),
     (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
-    (r'model="ViT-L/16", batch_size=256', f'weights="cifar10", {TINY}'),
+    (r'model="ViT-L/16", batch_size=256', TRAINED),
     (r"photos IMAGES", "photos holiday"),
     (r'"mine\.h5"', '"ViT-B_16.npz", skip="head/*"'),
     (
         r'keras_vit.training.finetune\("photos", "runs/photos"\)',
         f'keras_vit.training.finetune("photos", "runs/photos", '
-        f'keras_vit.training.FineTuning(weights="cifar10", {TINY}))',
+        f"keras_vit.training.FineTuning({TRAINED}))",
     ),
     (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
     (r"--shots 1 5 10 25", "--shots 1 5"),
@@ -67,12 +68,12 @@ STAND_INS = [
     (r"--model ViT-S/16 --image-size 224", "--model ViT-Mini/4 --image-size 32"),
     (r"--model BiT-R50x1", ""),
     (r"--model ViT-S/16 --teacher", "--model ViT-Mini/4 --teacher"),
-    (r'model="ViT-S/16", teacher', f'weights="cifar10", {TINY}, teacher'),
+    (r'model="ViT-S/16", teacher', f"{TRAINED}, teacher"),
     OVERWRITE,
 ]
 
 DOCSTRING_STAND_INS = [
-    (r'"ViT-B/16", weights="imagenet21k"', '"ViT-Mini/4", weights="cifar10"'),
+    (r'"ViT-B/16", weights="imagenet21k"', '"ViT-Mini/4", weights="vit_mini4_cifar10"'),
     (r'"ViT-B/16", classes=10, input_shape=\(384, 384, 3\)', '"ViT-Mini/4", classes=10'),
     (r'build\("ViT-[BS]/16"', 'build("ViT-Mini/4"'),
     (r"tfds:oxford_iiit_pet|tfds:oxford_flowers102", "photos"),
@@ -81,8 +82,8 @@ DOCSTRING_STAND_INS = [
         'MaskedPatches(model="ViT-Mini/4", steps=2, batch_size=4)',
     ),
     (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
-    (r'FineTuning\(model="ViT-S/16", steps=500\)', f'FineTuning(weights="cifar10", {TINY})'),
-    (r'"Oxford Flowers-102", model="ViT-B/16"', f'"Oxford Flowers-102", weights="cifar10", {TINY}'),
+    (r'FineTuning\(model="ViT-S/16", steps=500\)', f"FineTuning({TRAINED})"),
+    (r'"Oxford Flowers-102", model="ViT-B/16"', f'"Oxford Flowers-102", {TRAINED}'),
     (r"sweep\((.*), settings\)", r"sweep(\1, settings, learning_rates=[0.01], seeds=[0])"),
     OVERWRITE,
 ]
@@ -92,7 +93,7 @@ SMALL = "--steps 2 --batch-size 4 --accumulate 1 --image-size 32 --warmup-steps 
 FLAGS = {
     "finetune": SMALL,
     "pretrain": f"{SMALL} --model ViT-Mini/4",
-    "sweep": f"{SMALL} --weights cifar10 --model ViT-Mini/4 --learning-rates 0.01 --seeds 0",
+    "sweep": f"{SMALL} --weights vit_mini4_cifar10 --learning-rates 0.01 --seeds 0",
 }
 
 # Of lines that do not run here, the beginning and the reason.
@@ -119,7 +120,7 @@ NOT_RUN = {
     "python -m pytest ": "runs tests",
     "keras-vit vtab ": "downloads the data of VTAB",
     "keras-vit scaling ": "needs results of several pre-trainings; tests/commands/test_scaling.py",
-    "keras-vit evaluate ViT-Mini/4 --weights cifar10 --protocol ": "downloads ImageNet",
+    "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
     "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_jax_backend.py",
 }
@@ -206,7 +207,7 @@ def commands_of(name, block, used):
             command = line.split()[1]
             words = f"{line.removeprefix('keras-vit ')} {FLAGS.get(command, '')}".strip()
             if command == "finetune" and "--weights" not in line:
-                words += " --weights cifar10"
+                words += " --weights vit_mini4_cifar10"
             commands.append((f"{name}: {line}", "command", words))
             left_out = False
         else:  # The rest of a shell command of several lines.

@@ -106,8 +106,9 @@ def list_weights(model: str | None = None) -> list[str]:
     ['imagenet', 'imagenet21k', 'vit_b8_augreg_imagenet21k_to_imagenet_224', ...]
     """
     if model is None:
-        return [row.key for row in rows()] + list(RELEASED)
-    return names_of(model) + [row.key for row in rows() if row.model == model]
+        return [row.key for row in rows()] + [*RELEASED_NAMES]
+    official = [row.key for row in rows() if row.model == model]
+    return names_of(model) + official + [row.key for row in RELEASED if row.model == model]
 
 
 def names_of(model: str) -> list[str]:
@@ -118,7 +119,7 @@ def names_of(model: str) -> list[str]:
     """
     configs.resolve(model)
     of_model = {row.name for row in rows() if row.model == model}
-    released = [name for name, released in RELEASED.items() if released.model == model]
+    released = [row.name for row in RELEASED if row.model == model]
     return [name for name in NAMES if name in of_model] + released
 
 
@@ -181,22 +182,53 @@ class ReleasedClassifier:
     """A classifier's folder in the package.
 
     Args:
+        key: Value of `weights=` and name of its folder.
+        name: The data set of the training: another value, which classifiers share.
         model: Name of its model.
         classes: Classes of its head.
-        folder: The folder.
     """
 
+    key: str
+    name: str
     model: str
     classes: int
-    folder: pathlib.Path
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The values of `weights=` and of the commands' folders that mean it."""
+        return self.name, self.key
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder."""
+        return _WEIGHTS / self.key
+
+    def is_of(self, model: str | configs.ViTConfig | configs.BiTConfig) -> bool:
+        """Whether a name or config is that of its model."""
+        return model in (self.model, configs.MODELS[self.model])
 
 
-# By the name for `weights=` and the commands: the data set of the training.
-RELEASED = {"cifar10": ReleasedClassifier("ViT-Mini/4", 10, _WEIGHTS / "vit_mini4_cifar10")}
+# Of one data set, the most accurate first.
+RELEASED = (ReleasedClassifier("vit_mini4_cifar10", "cifar10", "ViT-Mini/4", 10),)
+RELEASED_NAMES = tuple(dict.fromkeys(name for row in RELEASED for name in row.names))
 
 
-def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
-    """Returns the folder of a released classifier by its name; any other path is returned."""
+def find_released(name: str | os.PathLike) -> tuple[ReleasedClassifier, ...]:
+    """Returns the classifiers in the package that a name means, the most accurate first."""
+    return tuple(row for row in RELEASED if os.fspath(name) in row.names)
+
+
+def classifier_folder(
+    folder_or_name: str | os.PathLike,
+    model: str | configs.ViTConfig | configs.BiTConfig | None = None,
+) -> pathlib.Path:
+    """Returns the folder of a released classifier by its name; any other path is returned.
+
+    Args:
+        folder_or_name: A folder, or a name of `RELEASED_NAMES`.
+        model: Selects among the classifiers of that name; by default the most accurate one.
+    """
     folder = pathlib.Path(folder_or_name)
-    released = RELEASED.get(os.fspath(folder_or_name))
-    return released.folder if released and not folder.exists() else folder
+    if folder.exists() or not (released := find_released(folder_or_name)):
+        return folder
+    return next((row for row in released if model and row.is_of(model)), released[0]).folder

@@ -17,7 +17,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import RELEASED, OfficialWeights
+from keras_vit.checkpoints.catalogue import RELEASED_NAMES, OfficialWeights, find_released
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.fetching import fetch
 from keras_vit.checkpoints.formats import check_npz
@@ -121,12 +121,12 @@ def _path(name_or_config, weights):
             f"Received: weights={weights!r}"
         )
     if isinstance(weights, str):
-        if released := RELEASED.get(weights):
-            if name_or_config not in (released.model, configs.MODELS[released.model]):
-                raise ValueError(
-                    f"weights={weights!r} are of {released.model}. Received: {name_or_config}"
-                )
-            return released.folder / MODEL
+        if released := find_released(weights):
+            for row in released:
+                if row.is_of(name_or_config):
+                    return row.folder / MODEL
+            models = " or ".join(row.model for row in released)
+            raise ValueError(f"weights={weights!r} are of {models}. Received: {name_or_config}")
         is_path = weights.endswith(_SUFFIXES) or os.path.exists(weights)
         if weights in (*catalogue.NAMES, *catalogue.list_weights()) or not is_path:
             return None
@@ -206,7 +206,7 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     except Exception as error:
         raise OSError(
             f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other "
-            f"means and put it at {final}. (Small weights in the package: {', '.join(RELEASED)}.) "
+            f"means and put it at {final}. (In the package: {', '.join(RELEASED_NAMES)}.) "
             f"Received: {' '.join(str(error).split())}"
         ) from None  # All of it is in the message.
     finally:

@@ -85,10 +85,10 @@ def model_details(name, input_shape=None, classes=1000):
     for row in weights:
         top1 = f", {row.imagenet_top1_percent}% on ImageNet" if row.imagenet_top1_percent else ""
         lines.append(f"    {row.key}: {row.resolution} pixels, {row.classes} classes{top1}")
-    for key, released in RELEASED.items():
+    for released in RELEASED:
         if released.model == name:
-            side = configs.default_image_size(name)
-            lines.append(f"    {key}: {side} pixels, {released.classes} classes, in the package")
+            names, side = " or ".join(released.names), configs.default_image_size(name)
+            lines.append(f"    {names}: {side} pixels, {released.classes} classes, in the package")
     return "\n".join(lines if lines[-1] != "  weights" else [*lines, "    none"])
 
 

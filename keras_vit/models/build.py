@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.checkpoints.catalogue import find_released
 from keras_vit.checkpoints.official_weights import load_pretrained
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.models.resnet import build_resnet, resnet_head
@@ -67,8 +67,8 @@ def build(
     (None, 10)
     """
     config = configs.resolve(name_or_config, **changes)
-    if weights in RELEASED and classes == DEFAULT_CLASSES:
-        classes = RELEASED[weights].classes
+    if classes == DEFAULT_CLASSES and weights and (released := find_released(weights)):
+        classes = released[0].classes
     _check_arguments(config, include_top, weights, pooling, classes, classifier_activation)
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(

@@ -60,7 +60,8 @@ def test_list_weights_gives_names_before_keys():
         "vit_b8_augreg_imagenet21k_to_imagenet_224",
         "vit_b8_augreg_imagenet21k",
     ]
-    assert len(keras_vit.list_weights()) == 70  # With what comes with the package.
+    assert keras_vit.list_weights("ViT-Mini/4") == ["cifar10", "vit_mini4_cifar10"]
+    assert len(keras_vit.list_weights()) == 69 + len(catalogue.RELEASED_NAMES)
 
 
 def test_functions_take_imagenet_by_default_where_a_file_exists():

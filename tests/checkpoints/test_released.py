@@ -1,4 +1,5 @@
 import pathlib
+import re
 import shutil
 
 import keras
@@ -6,27 +7,37 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED, classifier_folder
+from keras_vit.trained_weights import open_weights
 from keras_vit.training.recipes import find_recipe
 
-FOLDER = RELEASED["cifar10"].folder
+BEST, PLAIN = RELEASED[0], RELEASED[-1]
+PARAMETERS = {"R14+ViT-Micro/16": 2_634_410, "ViT-Mini/4": 1_007_626}
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
+@pytest.fixture(scope="module", params=RELEASED, ids=[row.key for row in RELEASED])
+def released(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def classifier():
-    return keras_vit.load_classifier("cifar10")
+def classifier(released):
+    return keras_vit.load_classifier(released.key)
 
 
-def test_the_released_classifier_is_small_and_whole(classifier):
+def test_a_released_classifier_is_small_and_whole(released, classifier):
+    assert classifier.recipe["model"] == released.model
     assert classifier.class_names == tuple(NAMES)
-    assert classifier.preprocessing.image_size == (32, 32)
-    assert classifier.model.count_params() == 1_007_626
-    assert sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) < 5_000_000
+    assert classifier.preprocessing.image_size == (configs.IMAGE_SIZES[released.model],) * 2
+    assert classifier.model.count_params() == PARAMETERS[released.model]
+    files = [file for file in released.folder.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 6_000_000
 
 
-def test_its_accuracy_on_its_samples_is_that_of_its_recipe(classifier):
-    samples = sorted((FOLDER / "samples").iterdir())
+def test_its_accuracy_on_its_samples_is_that_of_its_recipe(released, classifier):
+    samples = sorted((released.folder / "samples").iterdir())
     top = [prediction.top[0][0] for prediction in classifier.predict(samples, top=1)]
     # An evenly spread choice of the test images, which are in the order of their classes.
     labels = [NAMES[index * len(NAMES) // len(samples)] for index in range(len(samples))]
@@ -44,15 +55,31 @@ def test_its_settings_are_those_of_the_named_recipe(classifier):
             assert (tuple(saved) if isinstance(value, tuple) else saved) == value, name
 
 
-def test_weights_by_name_are_those_of_the_classifier(classifier):
-    model = keras_vit.build("ViT-Mini/4", weights="cifar10")
-    assert model.input_shape == (None, 32, 32, 3)
-    assert model.output_shape == (None, 10)
-    images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
-    np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(model(images)),
-        keras.ops.convert_to_numpy(classifier.model(images)),
-    )
+def test_weights_by_name_are_those_of_the_classifier(released, classifier):
+    for name in released.names:
+        model = keras_vit.build(released.model, weights=name)
+        assert model.input_shape == classifier.model.input_shape
+        assert model.output_shape == (None, 10)
+        images = np.random.default_rng(0).uniform(-1, 1, (2, *model.input_shape[1:]))
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(model(images.astype("float32"))),
+            keras.ops.convert_to_numpy(classifier.model(images.astype("float32"))),
+        )
+
+
+def test_the_best_of_a_data_set_goes_first():
+    accuracies = [keras_vit.load_classifier(row.key).recipe["test"]["top_1"] for row in RELEASED]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert {row.name for row in RELEASED} == {"cifar10"}
+    assert classifier_folder("cifar10") == BEST.folder
+
+
+def test_a_models_name_selects_among_the_classifiers():
+    assert open_weights("cifar10").model_name == BEST.model
+    assert open_weights("cifar10", model=PLAIN.model).model_name == PLAIN.model
+    assert classifier_folder("cifar10", configs.MODELS[PLAIN.model]) == PLAIN.folder
+    with pytest.raises(ValueError, match="ViT-Ti/16"):
+        open_weights("cifar10", model="ViT-Ti/16")
 
 
 def test_other_classes_and_sizes_are_a_transfer():
@@ -63,14 +90,18 @@ def test_other_classes_and_sizes_are_a_transfer():
     assert features.output_shape == (None, 128)
 
 
-def test_the_weights_are_of_one_model():
-    with pytest.raises(ValueError, match=r"are of ViT-Mini/4\. Received: ViT-Ti/16"):
-        keras_vit.build("ViT-Ti/16", weights="cifar10", classes=10)
+@pytest.mark.parametrize(
+    ("weights", "models"),
+    [("cifar10", [row.model for row in RELEASED]), (PLAIN.key, [PLAIN.model])],
+)
+def test_the_weights_are_of_these_models(weights, models):
+    known = re.escape(" or ".join(models))
+    with pytest.raises(ValueError, match=rf"are of {known}\. Received: ViT-Ti/16"):
+        keras_vit.build("ViT-Ti/16", weights=weights, classes=10)
 
 
 def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
-    assert classifier_folder("cifar10") == FOLDER
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(FOLDER, "cifar10")
+    shutil.copytree(PLAIN.folder, "cifar10")
     assert classifier_folder("cifar10") == pathlib.Path("cifar10")
     assert classifier_folder("runs/cifar10") == pathlib.Path("runs/cifar10")

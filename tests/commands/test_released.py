@@ -4,7 +4,7 @@ import pytest
 
 from keras_vit.checkpoints.catalogue import RELEASED
 
-FOLDER = RELEASED["cifar10"].folder
+FOLDER = RELEASED[0].folder
 
 
 def test_commands_take_the_released_classifier_by_name(command, tmp_path, monkeypatch):
@@ -29,4 +29,4 @@ def test_it_is_exported_and_checked_on_its_own_samples(command, tmp_path):
         tmp_path / "m.tflite",
     )
     assert outcome.code == 0, outcome.err
-    assert (tmp_path / "m.tflite").stat().st_size < 2_000_000
+    assert (tmp_path / "m.tflite").stat().st_size < 4_000_000

@@ -31,6 +31,7 @@ from keras_vit.training.evaluation import few_shot, predictions, protocols
 
 CLASSES = ("cat", "dog")
 SIDE = 32
+WEIGHTS = "vit_mini4_cifar10"  # In the package, of a plain model for 32 pixels.
 
 
 def make_files():
@@ -52,7 +53,7 @@ def make_files():
 
     for name in ("photos", "more", "pets", "digits"):
         folder(name, CLASSES)
-    folder("cifar10-images", keras_vit.load_classifier("cifar10").class_names, train=5, test=1)
+    folder("cifar10-images", keras_vit.load_classifier(WEIGHTS).class_names, train=5, test=1)
     shutil.copy("photos/test/cat/0.png", "more/train/cat/copy.png")
     for name in ("cat", "frog", "garden", "sofa", "image", "holiday/a", "holiday/b", "pictures/a"):
         image(f"{name}.jpg", (200, 90, 90))
@@ -61,12 +62,12 @@ def make_files():
     pathlib.Path("labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
     pathlib.Path("weights.csv").write_text("".join(f"{label},2\n" for label in CLASSES))
     pathlib.Path("runs").mkdir()
-    given = shlex.split(f"--weights cifar10 --image-size {SIDE} --steps 2 --batch-size 4")
+    given = shlex.split(f"--weights {WEIGHTS} --image-size {SIDE} --steps 2 --batch-size 4")
     run(["finetune", "--data", "pets", *given, "--output", "runs/pets"])
     for name in ("digits", "photos"):
         shutil.copytree("runs/pets", f"runs/{name}")
     run(["convert", "runs/pets", "hf_folder", "--to", "huggingface"])
-    model = keras_vit.build("ViT-Mini/4", weights="cifar10")
+    model = keras_vit.build("ViT-Mini/4", weights=WEIGHTS)
     keras_vit.save_checkpoint(model, "ViT-B_16.npz")
 
 
@@ -91,7 +92,7 @@ def names():
     labels = np.arange(8) % 10
     batches = tf.data.Dataset.from_tensor_slices((images, labels)).repeat()
     batches = batches.batch(4, drop_remainder=True)
-    model = keras_vit.build("ViT-Mini/4", weights="cifar10")
+    model = keras_vit.build("ViT-Mini/4", weights=WEIGHTS)
     trainer = keras_vit.training.Trainer(model, averaging=0.9)
     trainer.compile(keras_vit.training.SGD(0.01), "sparse_categorical_crossentropy")
     return {
@@ -105,7 +106,7 @@ def names():
         "images": images,
         "batches": batches,
         "batches_from": lambda start: batches,
-        "classifier": keras_vit.load_classifier("cifar10"),
+        "classifier": keras_vit.load_classifier(WEIGHTS),
         "examples": keras_vit.training.data.open_source("digits").splits["train"],
         "model": model,
         "options": {"image_size": (SIDE, SIDE), "batch_size": 4, "seed": 0},

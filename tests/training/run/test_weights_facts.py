@@ -9,11 +9,13 @@ import pytest
 from PIL import Image
 
 import keras_vit
+from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import TIMM
 from keras_vit.classifier import save_classifier
 from keras_vit.command_line import main
+from keras_vit.configs import IMAGE_SIZES
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.trained_weights import open_weights
 from keras_vit.training.data.spec import DataSpec
@@ -319,7 +321,8 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
 
 def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path):
     plan = plan_of("cifar10", photos, tmp_path)
-    assert plan.settings.image_size == (32, 32)
+    side = IMAGE_SIZES[RELEASED[0].model]
+    assert plan.settings.image_size == (side, side)
     assert "cat, dog" not in plan.recipe["facts"]["head"]["from"]
     assert plan.body.head_rows == (3, 5, None)  # cat, dog; a fox is new.
 
