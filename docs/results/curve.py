@@ -1,6 +1,6 @@
-"""Accuracy curve of a run, with the accuracy on the test images at its end.
+"""Accuracy curves of runs, with the accuracies on the test images at their ends.
 
-python docs/results/curve.py RUN CURVE.png
+python docs/results/curve.py CURVE.png RUN [RUN ...]
 """
 
 import csv
@@ -10,19 +10,17 @@ import sys
 
 from matplotlib import pyplot
 
-folder, picture = map(pathlib.Path, sys.argv[1:])
-rows = list(csv.DictReader((folder / "history.csv").read_text(encoding="utf-8").splitlines()))
-test = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["test"]["top_1"]
-curves = {
-    "training, augmented": [(row["step"], row["accuracy"]) for row in rows],
-    "validation": [(row["step"], row["validation_accuracy"]) for row in rows],
-    "test": [(rows[-1]["step"], test)],
-}
+picture, *folders = map(pathlib.Path, sys.argv[1:])
 figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
-for (label, points), style in zip(curves.items(), ("-", "o-", "D"), strict=True):
-    points = [(int(step), 100 * float(share)) for step, share in points if share]
-    if points:
-        axis.plot(*zip(*points, strict=True), style, label=label)
+for folder in folders:
+    rows = list(csv.DictReader((folder / "history.csv").read_text(encoding="utf-8").splitlines()))
+    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    steps = [int(row["step"]) for row in rows]
+    accuracies = [100 * float(row["accuracy"]) for row in rows]
+    test = 100 * recipe["test"]["top_1"]
+    (line,) = axis.plot(steps, accuracies, label=f"{recipe['model']}, training, augmented")
+    label = f"{recipe['model']}, test: {test:.1f}%"
+    axis.plot(steps[-1], test, "D", color=line.get_color(), label=label)
 axis.set_xlabel("step")
 axis.set_ylabel("accuracy (%)")
 axis.legend()

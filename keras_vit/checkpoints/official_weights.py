@@ -60,7 +60,7 @@ def load_pretrained(
         model: A model of `keras_vit.build`.
         name_or_config: The name or config that it was built from.
         weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
-            (for ViT-Mini/4; comes with the package).
+            (for R14+ViT-Micro/16 and ViT-Mini/4; comes with the package).
         include_top: Whether the model has the head.
 
     Returns:
