@@ -203,10 +203,6 @@ class ReleasedClassifier:
         """The folder."""
         return _WEIGHTS / self.key
 
-    def is_of(self, model: str | configs.ViTConfig | configs.BiTConfig) -> bool:
-        """Whether a name or config is that of its model."""
-        return model in (self.model, configs.MODELS[self.model])
-
 
 # Of one data set, the most accurate first.
 RELEASED = (
@@ -216,9 +212,20 @@ RELEASED = (
 RELEASED_NAMES = tuple(dict.fromkeys(name for row in RELEASED for name in row.names))
 
 
-def find_released(name: str | os.PathLike) -> tuple[ReleasedClassifier, ...]:
-    """Returns the classifiers in the package that a name means, the most accurate first."""
-    return tuple(row for row in RELEASED if os.fspath(name) in row.names)
+def find_released(
+    name: object, model: str | configs.ViTConfig | configs.BiTConfig | None = None
+) -> list[ReleasedClassifier]:
+    """Returns the classifiers in the package that a name means, the most accurate first.
+
+    Args:
+        name: Any value of `weights=`; only a name of `RELEASED_NAMES` means some.
+        model: Selects those of a model, by its name or config.
+    """
+    return [
+        row
+        for row in RELEASED
+        if name in row.names and model in (None, row.model, configs.MODELS[row.model])
+    ]
 
 
 def classifier_folder(
@@ -232,6 +239,6 @@ def classifier_folder(
         model: Selects among the classifiers of that name; by default the most accurate one.
     """
     folder = pathlib.Path(folder_or_name)
-    if folder.exists() or not (released := find_released(folder_or_name)):
-        return folder
-    return next((row for row in released if model and row.is_of(model)), released[0]).folder
+    name = os.fspath(folder_or_name)
+    released = find_released(name, model) or find_released(name)
+    return released[0].folder if released and not folder.exists() else folder

@@ -121,11 +121,10 @@ def _path(name_or_config, weights):
             f"Received: weights={weights!r}"
         )
     if isinstance(weights, str):
-        if released := find_released(weights):
-            for row in released:
-                if row.is_of(name_or_config):
-                    return row.folder / MODEL
-            models = " or ".join(row.model for row in released)
+        if released := find_released(weights, name_or_config):
+            return released[0].folder / MODEL
+        if others := find_released(weights):
+            models = " or ".join(row.model for row in others)
             raise ValueError(f"weights={weights!r} are of {models}. Received: {name_or_config}")
         is_path = weights.endswith(_SUFFIXES) or os.path.exists(weights)
         if weights in (*catalogue.NAMES, *catalogue.list_weights()) or not is_path:

@@ -67,7 +67,7 @@ def build(
     (None, 10)
     """
     config = configs.resolve(name_or_config, **changes)
-    if classes == DEFAULT_CLASSES and weights and (released := find_released(weights)):
+    if classes == DEFAULT_CLASSES and (released := find_released(weights)):
         classes = released[0].classes
     _check_arguments(config, include_top, weights, pooling, classes, classifier_activation)
     if keras.config.image_data_format() != "channels_last":
