@@ -125,7 +125,7 @@ ViTH14 = _application("ViT-H/14")
 R14ViTMicro16 = _application(
     "R14+ViT-Micro/16",
     note="""
-    For images of 32 pixels, which are enlarged to 64; not one of the paper's. `weights="cifar10"`
+    For images of 32 pixels, which are enlarged to 96; not one of the paper's. `weights="cifar10"`
     gives 10 classes and needs no network.
 """,
 )

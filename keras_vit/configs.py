@@ -492,7 +492,7 @@ class AxialResNetConfig(BiTConfig):
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
 # Exceptions: pixels per side of models for other images.
-IMAGE_SIZES = {"ViT-Mini/4": 32, "R14+ViT-Micro/16": 64}
+IMAGE_SIZES = {"ViT-Mini/4": 32, "R14+ViT-Micro/16": 96}
 
 # Paper, Table 1; Ti and S are from the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
@@ -527,7 +527,7 @@ VIT = {
 # third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
 # a root with stride 4, are 32 pixels wide.
 HYBRID = {
-    # Ours: images of 32 pixels, enlarged to 64 for the root's stride of 4, give 4x4 tokens.
+    # Ours: images of 32 pixels, enlarged to 96 for the root's stride of 4, give 6x6 tokens.
     "R14+ViT-Micro/16": ViTConfig(2, **SIZES["Micro"], resnet=ResNetStem((2, 2), 0.5)),
     "R+ViT-Ti/16": ViTConfig(8, **SIZES["Ti"], resnet=ResNetStem(())),
     "R26+ViT-S/32": ViTConfig(1, **SIZES["S"], resnet=ResNetStem((2, 2, 2, 2))),

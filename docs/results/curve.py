@@ -18,8 +18,9 @@ for folder in folders:
     steps = [int(row["step"]) for row in rows]
     accuracies = [100 * float(row["accuracy"]) for row in rows]
     test = 100 * recipe["test"]["top_1"]
-    (line,) = axis.plot(steps, accuracies, label=f"{recipe['model']}, training, augmented")
-    label = f"{recipe['model']}, test: {test:.1f}%"
+    name = f"{recipe['model']}, {recipe['settings']['image_size'][0]} pixels"
+    (line,) = axis.plot(steps, accuracies, label=f"{name}, training, augmented")
+    label = f"{name}, test: {test:.1f}%"
     axis.plot(steps[-1], test, "D", color=line.get_color(), label=label)
 axis.set_xlabel("step")
 axis.set_ylabel("accuracy (%)")

@@ -45,7 +45,7 @@ def run(arguments):
     print(recipe_table(MASKED_PATCHES.values(), arguments.scale))
     print('\nkeras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates\n')
     print(recipe_table(FINETUNING.values(), arguments.scale))
-    print("\nClassifiers for images of 32 pixels, from random weights; not the paper's\n")
+    print("\nOurs, for images of 32 pixels; finetune starts the last from the one before it\n")
     print(recipe_table(SMALL.values(), arguments.scale))
     print(f"\n{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
 
