@@ -41,7 +41,7 @@ STAND_INS = [
     # Data in files that the program writes.
     (r"tfds:oxford_iiit_pet|tfds:oxford_flowers102", "photos"),
     (r"tfds:imagenet2012", "more"),  # Has a copy of an image in photos/test.
-    (r"\btfrecords:cifar10\b", "photos"),
+    (r"\btfrecords:vit_mini4_cifar10\b", "photos"),
     (r"--train cifar10 --test cifar10", "--train cifar10-images --test cifar10-images"),
     (r"\bSOURCE DEST --to classifier\b", "hf_folder converted --to classifier"),
     # Few steps of few images.
@@ -92,7 +92,7 @@ DOCSTRING_STAND_INS = [
 SMALL = "--steps 2 --batch-size 4 --accumulate 1 --image-size 32 --warmup-steps 0"
 FLAGS = {
     "finetune": SMALL,
-    "pretrain": f"{SMALL} --model ViT-Mini/4",
+    "pretrain": SMALL,
     "sweep": f"{SMALL} --weights vit_mini4_cifar10 --learning-rates 0.01 --seeds 0",
 }
 
@@ -208,6 +208,8 @@ def commands_of(name, block, used):
             words = f"{line.removeprefix('keras-vit ')} {FLAGS.get(command, '')}".strip()
             if command == "finetune" and "--weights" not in line:
                 words += " --weights vit_mini4_cifar10"
+            if command == "pretrain" and "CIFAR-10" not in line:  # These recipes have small models.
+                words += " --model ViT-Mini/4"
             commands.append((f"{name}: {line}", "command", words))
             left_out = False
         else:  # The rest of a shell command of several lines.
