@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
+from keras_vit.fields import required
 from keras_vit.optional_packages import import_optional
 from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.classification import evaluate
@@ -27,7 +28,6 @@ from keras_vit.training.run.transfer import build_model, find_body
 
 from .data import open_source
 from .evaluation import few_shot
-from .fields import required
 from .settings import FineTuning, PreTraining
 
 FIRST, SECOND = "0-4", "5-9"  # Digits of the pre-training, and of the transfer.

@@ -9,12 +9,7 @@ import re
 from typing import Any, ClassVar, Self, get_args
 
 from keras_vit.configs import Gelu
-from keras_vit.preprocessing import EVALUATIONS, NORMALIZATIONS
-from keras_vit.recognition import config_of_json
-from keras_vit.tasks import MULTICLASS, MULTILABEL
-
-from . import recipes
-from .fields import (
+from keras_vit.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     POSITIVE_NUMBER,
@@ -27,6 +22,11 @@ from .fields import (
     required,
     setting,
 )
+from keras_vit.preprocessing import EVALUATIONS, NORMALIZATIONS
+from keras_vit.recognition import config_of_json
+from keras_vit.tasks import MULTICLASS, MULTILABEL
+
+from . import recipes
 
 OPTIMIZERS = ("sgd", "adam")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")

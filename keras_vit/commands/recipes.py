@@ -3,8 +3,8 @@
 import dataclasses
 import math
 
+from keras_vit.fields import field_info
 from keras_vit.text_tables import align_columns
-from keras_vit.training.fields import field_info
 from keras_vit.training.recipes import (
     FINETUNING,
     HYPER_RULE,

@@ -7,9 +7,9 @@ import shlex
 import sys
 
 from keras_vit.commands.shared_arguments import image_size
+from keras_vit.fields import field_info
 from keras_vit.files import RECIPE, named_disk_errors
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.fields import field_info
 
 SETTINGS_GROUP = "recipe, the paper's by default"
 

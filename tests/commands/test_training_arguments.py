@@ -8,8 +8,8 @@ import dataclasses
 import pytest
 
 from keras_vit.commands import training_arguments
+from keras_vit.fields import field_info, setting
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.fields import field_info, setting
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
 
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from keras_vit.fields import SHARE, check_fields, check_json, documented, setting
 from keras_vit.tasks import TASKS
-from keras_vit.training.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
     import tensorflow as tf

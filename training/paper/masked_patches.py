@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_vit import configs
 from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
+from keras_vit.fields import required
 from keras_vit.files import write_text
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
@@ -24,7 +25,6 @@ from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.predictions import NonFiniteScores
-from keras_vit.training.fields import required
 from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.model_card import recipe_lines

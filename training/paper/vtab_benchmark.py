@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.fields import required
 from keras_vit.text_tables import align_columns
 from keras_vit.trained_weights import open_weights
 from keras_vit.training import recipes
@@ -31,7 +32,6 @@ from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
 from keras_vit.training.evaluation.protocols import VTAB_SEEDS
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
-from keras_vit.training.fields import required
 from keras_vit.training.run.job import finetune
 from keras_vit.training.settings import FineTuning
 

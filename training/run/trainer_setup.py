@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import keras
 
+from keras_vit.fields import required
 from keras_vit.tasks import MULTICLASS
-from keras_vit.training.fields import required
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.losses import (
     SigmoidCrossentropy,
