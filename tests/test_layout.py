@@ -27,6 +27,14 @@ MAY_IMPORT = {
     "optional_packages": {"_installation"},
     "keras_private": set(),
     "recognition": {"configs"},
+    "description": {
+        "configs",
+        "json_files",
+        "models.counting",
+        "preprocessing",
+        "recognition",
+        "tasks",
+    },
     "json_files": set(),
     "tasks": {"json_files"},
     "preprocessing": {"json_files"},
@@ -41,7 +49,7 @@ MAY_IMPORT = {
         "recognition",
         "tasks",
     },
-    "models": {"configs", "layers", "models", "checkpoints", "recognition"},
+    "models": {"configs", "description", "layers", "models", "checkpoints", "recognition"},
 }
 
 

@@ -11,6 +11,8 @@ from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
 from keras_vit.checkpoints.official_weights import load_pretrained
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.description import LAYER, Description
+from keras_vit.layers import ModelDescription
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
 
@@ -79,13 +81,16 @@ def build(
     side = configs.default_image_size(name_or_config)
     images = _images(input_tensor, input_shape, (side, side, 3))
     _check_image_size(config, images.shape[1:], include_top)
+    is_row = isinstance(name_or_config, str) and not changes
+    description = Description(str(name_or_config) if is_row else "", config)
+    described = ModelDescription(description.to_json(), name=LAYER)(images)
     if isinstance(config, BiTConfig):  # Also an Axial-ResNet.
-        x = build_resnet(config, images, side)  # (B, h, w, C)
+        x = build_resnet(config, described, side)  # (B, h, w, C)
         outputs = resnet_head(config, x, include_top, pooling, classes, classifier_activation)
     else:
         is_free = None in images.shape[1:3]
         grid = config.grid((side, side) if is_free else images.shape[1:3])
-        x, patches = build_vit(config, images, grid)  # (B, P + N, D), (B, h, w, D)
+        x, patches = build_vit(config, described, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
     if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
         # The model includes the layers upstream of the tensor.

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from keras_vit.description import describe
 from keras_vit.fields import field_info, required
-from keras_vit.models.counting import describe
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
