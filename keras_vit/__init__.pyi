@@ -72,6 +72,10 @@ from .description import (
 from .models.build import (
     build as build,
 )
+from .models.opening import (
+    OpenedModel as OpenedModel,
+    open_model as open_model,
+)
 from .preprocessing import (
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,

@@ -7,16 +7,18 @@ Imports neither Keras nor TensorFlow.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.counting import Cost, cost_of
 from keras_vit.json_files import check_fields, parse_json
-from keras_vit.models.counting import Cost, cost_of
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.recognition import config_of, config_of_json
 from keras_vit.tasks import (
@@ -28,6 +30,8 @@ from keras_vit.tasks import (
     check_label_names,
     task_of_model,
 )
+
+_MAX_LISTED = 3  # Names in an error.
 
 LAYER = "description"  # Name of the layer that holds the description of a model.
 
@@ -102,6 +106,29 @@ class Labels:
         """Returns the labels that `to_json` wrote."""
         check_fields(content, {"names": list, "task": str, "thresholds": list}, "labels")
         return cls(**content)
+
+
+def check_class_names(class_names: Sequence[str]) -> None:
+    """Raises ValueError if a class name cannot be a line of text, or there is one twice."""
+    wrong = [
+        name
+        for name in class_names
+        if not isinstance(name, str) or not name.strip() or not _is_line(name)
+    ]
+    if not class_names or wrong:
+        raise ValueError(
+            "Class names must be one line of text each; rename the folder or label. "
+            f"Received: {wrong[:_MAX_LISTED] or 'none'}"
+        )
+    if len(set(class_names)) != len(class_names):
+        counts = collections.Counter(class_names)
+        twice = sorted(name for name, count in counts.items() if count > 1)[:_MAX_LISTED]
+        raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
+
+
+def _is_line(name):
+    # Bytes of a file name that are no UTF-8 are surrogates.
+    return len(name.splitlines()) == 1 and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -431,21 +458,22 @@ def held_description(model: Any) -> Description:
     model the config is None.
 
     Args:
-        model: A functional `keras.Model`.
+        model: A functional `keras.Model`, or an export in its runtime.
     """
     layer = description_layer(model)
     if layer is None:
         described = Description(config=_recognised(model))
     else:
         described = Description.from_json(layer.content, f"the layer {layer.path}")
-    has_head = configs.classifier_layer({part.name: part for part in model.layers}) is not None
+    layers = {part.name: part for part in getattr(model, "layers", ())}
+    has_head = configs.classifier_layer(layers) is not None
     outputs = tuple(model.output_shape) if described.config is None or has_head else ()
     labels = described.labels if has_head or described.config is None else Labels()
-    if labels.task == MULTICLASS and labels.names is None:
+    if layers and labels.task == MULTICLASS and labels.names is None:
         labels = Labels(task=task_of_model(model))
     return dataclasses.replace(
         described,
-        name=described.name or model.name,
+        name=described.name or getattr(model, "name", ""),
         input_shape=_images_shape(model, layer),
         classes=outputs[-1] if outputs else None,
         labels=labels,
@@ -459,6 +487,43 @@ def set_description(model: Any, description: Description) -> None:
         layer.content = description.to_json()
 
 
+@contextlib.contextmanager
+def described(model: Any, description: Description) -> Iterator[None]:
+    """Makes a model hold a description inside a `with` block, as when it is saved."""
+    layer = description_layer(model)
+    before = None if layer is None else layer.content
+    set_description(model, description)
+    try:
+        yield
+    finally:
+        if layer is not None:
+            layer.content = before
+
+
+def completed(description: Description, held: Description) -> Description:
+    """Returns the description in a file, completed by what the model in it holds.
+
+    Args:
+        description: That of the file.
+        held: That of its model.
+
+    Raises:
+        ValueError: If they are of two models.
+    """
+    if None not in (description.config, held.config) and description.config != held.config:
+        raise ValueError(
+            "The description must be that of the model. "
+            f"Received: a description of {description.config}, a model of {held.config}"
+        )
+    return dataclasses.replace(
+        description,
+        name=description.name or held.name,
+        config=description.config or held.config,
+        input_shape=held.input_shape,
+        classes=held.classes,
+    )
+
+
 def description_layer(model: Any) -> Any:
     """Returns the layer that holds the description of a model, or None."""
     for layer in getattr(model, "layers", ()):
@@ -469,7 +534,7 @@ def description_layer(model: Any) -> Any:
 
 def _images_shape(model, layer):
     """The shape of the images; layers in front of the model's own may resize them."""
-    layers = {part.name: part for part in model.layers}
+    layers = {part.name: part for part in getattr(model, "layers", ())}
     first = layer or layers.get("root_conv") or layers.get("patch_embedding")
     shape = model.input_shape if first is None else first.input.shape
     return tuple(shape[1:]) if len(shape) == 4 else None

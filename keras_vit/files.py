@@ -15,9 +15,10 @@ from typing import Any
 
 # Files of a classifier's folder.
 MODEL = "model.keras"
+DESCRIPTION = "description.json"
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"
-TASK = "task.json"  # For several labels an image.
+TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         embed,
         read_embeddings,
     )
-    from keras_vit.training.evaluation.predictions import open_model
+    from keras_vit.training.evaluation.predictions import build_evaluated
 
     if arguments.output:
         check_suffix(arguments.output)
@@ -80,13 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
         known = read_embeddings(arguments.images[0])
     files = [] if known else image_files(arguments.images)
     like = image_files(arguments.like) if arguments.like else []
-    model = open_model(
+    model = build_evaluated(
         arguments.model,
         weights=arguments.weights,
         image_size=arguments.image_size,
         **unknown_facts(arguments),
     )
-    print(model.facts)
+    print(model.description.facts)
     feature_model(model.model, arguments.feature)  # An error here comes before images are read.
     options = {"feature": arguments.feature, "batch_size": arguments.batch_size}
     skipped: list[tuple[str, str]] = []

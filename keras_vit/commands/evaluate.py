@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_protocol(arguments: argparse.Namespace) -> int:
     from keras_vit.export.artefacts import is_artefact, load_artefact
-    from keras_vit.training.evaluation.predictions import evaluated_classifier, open_model
+    from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
     from keras_vit.training.paper import imagenet
 
     given = {
@@ -105,9 +105,9 @@ def _run_protocol(arguments: argparse.Namespace) -> int:
         **unknown_facts(arguments),
     }
     if not is_artefact(arguments.model):
-        model = open_model(arguments.model, classes=imagenet.NUM_CLASSES, **given)
+        model = build_evaluated(arguments.model, classes=imagenet.NUM_CLASSES, **given)
         preprocessing: Any = model.preprocessing
-        print(model.facts)
+        print(model.description.facts)
     elif any(given.values()):
         raise ValueError(
             "--weights, --image-size, --num-heads, --gelu and --normalization are for weights; an "

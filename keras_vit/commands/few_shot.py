@@ -79,16 +79,16 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_vit.training.data import open_source
     from keras_vit.training.evaluation import few_shot
     from keras_vit.training.evaluation.features import default_cache
-    from keras_vit.training.evaluation.predictions import open_model
+    from keras_vit.training.evaluation.predictions import build_evaluated
 
-    model = open_model(
+    model = build_evaluated(
         arguments.model,
         weights=arguments.weights,
         image_size=arguments.image_size,
         evaluation=arguments.evaluation,
         **unknown_facts(arguments),
     )
-    print(model.facts)
+    print(model.description.facts)
     feature_model(model.model, arguments.feature)  # An error here comes before the data are read.
     source = open_source(
         arguments.data,

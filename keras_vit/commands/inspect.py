@@ -73,19 +73,19 @@ def run(arguments):
     from keras_vit.images.decoding import image_files
     from keras_vit.inspection import write_report
     from keras_vit.preprocessing import imagenet_classes
-    from keras_vit.training.evaluation.predictions import open_model
+    from keras_vit.training.evaluation.predictions import build_evaluated
 
     # Before the model is read, so that a wrong path is reported at once.
     if arguments.images:
         image_files(arguments.images)
-    opened = open_model(
+    opened = build_evaluated(
         arguments.model,
         weights=arguments.weights,
         image_size=size and (size[0], size[-1]),
         **unknown_facts(arguments),
     )
-    print(opened.facts)
-    class_names = opened.class_names
+    print(opened.description.facts)
+    class_names = opened.description.labels.names
     if class_names is None and arguments.weights == "imagenet":
         class_names = [name for _, name in imagenet_classes()]
     written = write_report(
@@ -94,7 +94,7 @@ def run(arguments):
         opened.preprocessing,
         arguments.images,
         class_names=class_names,
-        thresholds=opened.thresholds,
+        thresholds=opened.description.labels.limits,
         name=opened.name,
         figures=arguments.figures,
         query=arguments.query,

@@ -20,8 +20,8 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
 from keras_vit.classifier import load_classifier, read_model, save_classifier
 from keras_vit.keras_private import num_values_of_config
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.trained_weights import open_weights
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_fields_of_another_type_are_one_line(folder, file, change, message, gold
     known = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps({**known, **change}))
     with pytest.raises(ValueError, match=message) as error:
-        open_weights(tmp_path)
+        open_model(tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -385,7 +385,7 @@ def test_no_field_of_another_type_is_more_than_a_value_error(folder, golden, tmp
             (tmp_path / name).write_text(json.dumps(wrong))
             with contextlib.suppress(ValueError):
                 refused += 1
-                open_weights(tmp_path)
+                open_model(tmp_path)
                 refused -= 1
     assert refused > 20
 

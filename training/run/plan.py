@@ -74,7 +74,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
     memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
     skipped = describe_skipped(plan.source.skipped, names=3)
-    notes = plan.body.weights.notes if plan.body.weights else ()
+    notes = plan.body.weights.description.notes if plan.body.weights else ()
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         **({"task": "several labels an image"} if plan.source.task == MULTILABEL else {}),
