@@ -536,7 +536,10 @@ def _images_shape(model, layer):
     """The shape of the images; layers in front of the model's own may resize them."""
     layers = {part.name: part for part in getattr(model, "layers", ())}
     first = layer or layers.get("root_conv") or layers.get("patch_embedding")
-    shape = model.input_shape if first is None else first.input.shape
+    try:
+        shape = model.input_shape if first is None else first.input.shape
+    except AttributeError:  # A layer that other models share has several inputs.
+        shape = model.input_shape
     return tuple(shape[1:]) if len(shape) == 4 else None
 
 

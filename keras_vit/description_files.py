@@ -77,8 +77,8 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     ):
         if (name in texts or name == TASK) and ours != theirs:
             raise ValueError(
-                f"{_path(source, name)} and {DESCRIPTION} do not belong together: the first is made "
-                "from the second, so change both. Received: two contents"
+                f"{_path(source, name)} and {DESCRIPTION} do not belong together: the first is "
+                "made from the second, so change both. Received: two contents"
             )
     return described
 

@@ -103,6 +103,9 @@ def _describe(model, checkpoint, report):
         found = read_metadata(checkpoint, held.image_size or (side, side), held.classes)
     except ValueError as error:  # Weights are right also where images are prepared otherwise.
         found = Description(origins={"pixels": str(error)})
+    if found.preprocessing is not None and held.image_size is not None:
+        resized = found.preprocessing.with_image_size(held.image_size)
+        found = dataclasses.replace(found, preprocessing=resized)
     numerics = dict.fromkeys(("gelu", "norm_epsilon"), origin_of_numerics(checkpoint))
     has_head = held.classes and not any(path.startswith("predictions/") for path in report.kept)
     if held.channels not in (None, 3):
