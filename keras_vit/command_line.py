@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import re
@@ -16,6 +15,7 @@ from keras_vit import shell_completion
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.files import check_writable, named_disk_errors
+from keras_vit.nearest_names import nearest_names
 from keras_vit.optional_packages import install_command
 from keras_vit.terminal import safe_output
 
@@ -120,10 +120,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not completing and not argv[0].startswith("-"):
-        near = difflib.get_close_matches(argv[0], COMMANDS)
-        parser.error(
-            f"no such command: {argv[0]!r}" + (f"; nearest: {', '.join(near)}" if near else "")
-        )
+        parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == called:

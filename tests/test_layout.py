@@ -20,7 +20,7 @@ TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_pr
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
-    "configs": set(),
+    "configs": {"nearest_names"},
     "layers": {"layers", "keras_private"},
     "files": set(),
     "_installation": set(),
@@ -37,6 +37,7 @@ MAY_IMPORT = {
         "tasks",
     },
     "json_files": set(),
+    "nearest_names": set(),
     "tasks": set(),
     "preprocessing": {"json_files"},
     "checkpoints": {

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import logging
 import os
 import pathlib
 import tempfile
-import time
-import uuid
 import warnings
 
 import keras
@@ -28,13 +25,13 @@ from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.metadata import origin_of_numerics, read_metadata
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import Description, held_description, set_description
-from keras_vit.files import MODEL, write_text
+from keras_vit.files import MODEL, atomic_write, remove_leftovers, write_text
 from keras_vit.preprocessing import describe_range
 from keras_vit.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.
-_PARTIAL = ".partial"
+_MAX_PAUSE = 24 * 60 * 60  # Seconds; downloads that paused for longer have ended.
 _NOTED = ".sha256"  # The hash of a file that was read as a whole.
 _ASIDE = ".damaged"
 
@@ -219,20 +216,17 @@ def download(weights: OfficialWeights) -> pathlib.Path:
             aside = final.with_name(f"{final.name}{_ASIDE}")
             os.replace(final, aside)
             print(f"{final} is damaged and will be downloaded again: {error} It is now {aside}.")
-    partial = final.with_name(f"{weights.key}.{uuid.uuid4().hex}{_PARTIAL}")
     try:
-        _remove_leftovers(final.parent, weights.key)
-        fetch(weights.url, partial, TIMEOUT)
-        _note(noted, "", _check(partial, weights))
-        os.replace(partial, final)
+        remove_leftovers(final.parent, _MAX_PAUSE)
+        with atomic_write(final) as partial:
+            fetch(weights.url, partial, TIMEOUT)
+            _note(noted, "", _check(partial, weights))
     except Exception as error:
         raise OSError(
             f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other "
             f"means and put it at {final}. (In the package: {', '.join(RELEASED_NAMES)}.) "
             f"Received: {' '.join(str(error).split())}"
         ) from None  # All of it is in the message.
-    finally:
-        partial.unlink(missing_ok=True)
     return final
 
 
@@ -281,11 +275,3 @@ def _place(name):
             if os.access(folder, os.W_OK):
                 return folder / name
     return folders[0] / name
-
-
-def _remove_leftovers(folder, key):
-    """Removes partial files of killed processes that are older than a day."""
-    for path in folder.glob(f"{glob.escape(key)}.*{_PARTIAL}"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > 24 * 60 * 60:
-                path.unlink()

@@ -110,16 +110,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_nearest(arguments, known, asked):
+    from keras_vit.pages import GridPicture, paragraph, picture_grid, write_page
     from keras_vit.training.evaluation.nearest import nearest
-    from keras_vit.training.evaluation.picture_page import PageImage, write_picture_page
 
     numbers, cosines = nearest(known.values, asked.values, min(arguments.top, len(known.names)))
     found = [(known.names[n], c) for n, c in zip(numbers[0], cosines[0], strict=True)]
     for name, cosine in found:
         print(f"{cosine:7.4f}  {name}")
     if arguments.page:
-        images = [
-            PageImage(name, pathlib.Path(name).read_bytes(), [line])
+        pictures = [
+            GridPicture(name, pathlib.Path(name).read_bytes(), {line: ""})
             for name, line in [
                 (arguments.like, "the image asked for"),
                 *((name, f"cosine {cosine:.4f}") for name, cosine in found),
@@ -128,5 +128,5 @@ def _show_nearest(arguments, known, asked):
         text = (
             f"The {len(found)} nearest of {len(known.names):,} images, by {known.facts['model']}."
         )
-        write_picture_page(arguments.page, "Nearest images", text, images)
+        write_page(arguments.page, "Nearest images", paragraph(text), picture_grid(pictures))
         print(f"written {arguments.page}")
