@@ -17,7 +17,8 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.hdf5 import check_keras_archive
+from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
+from keras_vit.checkpoints.hdf5_structure import open_weights_entry
 from keras_vit.description import (
     Description,
     Labels,
@@ -43,7 +44,7 @@ from keras_vit.files import (
 )
 from keras_vit.images.decoding import apply_preprocessing, decode_file, image_files
 from keras_vit.json_files import read_json
-from keras_vit.keras_private import num_values_of_config, xla_compiles
+from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 
@@ -410,7 +411,9 @@ def read_model(path: str | os.PathLike) -> keras.Model:
             raise ValueError(
                 f"its config describes a model of {needed:,} numbers, and it holds {stored:,}"
             )
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        with open_weights_entry(path) as file:
+            variables = LayerVariables(file)
+            model = load_keras_model(config, variables.values, variables.has_path)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
