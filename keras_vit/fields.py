@@ -185,7 +185,7 @@ def check_fields(settings: Any) -> None:
         name, value, known = field.name, getattr(settings, field.name), field_info(field)
         if value is None and "None" in str(field.type):
             continue
-        if known.choices and not set(_items(value)) <= set(known.choices):
+        if known.choices and not all(item in known.choices for item in _items(value)):
             raise ValueError(
                 f"{name} must be one of {tuple(known.choices)}. Received: {name}={value!r}"
             )
