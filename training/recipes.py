@@ -18,6 +18,11 @@ EXAMPLES = {
     "ImageNet": 1_281_167,
 }
 
+# What `sweep` tries without a recipe, as for CIFAR, Pets and Flowers, and the seeds of its final
+# runs.
+SWEEP_RATES = (0.001, 0.003, 0.01, 0.03)
+SWEEP_SEEDS = (0, 1, 2)
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -70,7 +75,7 @@ TABLE_3 = (
 )
 
 # Loss and head bias by data; big_vision's configurations and the official repository's issues.
-# An image of JFT or ImageNet-21k may have several labels.
+# JFT and ImageNet-21k are multi-label.
 LOSS_OF_DATA = {
     "JFT-300M": ("sigmoid", -10.0),
     "ImageNet-21k": ("sigmoid", -10.0),

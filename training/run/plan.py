@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.description import describe
@@ -41,6 +41,7 @@ class TrainingPlan:
         settings: Resolved settings.
         preprocessing: How images become the model's input in evaluation.
         recipe: The content of `recipe.json`.
+        class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
     """
 
@@ -49,6 +50,7 @@ class TrainingPlan:
     settings: Any
     preprocessing: Preprocessing
     recipe: dict[str, Any]
+    class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
 
     @property
@@ -58,7 +60,7 @@ class TrainingPlan:
 
 
 def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) -> str:
-    """Returns the resolved recipe for people.
+    """Returns the resolved recipe, human-readable.
 
     Args:
         plan: The plan.
