@@ -20,13 +20,15 @@ TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_pr
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
-    "configs": set(),
-    "layers": {"layers", "keras_private"},
+    "costs": set(),
+    "block_configs": {"costs"},
+    "configs": {"block_configs"},
+    "layers": {"layers", "block_configs", "keras_private"},
     "files": set(),
     "_installation": set(),
     "optional_packages": {"_installation"},
     "keras_private": set(),
-    "recognition": {"configs"},
+    "recognition": {"configs", "block_configs"},
     "json_files": set(),
     "tasks": {"json_files"},
     "preprocessing": {"json_files"},
@@ -41,7 +43,15 @@ MAY_IMPORT = {
         "recognition",
         "tasks",
     },
-    "models": {"configs", "layers", "models", "checkpoints", "recognition"},
+    "models": {
+        "configs",
+        "block_configs",
+        "costs",
+        "layers",
+        "models",
+        "checkpoints",
+        "recognition",
+    },
 }
 
 
