@@ -15,7 +15,7 @@ from keras_vit.layers.compiled_functions import compiled_in_training
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.quantization import QuantizedSublayers
-from keras_vit.layers.random_numbers import draws_by_example, named_seed
+from keras_vit.layers.random_numbers import DrawsByExample, named_seed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -171,7 +171,7 @@ class LayerScale(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(QuantizedSublayers):
+class EncoderBlock(DrawsByExample, QuantizedSublayers):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
     Paper, equations 2 and 3:
@@ -270,7 +270,6 @@ class EncoderBlock(QuantizedSublayers):
                 part.build(tokens_shape)
         if self._is_random:
             self.seed_generator = keras.random.SeedGenerator()
-            draws_by_example(self)
 
     @property
     def _is_random(self):
