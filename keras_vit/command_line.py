@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import inspect
 import os
@@ -19,6 +18,7 @@ from keras_vit._version import __version__
 from keras_vit.commands import Command
 from keras_vit.fields import add_arguments, from_arguments
 from keras_vit.files import check_writable, named_disk_errors
+from keras_vit.nearest_names import nearest_names
 from keras_vit.optional_packages import install_command
 from keras_vit.terminal import safe_output
 
@@ -117,10 +117,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not completing and not argv[0].startswith("-"):
-        near = difflib.get_close_matches(argv[0], COMMANDS)
-        parser.error(
-            f"no such command: {argv[0]!r}" + (f"; nearest: {', '.join(near)}" if near else "")
-        )
+        parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
     for name in COMMANDS:
         if name == called:
             summary, details = help_texts(command_type(name))

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from typing import Any
+
+from keras_vit.nearest_names import nearest_names
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {
@@ -278,10 +279,9 @@ def find_recipe(name: str) -> Recipe:
             "BiT's HyperRule follows from the data: take bit_hyper_rule, or "
             f"FineTuning.from_recipe. Received: {name!r}"
         )
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.3)
     raise ValueError(
-        "The recipe must be one of those that keras-vit recipes lists. Nearest: "
-        f"{', '.join(folded[match] for match in close) or ', '.join(RECIPES)}. Received: {name!r}"
+        "The recipe must be one of those that keras-vit recipes lists. "
+        f"{nearest_names(name, folded.values())}. Received: {name!r}"
     )
 
 

@@ -63,7 +63,7 @@ class Embed(Command):
         files = [] if known else image_files(self.images)
         like = image_files(self.like) if self.like else []
         model = self.model.open()
-        print(model.facts)
+        print(model.description.facts)
         feature_model(model.model, self.feature)  # An error here comes before images are read.
         options = {"feature": self.feature, "batch_size": self.batch_size}
         skipped: list[tuple[str, str]] = []

@@ -95,7 +95,7 @@ class Evaluate(Command):
 
     def _run_protocol(self, protocol: str) -> int:
         from keras_vit.export.artefacts import is_artefact, load_artefact
-        from keras_vit.training.evaluation.predictions import evaluated_classifier, open_model
+        from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
         from keras_vit.training.paper import imagenet
 
         given = {
@@ -104,9 +104,9 @@ class Evaluate(Command):
             **self.facts.given(),
         }
         if not is_artefact(self.model):
-            model = open_model(self.model, classes=imagenet.NUM_CLASSES, **given)
+            model = build_evaluated(self.model, classes=imagenet.NUM_CLASSES, **given)
             preprocessing: Any = model.preprocessing
-            print(model.facts)
+            print(model.description.facts)
         elif any(given.values()):
             raise ValueError(
                 "--weights, --image-size, --num-heads, --gelu and --normalization are for weights; "

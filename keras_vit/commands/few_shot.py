@@ -52,7 +52,7 @@ class FewShot(Command):
         from keras_vit.training.evaluation.features import default_cache
 
         model = self.model.open(evaluation=self.evaluation)
-        print(model.facts)
+        print(model.description.facts)
         feature_model(model.model, self.feature)  # An error here comes before the data are read.
         report = few_shot.evaluate(
             model,

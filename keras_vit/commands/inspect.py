@@ -54,19 +54,19 @@ class Inspect(Command):
         from keras_vit.images.decoding import image_files
         from keras_vit.inspection import write_report
         from keras_vit.preprocessing import imagenet_classes
-        from keras_vit.training.evaluation.predictions import open_model
+        from keras_vit.training.evaluation.predictions import build_evaluated
 
         # Before the model is read, so that a wrong path is reported at once.
         if self.images:
             image_files(self.images)
-        opened = open_model(
+        opened = build_evaluated(
             self.model,
             weights=self.weights,
             image_size=size and (size[0], size[-1]),
             **self.facts.given(),
         )
-        print(opened.facts)
-        class_names = opened.class_names
+        print(opened.description.facts)
+        class_names = opened.description.labels.names
         if class_names is None and self.weights == "imagenet":
             class_names = [name for _, name in imagenet_classes()]
         written = write_report(
@@ -75,7 +75,7 @@ class Inspect(Command):
             opened.preprocessing,
             self.images,
             class_names=class_names,
-            thresholds=opened.thresholds,
+            thresholds=opened.description.labels.limits,
             name=opened.name,
             figures=self.figures,
             query=self.query,

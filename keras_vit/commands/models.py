@@ -8,8 +8,8 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.commands import Command
+from keras_vit.description import describe
 from keras_vit.fields import POSITIVE, setting
-from keras_vit.models.counting import describe
 from keras_vit.text_tables import align_columns
 from keras_vit.training.paper.pretraining_compute import table_6
 

@@ -15,7 +15,7 @@ EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks")
 
 @dataclasses.dataclass(frozen=True)
 class UnknownFacts:
-    """What a file of weights may not hold; see `open_weights`."""
+    """What a file of weights may not hold; see `keras_vit.open_model`."""
 
     num_heads: int | None = changed(FineTuning, "num_heads")
     gelu: str | None = changed(FineTuning, "gelu")

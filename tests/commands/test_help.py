@@ -49,7 +49,7 @@ def test_an_unknown_command_names_the_nearest(command):
     outcome = command("finetun")
     assert outcome.code == 2
     assert outcome.err == (
-        "keras-vit: no such command: 'finetun'; nearest: finetune. See keras-vit --help\n"
+        "keras-vit: no such command: 'finetun'. Nearest: finetune. See keras-vit --help\n"
     )
 
 

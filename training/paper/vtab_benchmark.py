@@ -15,8 +15,8 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.fields import required
+from keras_vit.models.opening import open_model
 from keras_vit.text_tables import align_columns
-from keras_vit.trained_weights import open_weights
 from keras_vit.training import recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.data.vtab_tasks import (
@@ -29,7 +29,7 @@ from keras_vit.training.data.vtab_tasks import (
 )
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
-from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
+from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated
 from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
 from keras_vit.training.run.job import finetune
@@ -125,19 +125,19 @@ def run_vtab(
     facts = {name: getattr(settings, name) for name in ("num_heads", "gelu", "normalization")}
     if settings.weights is not None:  # So is a fact that must be given.
         start = {"model": settings.model, "image_size": settings.image_size}
-        open_weights(settings.weights, **start, **facts).preprocessing_for()
+        open_model(settings.weights, **start, **facts).preprocessing_for()
     chosen = _available(chosen, data_dir, asked.skip_missing, log)
     output = pathlib.Path(output)
     results = []
     if linear:
-        probed = open_model(
+        probed = build_evaluated(
             model,
             weights=weights,
             image_size=None if classifier_folder(model).exists() else settings.image_size,
             evaluation=settings.evaluation,
             **facts,
         )
-        log(probed.facts)
+        log(probed.description.facts)
         described = probed.to_json()
     for name, task in chosen.items():
         for seed in (None,) if linear else asked.seeds:

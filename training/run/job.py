@@ -12,7 +12,7 @@ import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
-from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES, Thresholds
+from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
@@ -493,7 +493,9 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
     )
 
 
-def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Thresholds, list[str]]:
+def choose_thresholds(
+    plan: TrainingPlan, model: keras.Model
+) -> tuple[tuple[float, ...] | None, list[str]]:
     """Returns the threshold of each class of multi-label data, and lines that print them.
 
     They are chosen on the validation images; without any, each is 0.5.
@@ -506,7 +508,7 @@ def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Threshold
     if plan.source.task != MULTILABEL:
         return None, []
     if plan.validation is None:
-        thresholds: Thresholds = (DEFAULT_THRESHOLD,) * len(names)
+        thresholds: tuple[float, ...] = (DEFAULT_THRESHOLD,) * len(names)
         return thresholds, [f"labels  probability above {DEFAULT_THRESHOLD}, no validation images"]
     report = evaluate(plan, model, plan.validation)
     thresholds = report.best_thresholds

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_vit.description import describe
 from keras_vit.fields import field_info, required
-from keras_vit.models.counting import describe
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
@@ -76,7 +76,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
     memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
     skipped = describe_skipped(plan.source.skipped, names=3)
-    notes = plan.body.weights.notes if plan.body.weights else ()
+    notes = plan.body.weights.description.notes if plan.body.weights else ()
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         **({"task": "several labels an image"} if plan.source.task == MULTILABEL else {}),
