@@ -8,11 +8,13 @@ format.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit import configs
+from keras_vit.block_configs import BLOCK_LAYERS
 from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
@@ -149,7 +151,10 @@ def config_of_shapes(
         norm_epsilon=norm_epsilon or ViTConfig.norm_epsilon,
         **{
             **({"position_embedding": "relative_bias"} if has_biases else {}),
-            **_later_features(shapes, classifier),
+            **_norms_and_tokens(shapes, classifier),
+            **{
+                field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()
+            },
             **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
             **fields,
             "classifier": classifier,
@@ -175,14 +180,12 @@ def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
     return bool(first and second and first == (second[1], 2 * second[0]))
 
 
-def _later_features(layers: Iterable[str], classifier: str) -> dict[str, Any]:
+def _norms_and_tokens(layers: Iterable[str], classifier: str) -> dict[str, Any]:
     """Fields of `ViTConfig` that the names of a model's layers show."""
     place = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
     return {
         "embedding_norm": "embedding_norm" in layers,
         "final_norm": next((place[name] for name in place if name in layers), "none"),
-        "layer_scale": "encoder_block_0/layer_scale_1" in layers,
-        "qk_norm": "encoder_block_0/attention/query_norm" in layers,
         "unread_class_token": classifier in ("gap", "max", "map") and "class_token" in layers,
     }
 
@@ -301,34 +304,29 @@ def _vit_of_layers(config_type, model, layers, block_name):
     block = layers[f"{block_name}_0"]
     position_embedding, place = _positions(model, layers, block)
     classifier = _classifier(layers)
+    fields = {
+        **_fields_of(block.config),
+        "stochastic_depth_rate": layers[f"{block_name}_{depth - 1}"].config.stochastic_depth_rate,
+        **(_map_fields(model, layers, block) if classifier == "map" else {}),
+    }
     return config_type(
         patch_size=height if height == width else (height, width),
         width=layers["patch_embedding"].filters,
         depth=depth,
-        mlp_dim=block.mlp_dim,
-        num_heads=block.num_heads,
         classifier=classifier,
         representation_size=layers["pre_logits"].units if "pre_logits" in layers else None,
-        dropout_rate=block.dropout_rate,
-        attention_dropout_rate=block.attention_dropout_rate,
-        gelu=block.gelu,
         position_embedding=position_embedding,
         position_embedding_at=place,
         resnet=_stem_of_layers(layers) if "root_conv" in layers else None,
-        norm_epsilon=block.norm_epsilon,
-        remat=block.remat,
         num_registers=layers["registers"].num_registers if "registers" in layers else 0,
         head_bias=_head_bias(layers),
-        stochastic_depth_rate=layers[f"{block_name}_{depth - 1}"].stochastic_depth_rate,
-        **{
-            **_later_features(layers, classifier),
-            "block_norm": block.block_norm,
-            "layer_scale": block.layer_scale,
-            "qk_norm": block.qk_norm,
-            "rotary": block.rotary,
-            **(_map_fields(model, layers, block) if classifier == "map" else {}),
-        },
+        **_norms_and_tokens(layers, classifier),
+        **fields,
     )
+
+
+def _fields_of(config):
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 def _resnet_of_layers(layers):

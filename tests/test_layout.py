@@ -20,14 +20,16 @@ TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_pr
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
-    "configs": {"nearest_names"},
-    "layers": {"layers", "keras_private"},
+    "costs": set(),
+    "block_configs": {"costs"},
+    "configs": {"block_configs", "nearest_names"},
+    "layers": {"layers", "block_configs", "keras_private"},
     "files": set(),
     "_installation": set(),
     "optional_packages": {"_installation"},
     "keras_private": set(),
-    "counting": {"configs"},
-    "recognition": {"configs"},
+    "counting": {"block_configs", "configs", "costs"},
+    "recognition": {"block_configs", "configs"},
     "description": {
         "configs",
         "json_files",
@@ -62,6 +64,8 @@ MAY_IMPORT = {
         "models",
         "checkpoints",
         "preprocessing",
+        "block_configs",
+        "costs",
         "recognition",
     },
 }

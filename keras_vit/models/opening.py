@@ -62,7 +62,6 @@ class OpenedModel:
         recipe: The `recipe.json` of a folder; {} without one.
         official: A row of the catalogue, or None.
         checkpoint: The opened file, or None.
-        position_grid: Patches (down, across) of its position table, or None.
         model: The Keras model of a `.keras` file, an export in its own runtime, or None.
         folder: The folder or file of a classifier, or None.
 
@@ -74,7 +73,6 @@ class OpenedModel:
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     official: OfficialWeights | None = None
     checkpoint: Checkpoint | None = None
-    position_grid: tuple[int, int] | None = None
     model: Any = None
     folder: pathlib.Path | None = None
 
@@ -149,7 +147,9 @@ class OpenedModel:
         if checkpoint is None:
             assert self.official is not None
             checkpoint = open_checkpoint(download(self.official))
-        options = LoadOptions(tuple(skip), position_grid=self.position_grid, head_rows=head_rows)
+        options = LoadOptions(
+            tuple(skip), position_grid=self.description.position_grid, head_rows=head_rows
+        )
         return load_opened(checkpoint, model, options)
 
     def to_model(
@@ -266,20 +266,23 @@ def open_model(
         if weights == "random":
             check_normalization(normalization)
             return _open_random(anything, num_heads, gelu, normalization)
-        anything, model = weights, anything
+        source: str | os.PathLike = weights
+        model = anything if not isinstance(anything, os.PathLike) else os.fspath(anything)
     elif not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
         raise ValueError(
             "A model's name needs weights (weights=, --weights): imagenet21k, imagenet, a key of "
             f"the catalogue, a file, or random. Received: {anything!r} without weights"
         )
+    else:
+        source = anything
     check_normalization(normalization)
-    opened = _open(anything, model, image_size, source_size, num_heads, gelu)
+    opened = _open(source, model, image_size, source_size, num_heads, gelu)
     for name, value in (("num_heads", num_heads), ("gelu", gelu)):
         found = getattr(opened.description.config, name, None)
         if value not in (None, found):
             raise ValueError(
                 f"{name} is for weights that do not hold it. Received: {name}={value!r} for "
-                f"{os.fspath(anything)}, which has {found!r}"
+                f"{os.fspath(source)}, which has {found!r}"
             )
     if source_size is not None and opened.description.image_size != source_size:
         raise ValueError(
@@ -344,8 +347,8 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     if not path.exists():
         raise ValueError(
             f"Weights must be {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a name of "
-            "keras_vit.list_weights(), a file or a classifier's folder. "
-            f"Received: {os.fspath(weights)}"
+            "keras_vit.list_weights(), a file or a classifier's folder; or a model's name is given "
+            f"with its weights. Received: {os.fspath(weights)}"
         )
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
         classifier = load_classifier(path)
@@ -438,9 +441,7 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
         known = {name: value for name, value in facts.items() if value is not None}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
-    config, grid = shown.config, None
-    if shown.image_size is not None and isinstance(config, ViTConfig):
-        grid = config.grid(shown.image_size)
+    config = shown.config
     if checkpoint.layout is KERAS:  # Such a file is of this package and holds no numerics.
         numerics = "the given model" if given else "assumed"
         if isinstance(config, ViTConfig) and given is not None:
@@ -462,7 +463,7 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         },
         notes=(*shown.notes, *beside.notes),
     )
-    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint, position_grid=grid)
+    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint)
 
 
 def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):

@@ -283,6 +283,7 @@ def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classi
     shutil.copytree(classifier, tmp_path / "wrong")
     path = tmp_path / "wrong" / "preprocessing.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    (tmp_path / "wrong" / "description.json").unlink()  # As of an earlier version.
     with pytest.raises(ValueError, match=message):
         load_classifier(tmp_path / "wrong")
 
