@@ -50,11 +50,11 @@ class ModelArguments:
         """Returns the opened model, an `EvaluatedModel`.
 
         Args:
-            **options: More arguments of `open_model`.
+            **options: More arguments of `build_evaluated`.
         """
-        from keras_vit.training.evaluation.predictions import open_model
+        from keras_vit.training.evaluation.predictions import build_evaluated
 
-        return open_model(
+        return build_evaluated(
             self.model,
             weights=self.weights,
             image_size=self.image_size,
