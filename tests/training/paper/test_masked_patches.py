@@ -23,7 +23,7 @@ from keras_vit.training.paper.masked_patches import (
 )
 from keras_vit.training.run.job import finetune
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.transfer import build_model, find_body
+from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, MaskedPatches
 
 CONFIG = keras_vit.ViTConfig(4, 16, 1, 16, 2, dropout_rate=0.1)
@@ -234,14 +234,14 @@ def colors(tmp_path_factory):
 
 def test_fine_tuning_starts_from_it(body):
     _, output, _ = body
-    found = find_body(None, output)
+    found = find_start(None, output)
     assert found.config == dataclasses.replace(CONFIG, dropout_rate=0.0)
     start, report = build_model(found, classes=2, image_size=(24, 24))
     assert list(report.resized.values()) == [((4, 3), (6, 6))]
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         weights = start.get_layer(name).get_weights()
         for new, old in zip(
-            weights, found.weights.model.get_layer(name).get_weights(), strict=True
+            weights, found.opened.model.get_layer(name).get_weights(), strict=True
         ):
             np.testing.assert_array_equal(new, old)
 
@@ -261,11 +261,11 @@ def test_fine_tuning_trains_it(body, colors, tmp_path):
     said = []
     done = finetune(colors, tmp_path / "out", settings, log=said.append)
     assert "positions interpolated from 4x3 to 6x6 patches" in "\n".join(said)
-    found = find_body(None, output)
+    found = find_start(None, output)
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         trained = done.classifier.model.get_layer(name).get_weights()
         for new, old in zip(
-            trained, found.weights.model.get_layer(name).get_weights(), strict=True
+            trained, found.opened.model.get_layer(name).get_weights(), strict=True
         ):
             np.testing.assert_array_equal(new, old)
 
