@@ -17,7 +17,6 @@ from keras_vit.block_configs import (
     documented_by,
     part_of,
 )
-
 from keras_vit.nearest_names import nearest_names
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]

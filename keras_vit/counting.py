@@ -6,8 +6,6 @@ stand with them in `keras_vit.block_configs`.
 
 from __future__ import annotations
 
-import dataclasses
-
 from keras_vit import configs
 from keras_vit.block_configs import AttentionConfig
 from keras_vit.costs import (

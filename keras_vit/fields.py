@@ -58,6 +58,7 @@ class FieldInfo:
         flag: The flag's name without dashes; None: the field's; "": there is no flag.
         positional: Whether it is an argument by its place instead of a flag.
         repeated: Whether the flag has one value and may be given several times.
+        several: Whether the flag takes several values where the annotation is not a tuple.
         group: The title above it in `--help`.
         parse: From the argument's text to a value; None: by the annotation.
         none: The flag's value that stands for None.
@@ -78,6 +79,7 @@ class FieldInfo:
     flag: str | None = None
     positional: bool = False
     repeated: bool = False
+    several: bool = False
     group: str | None = None
     parse: Callable[[str], Any] | None = None
     none: Any = None
@@ -251,7 +253,7 @@ def add_argument(parser: Any, field: dataclasses.Field, *, required: bool = Fals
             options["choices"] = tuple(known.choices)
         if known.repeated:
             options["action"] = "append"
-        elif several and not known.from_file:
+        elif (several or known.several) and not known.from_file:
             options["nargs"] = "*" if known.positional and not required else "+"
     if known.positional:
         parser.add_argument(field.name, **options)

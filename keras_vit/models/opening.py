@@ -389,11 +389,12 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    is_file = path.suffix in (".tflite", ".onnx", ".html")
-    names = ("saved_model.pb", "model.xml", "index.html")
-    if not is_file and not any((path / name).is_file() for name in names):
-        return False  # Without loading the runtimes.
-    return importlib.import_module("keras_vit.export.artefacts").is_artefact(path)
+    formats = importlib.import_module("keras_vit.export.formats")
+    try:
+        formats.format_of(path)
+    except ValueError:
+        return False
+    return True
 
 
 def _open_official(weights, model, image_size):
