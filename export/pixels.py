@@ -67,7 +67,7 @@ def _resize(values, preprocessing):
         elif steps.rounding == "nearest":
             values = tf.round(values)
         return values if starts is None else _central_crop(values, resized, size)
-    # Of each side only the part that is kept is computed.
+    # Only the part of each side that is kept is computed.
     windows = list(zip(sides, resized, starts or (0, 0), size, strict=True))
     if steps.kernel == "area":
         for side, window in enumerate(windows):
@@ -94,7 +94,7 @@ def _resize(values, preprocessing):
 
 
 def _filter_weights(length, resized, start, size, interpolation, antialias):
-    """Returns the weights `(size, length)` of a side's pixels in those of its resized side.
+    """Returns the weights `(size, length)` of a side's pixels in the pixels of its resized side.
 
     Args:
         length: Pixels of the side.

@@ -19,7 +19,7 @@ from keras_vit.preprocessing import Preprocessing
 _SMALL_FACTORS = ((0, 256 / 224), (384, 448 / 384))  # From this many pixels on: factor.
 _MAX_ASPECT = 32  # Longer images are cropped to this ratio of sides before they are resized.
 
-# Of the height and of the width: numbers, or scalar tensors of whole numbers.
+# Pixels of the height and of the width: numbers, or scalar tensors of whole numbers.
 Sides = Any
 
 
@@ -208,7 +208,7 @@ def rows_first(sides: Sides, resized: Sides) -> tf.Tensor:
 
 
 def filter_weights(distances: tf.Tensor, is_inside: tf.Tensor, interpolation: str) -> tf.Tensor:
-    """Returns the weights of pixels by a filter, `(size, taps)`; those of each row sum to 1.
+    """Returns the weights of pixels by a filter, `(size, taps)`; each row sums to 1.
 
     Args:
         distances: `(size, taps)`, from the center of the filter, in units of its scale.
@@ -223,7 +223,7 @@ def filter_weights(distances: tf.Tensor, is_inside: tf.Tensor, interpolation: st
 def _resize_as_pillow(image, geometry, preprocessing):
     """Resizes with antialiasing and crops the middle; for integers, to the bit as Pillow does.
 
-    Of each side only the crop is computed.
+    Only the cropped part of each side is computed.
 
     Args:
         image: `(H, W, C)`. Floats are neither rounded nor clipped.
