@@ -61,7 +61,7 @@ class RuntimeModel:
         size = self._signature.input_size
         batch = images if size is None else [with_size(image, size) for image in images]
         probabilities = self._signature.call(np.asarray(batch, self._dtype))
-        # Of an image that is not valid an export gives zeros.
+        # An export gives zeros for an image that is not valid.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
 
 

@@ -117,7 +117,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         OSError: If the address is in use, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Of a socket without its protocol asyncio leaves Nagle's algorithm on: 40 ms an answer.
+    # Without a protocol in the socket, asyncio leaves Nagle's algorithm on: 40 ms an answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -27,7 +27,7 @@ from .formats import format_of
 from .golden import checksum, parse_golden
 from .texts import CHECK, GOLDEN, read_facts
 
-# Of a probability in float32. More where the check after the export measured more.
+# Largest difference of probabilities in float32; more where the check of the export measured more.
 TOLERANCE = 1e-3
 
 

@@ -103,7 +103,7 @@ def test_a_failed_download_names_the_flag(monkeypatch, tmp_path):
 
 
 def with_labels(model):
-    """Returns the model with a new head for several labels an image."""
+    """Returns the model with a new, multi-label head."""
     head = keras.layers.Dense(3, "sigmoid", name="labels")
     return keras.Model(model.inputs[0], head(model.get_layer("predictions").input))
 

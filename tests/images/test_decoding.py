@@ -21,6 +21,7 @@ from keras_vit.images.decoding import (
     upright_size,
 )
 from keras_vit.images.headers import read_header
+from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 
@@ -474,3 +475,13 @@ def test_a_file_is_read_or_the_reason_is_one_line(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(OSError):
         read_image(tmp_path / "missing.jpg")
+
+
+def test_every_evaluation_has_its_steps():
+    assert tuple(EVALUATION_STEPS) == EVALUATIONS
+
+
+@pytest.mark.parametrize("rest", range(8))
+def test_torchvisions_crop_begins_at_the_even_neighbour_of_a_half(rest):
+    geometry = EVALUATION_STEPS["torchvision"].geometry((90, 90), (8, 8), (8 + rest, 8))
+    assert geometry.starts == [round(rest / 2), 0]
