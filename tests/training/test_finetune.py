@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 import keras_vit
 from keras_vit import configs
@@ -18,9 +17,9 @@ from keras_vit.training.run.job import FineTune, finetune, pretrain
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, PreTraining
+from makers import COLORS, tiny_config, write_classes
 
-CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2, representation_size=8)
-COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
+CONFIG = tiny_config(depth=2, representation_size=8)
 
 
 def silent(text):
@@ -30,19 +29,11 @@ def silent(text):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Noisy pictures of three colours: ten of each to train with, four to test."""
-    folder = tmp_path_factory.mktemp("colors")
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 10), ("test", 4)):
-        for name, color in COLORS.items():
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = np.clip(rng.normal(color, 25, (10, 12, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    return write_classes(tmp_path_factory.mktemp("colors"), {"train": 10, "test": 4})
 
 
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=(12, 8),
     steps=12,
@@ -167,7 +158,7 @@ def test_the_hidden_layer_of_pretraining_stays_behind(tmp_path):
     [
         configs.BiTConfig((1, 1), 0.5),
         configs.AxialConfig(8, 16, 1, 16, 2),
-        configs.ViTConfig(8, 16, 1, 16, 2, classifier="token+distillation"),
+        tiny_config(patch_size=8, classifier="token+distillation"),
     ],
     ids=["BiT", "axial", "distilled"],
 )

@@ -24,6 +24,7 @@ from keras_vit.training.run.job import FineTune
 from keras_vit.training.run.transfer import build_model
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
+from makers import tiny_config, write_classes
 
 pytest.importorskip("safetensors.numpy")
 
@@ -40,20 +41,13 @@ def silent(text):
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Random pictures of 8x8 pixels, `{train,test}/CLASS/*.png`: three and two of each."""
-    folder = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 3), ("test", 2)):
-        for name in NAMES:
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = rng.integers(0, 256, (8, 8, 3)).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    folder, counts = tmp_path_factory.mktemp("photos"), {"train": 3, "test": 2}
+    return write_classes(folder, counts, dict.fromkeys(NAMES), size=(8, 8))
 
 
 def built(config=None, classes=3, size=8):
     keras.utils.set_random_seed(0)
-    config = config or keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact")
+    config = config or tiny_config(mlp_dim=32, gelu="exact")
     model = keras_vit.build(config, input_shape=(size, size, 3), classes=classes)
     for weight in model.trainable_weights:
         if "head" in weight.path or "predictions" in weight.path:
@@ -233,8 +227,8 @@ def saved(folder, names, config=None, size=8, **recipe):
 IMAGES = np.random.default_rng(1).normal(size=(4, 8, 8, 3)).astype("float32")
 HEADS = {
     "plain": None,
-    "hidden": keras_vit.ViTConfig(4, 16, 1, 32, 2, representation_size=12),
-    "distilled": keras_vit.ViTConfig(4, 16, 1, 32, 2, classifier="token+distillation"),
+    "hidden": tiny_config(mlp_dim=32, representation_size=12),
+    "distilled": tiny_config(mlp_dim=32, classifier="token+distillation"),
 }
 
 
@@ -298,7 +292,7 @@ def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_pa
 
 @pytest.mark.slow
 def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path):
-    config = keras_vit.ViTConfig(32, 16, 1, 32, 2)
+    config = tiny_config(patch_size=32, mlp_dim=32)
 
     def size_of(folder, **settings):
         plan = plan_of(tmp_path / folder, photos, tmp_path, **settings)
@@ -332,8 +326,8 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     facts = {"normalization": "imagenet", "gelu": "exact"}
     plan = plan_of(bare, photos, tmp_path, num_heads=2, **facts)
     assert (plan.start.config.width, plan.start.config.num_heads) == (16, 2)
-    settled = plan_of(bare, photos, tmp_path, model=keras_vit.ViTConfig(4, 16, 1, 32, 2), **facts)
-    assert settled.body.config.num_heads == 2
+    settled = plan_of(bare, photos, tmp_path, model=tiny_config(mlp_dim=32), **facts)
+    assert settled.start.config.num_heads == 2
     with pytest.raises(ValueError, match="must be of the given model") as raised:
         plan_of(bare, photos, tmp_path, model="ViT-B/16", **facts)
     assert len(str(raised.value).splitlines()) <= 10
