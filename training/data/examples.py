@@ -1,9 +1,10 @@
-"""Labelled images outside of memory, with seeded shuffling, splitting and hashing."""
+"""Labelled images on disk, with seeded shuffling, splitting and hashing."""
 
 from __future__ import annotations
 
 import abc
 import copy
+import dataclasses
 import functools
 import hashlib
 import math
@@ -15,9 +16,9 @@ import tensorflow as tf
 
 from keras_vit.images.decoding import decodable, upright_size
 from keras_vit.images.headers import read_header
-from keras_vit.tasks import SEPARATOR
+from keras_vit.tasks import MULTILABEL, SEPARATOR
 
-from .labels import class_numbers, held_out, label_array, relabelled
+from .labels import class_numbers, held_out, label_array, relabelled, task_of
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -262,6 +263,41 @@ class RandomAccessExamples(Examples):
         changed = copy.copy(self)
         changed.keys, changed._labels = keys, labels
         return changed
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Labelled images in splits.
+
+    Args:
+        class_names: The classes in the order of their numbers.
+        splits: "train" and "test", and "validation" where the data have all three. A single
+            held-out split is "test", whatever its name in the data.
+        skipped: Files that cannot be decoded and are left out, each with the reason.
+    """
+
+    class_names: tuple[str, ...]
+    splits: dict[str, Examples]
+    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @property
+    def task(self) -> str:
+        """The task of the labels: "multiclass" or "multilabel"."""
+        return task_of(next(iter(self.splits.values())).labels)
+
+    def with_classes(self, class_names: Sequence[str]) -> Source:
+        """Returns the images with more classes, or the classes in another order.
+
+        Args:
+            class_names: Names, those of the images among them.
+        """
+        places = {name: number for number, name in enumerate(class_names)}
+        numbers = np.array([places[name] for name in self.class_names], "int32")
+        count = len(class_names) if self.task == MULTILABEL else None
+        splits = {
+            split: examples.relabelled(numbers, count) for split, examples in self.splits.items()
+        }
+        return dataclasses.replace(self, class_names=tuple(class_names), splits=splits)
 
 
 def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Labelled images that a Python program holds: arrays, `tf.data.Dataset`s, data frames."""
+"""In-memory data: labelled images as arrays, `tf.data.Dataset`s or data frames."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from .examples import Examples, RandomAccessExamples, without_autotune
 from .image_files import SPLITS, LabelledFile, listed_files, sorted_classes
 from .labels import label_array
 from .records import RecordExamples, Records
+
+Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
+# What `open_source` opens.
+Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemory"
 
 MEMORY = "memory:"  # Before the hash that stands for such data in `recipe.json`.
 
@@ -28,7 +34,7 @@ FORMS = (
 
 
 class InMemory:
-    """Labelled images that a Python program holds.
+    """In-memory data: labelled images of a Python program.
 
     Args:
         data: One of
@@ -116,6 +122,11 @@ class InMemory:
             prefix = "" if split is None else f"{split}/"
             splits[split or "train"] = part.examples(numbers[split], prefix)
         return names, splits
+
+
+def as_in_memory(data: Any) -> InMemory:
+    """Returns the data as `InMemory`; they are themselves if they are that already."""
+    return data if isinstance(data, InMemory) else InMemory(data)
 
 
 class ArrayExamples(RandomAccessExamples):
