@@ -7,7 +7,6 @@ docstrings, whose examples `Examples` marks as code.
 
 import argparse
 import ast
-import importlib
 import inspect
 import json
 import pathlib
@@ -19,7 +18,9 @@ import textwrap
 import griffe
 from mkdocs.structure.files import File
 
-from keras_vit.command_line import COMMANDS
+from keras_vit.command_line import COMMANDS, command_type, help_texts
+from keras_vit.export.formats import FORMATS
+from keras_vit.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -146,7 +147,10 @@ def _code(language, text):
 
 def commands_index():
     """Returns the page that lists the commands."""
-    lines = [f"| [`keras-vit {name}`]({name}.md) | {text} |" for name, text in COMMANDS.items()]
+    lines = [
+        f"| [`keras-vit {name}`]({name}.md) | {help_texts(command_type(name))[0]} |"
+        for name in COMMANDS
+    ]
     return (
         "# Commands\n\n| command | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
         "`keras-vit COMMAND --help` prints these pages. An error is one line, with exit code 2; "
@@ -157,9 +161,9 @@ def commands_index():
 def command_page(name):
     """Returns the page of a command: usage, and a table for each group of its arguments."""
     parser = argparse.ArgumentParser(prog=f"keras-vit {name}", add_help=False)
-    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-    module.add_arguments(parser)
-    parts = [f"# keras-vit {name}", COMMANDS[name], f"```text\n{_usage(parser)}\n```"]
+    add_arguments(parser, command_type(name))
+    summary, details = help_texts(command_type(name))
+    parts = [f"# keras-vit {name}", summary, f"```text\n{_usage(parser)}\n```"]
     for group in parser._action_groups:
         rows = [_row(parser, action) for action in group._group_actions]
         rows = [row for row in rows if row]
@@ -167,6 +171,7 @@ def command_page(name):
             title = group.title[:1].upper() + group.title[1:]
             parts += [f"## {title}", group.description or ""]
             parts.append("| argument | meaning |\n| --- | --- |\n" + "\n".join(rows))
+    parts.append(_escape(details))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -261,10 +266,15 @@ def package_page(package):
     """Returns the page of a package, with a directive of mkdocstrings for each name."""
     title, modules = PACKAGES[package]
     parts = [f"# {package}", f"{title}."]
+    formats = FORMATS if package == "keras_vit.export" else {}
     for name in public_names(package):
+        if name in formats:
+            continue
         parts.append(f"::: {package}.{name}\n    options:\n      heading: {package}.{name}")
     if package == "keras_vit.applications":
         parts += models_by_name()
+    if formats:
+        parts += exports_by_format()
     for module in modules:
         parts.append(f"::: {package}.{module}\n    options:\n      heading: {package}.{module}")
     return "\n\n".join(parts) + "\n"
@@ -289,5 +299,20 @@ def models_by_name():
             f"## keras_vit.{name} {{#keras_vit.applications.{name}}}",
             f"```python\n{name}{inspect.signature(function)}\n```",
             _escape(summary),
+        ]
+    return parts
+
+
+def exports_by_format():
+    """Returns a part for each function of an export format: made from classes, as the models."""
+    import keras_vit.export
+
+    parts = []
+    for name in FORMATS:
+        function = getattr(keras_vit.export, name)
+        parts += [
+            f"## keras_vit.export.{name} {{#keras_vit.export.{name}}}",
+            f"```python\n{name}{inspect.signature(function)}\n```",
+            inspect.getdoc(function),
         ]
     return parts

@@ -20,19 +20,33 @@ TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_pr
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
-    "configs": set(),
-    "layers": {"layers", "keras_private"},
+    "costs": set(),
+    "block_configs": {"costs"},
+    "configs": {"block_configs", "nearest_names"},
+    "layers": {"layers", "block_configs", "keras_private"},
     "files": set(),
     "_installation": set(),
     "optional_packages": {"_installation"},
     "keras_private": set(),
-    "recognition": {"configs"},
+    "counting": {"block_configs", "configs", "costs"},
+    "recognition": {"block_configs", "configs"},
+    "description": {
+        "configs",
+        "json_files",
+        "counting",
+        "preprocessing",
+        "recognition",
+        "tasks",
+    },
     "json_files": set(),
-    "tasks": {"json_files"},
+    "nearest_names": set(),
+    "tasks": set(),
     "preprocessing": {"json_files"},
     "checkpoints": {
         "configs",
         "checkpoints",
+        "description",
+        "description_files",
         "files",
         "json_files",
         "optional_packages",
@@ -41,7 +55,19 @@ MAY_IMPORT = {
         "recognition",
         "tasks",
     },
-    "models": {"configs", "layers", "models", "checkpoints", "recognition"},
+    "models": {
+        "configs",
+        "classifier",
+        "description",
+        "files",
+        "layers",
+        "models",
+        "checkpoints",
+        "preprocessing",
+        "block_configs",
+        "costs",
+        "recognition",
+    },
 }
 
 

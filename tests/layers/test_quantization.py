@@ -57,7 +57,7 @@ def test_the_file_of_another_model_is_unchanged():
 
 
 def test_keras_cannot_read_its_own_quantised_attention(tmp_path):
-    """Where it can, `QuantizedSublayers` can go."""
+    """Where it can, `CompositeLayer` can go."""
     inputs = keras.Input((5, 8))
     model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 3)(inputs, inputs))
     model.quantize("int8")

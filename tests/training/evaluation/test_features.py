@@ -6,10 +6,11 @@ import pytest
 from PIL import Image
 
 import keras_vit
+from keras_vit.description import Description
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import features, few_shot
-from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model, weights_hash
+from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated, weights_hash
 
 TINY = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
 PREPROCESSING = Preprocessing((8, 8))
@@ -116,7 +117,7 @@ def test_other_weights_images_or_preprocessing_are_other_features(folder):
 
 
 def test_few_shot_evaluation_is_exact_on_separable_images(folder):
-    model = EvaluatedModel(build(), PREPROCESSING, "tiny", "random")
+    model = EvaluatedModel(build(), Description(preprocessing=PREPROCESSING), "tiny", "random")
     report = few_shot.evaluate(model, open_source(folder), shots=(1, 3), seeds=(0, 1), l2=1.0)
     assert report.accuracies[3] == {0: 1.0, 1: 1.0}
     assert (report.num_train, report.num_test, report.dim) == (9, 9, 8)
@@ -124,7 +125,7 @@ def test_few_shot_evaluation_is_exact_on_separable_images(folder):
 
 
 def test_a_class_without_training_images_is_refused_before_features_are_computed(folder):
-    model = EvaluatedModel(None, PREPROCESSING, "none", "none")
+    model = EvaluatedModel(None, Description(), "none", "none")
     source = open_source(folder)
     train = source.splits["train"]
     others = train.take(np.flatnonzero(train.labels != 1))
@@ -137,10 +138,10 @@ def test_a_class_without_training_images_is_refused_before_features_are_computed
     ("arguments", "message"),
     [
         ({"model": "ViT-Ti/16"}, "needs weights"),
-        ({"model": "nowhere/here"}, "a classifier's folder or a model's name.*'nowhere/here'"),
+        ({"model": "nowhere/here"}, "a classifier's folder; or a model's name .*: nowhere/here"),
         ({"model": "ViT-Tiny/16", "weights": "random"}, "Nearest: ViT-Ti/16"),
     ],
 )
 def test_a_wrong_model_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        open_model(**arguments)
+        build_evaluated(**arguments)
