@@ -43,7 +43,7 @@ class Examples(abc.ABC):
     @property
     @abc.abstractmethod
     def labels(self) -> np.ndarray:
-        """The class numbers, int32 `(N,)`; for several labels an image uint8 `(N, K)`."""
+        """The class numbers, int32 `(N,)`; for multi-label images uint8 `(N, K)`."""
 
     @property
     @abc.abstractmethod
@@ -193,7 +193,7 @@ class Examples(abc.ABC):
         """Returns two parts, the second with about `share` of every class.
 
         A class of two or more examples has at least one in both parts; a class of one
-        example is in the first part only. For several labels an image see `labels.held_out`.
+        example is in the first part only. For multi-label images see `labels.held_out`.
 
         Args:
             share: Share of each class for the second part; more than 0, less than 1.
@@ -213,7 +213,7 @@ class RandomAccessExamples(Examples):
 
     Args:
         keys: What `read` finds the images by: paths, object `(N,)`, or places, int `(N,)`.
-        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
+        labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
     """
 
     def __init__(self, keys: np.ndarray, labels: np.ndarray):
@@ -289,7 +289,7 @@ class Source:
         """Returns the images with more classes, or the classes in another order.
 
         Args:
-            class_names: Names, those of the images among them.
+            class_names: The names, which include the classes of the images.
         """
         places = {name: number for number, name in enumerate(class_names)}
         numbers = np.array([places[name] for name in self.class_names], "int32")
@@ -322,7 +322,7 @@ def add_to_hash(digest: Any, image: bytes, label: Any) -> None:
     Args:
         digest: A hash object of hashlib.
         image: The encoded image.
-        label: Its class number, or its several labels `(K,)`.
+        label: Its class number, or multi-label zeros and ones `(K,)`.
     """
     numbers = SEPARATOR.join(map(str, class_numbers(label)))
     digest.update(f"{numbers} {len(image)} ".encode())

@@ -39,8 +39,8 @@ class InMemory:
     Args:
         data: One of
             a pair of arrays: images, uint8 `(N, H, W)`, `(N, H, W, 1)` or `(N, H, W, 3)`, and
-            labels, which are class numbers `(N,)`, names `(N,)`, or zeros and ones of several
-            labels an image `(N, K)`;
+            labels, which are class numbers `(N,)`, names `(N,)`, or multi-label zeros and ones
+            `(N, K)`;
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
             differ in size;
             a mapping of "train", "validation" and "test" to either of these;
@@ -82,7 +82,7 @@ class InMemory:
     def name(self) -> str:
         """The data's name in `recipe.json`, "memory:" and the start of a SHA-256.
 
-        It is that of all images and labels in their order, or of the rows of a data frame.
+        The hash is of all images and labels in their order, or of the rows of a data frame.
         Arrays and a Dataset of the same images, which are shuffled differently, differ too.
         """
         digest = hashlib.sha256(f"{self} {json.dumps(self._frame)}".encode())
@@ -134,7 +134,7 @@ class ArrayExamples(RandomAccessExamples):
 
     Args:
         images: uint8 `(N, H, W, C)`.
-        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
+        labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
         prefix: Start of the names, which end with the place in the array.
     """
 

@@ -70,8 +70,7 @@ def open_source(
         download: Whether a missing data set of TensorFlow Datasets is downloaded.
         follow_symlinks: Whether images may lie outside of the folder, where symbolic links in
             it lead to.
-        task: "multiclass" or "multilabel", which several labels an image may have; by
-            default as the data show it.
+        task: "multiclass" or "multilabel"; by default as the data show it.
 
     Returns:
         A `Source`.
@@ -164,8 +163,8 @@ def _of_task(splits, class_names, task, data):
         return splits
     if task == MULTICLASS:
         raise ValueError(
-            "One class an image (multiclass) needs data with one label an image. "
-            f"Received: {data}, whose images may have several labels"
+            "The task multiclass needs data with one class for each image. "
+            f"Received: {data}, which are multi-label"
         )
     count = len(class_names)
     numbers = np.arange(count, dtype="int32")

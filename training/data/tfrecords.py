@@ -63,7 +63,7 @@ def open_tfrecords(
             have the image in the feature `image/encoded` and its class number in
             `image/class/label` or `label`; they are scanned once to count the examples. If
             any has several class numbers, others may have none.
-        task: "multilabel" where every image of several labels happens to have one, or none.
+        task: "multilabel" for multi-label data in which every image has one label, or none.
 
     Raises:
         ValueError: If there are no such files, a file is missing, damaged or of another size

@@ -32,7 +32,7 @@ from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
 from .predictions import predictions_of, without
-from .reports import Report
+from .reports import EvaluationReport
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
@@ -48,14 +48,14 @@ MAX_NUMBERED_CLASSES = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationReport(Report):
+class ClassificationReport(EvaluationReport):
     """Accuracies of a classifier with one class an image; the loss is cross-entropy.
 
     Args:
         pairs: Images by true and predicted class.
         in_top_5: Images whose class was among the five most probable.
         calibration: Confidence and accuracy by confidence.
-        **fields: See `Report`; `counts` and `count` follow from `pairs`.
+        **fields: See `EvaluationReport`; `counts` and `count` follow from `pairs`.
     """
 
     pairs: ConfusionPairs
@@ -122,7 +122,7 @@ class ClassificationReport(Report):
 
     @property
     def means(self) -> dict[str, float]:
-        """Means over the classes that images have; that of recall is the balanced accuracy."""
+        """Means over the classes that images have; the mean of recall is the balanced accuracy."""
         counts = self.counts
         return {
             "balanced_accuracy": counts.macro(counts.recall),

@@ -13,11 +13,11 @@ import numpy as np
 from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL
 
 from .per_class import ClassCounts, average_precision, best_threshold
-from .reports import Report
+from .reports import EvaluationReport
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MultilabelReport(Report):
+class MultilabelReport(EvaluationReport):
     """Average precision and F1 of a classifier on multi-label images.
 
     The loss is sigmoid cross-entropy, summed over the classes.
@@ -29,7 +29,7 @@ class MultilabelReport(Report):
         thresholds: Probability above which an image was given a label, `(K,)`.
         best_thresholds: The thresholds with the best F1 of each class on these images; see
             `per_class.best_threshold`.
-        **fields: See `Report`.
+        **fields: See `EvaluationReport`.
     """
 
     average_precisions: np.ndarray

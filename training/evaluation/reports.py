@@ -24,7 +24,7 @@ PER_CLASS_CSV = "per_class.csv"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Report(abc.ABC):
+class EvaluationReport(abc.ABC):
     """The numbers of a classifier on a data set.
 
     Args:

@@ -1,4 +1,4 @@
-"""Average precision, F1 and thresholds of several labels an image, against scikit-learn."""
+"""Average precision, F1 and thresholds of multi-label images, against scikit-learn."""
 
 import csv
 import json
