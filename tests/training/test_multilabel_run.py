@@ -1,4 +1,4 @@
-"""Several labels an image, from a CSV file to a classifier's folder."""
+"""Multi-label training, from a CSV file to a classifier's folder."""
 
 import csv
 import dataclasses
@@ -157,7 +157,7 @@ def test_a_classifier_of_one_class_does_not_take_several_labels(done, data, tmp_
     finished, _, _ = done
     plain = inference_model(finished.classifier.model)
     names, preprocessing = finished.classifier.class_names, finished.classifier.preprocessing
-    with pytest.raises(ValueError, match="whose images may have several labels"):
+    with pytest.raises(ValueError, match="which are multi-label"):
         evaluate_classifier(Classifier(plain, names, preprocessing), data)
 
 

@@ -21,7 +21,7 @@ from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation import classification, multilabel
+from keras_vit.training.evaluation import classification
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import (
@@ -484,10 +484,9 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
         plan: The run.
         model: The model, or its predictor.
         examples: The images.
-        **options: More arguments of `classification.evaluate` or `multilabel.evaluate`.
+        **options: More arguments of `classification.evaluate`.
     """
-    of_task = multilabel if plan.source.task == MULTILABEL else classification
-    return of_task.evaluate(
+    return classification.evaluate(
         model,
         examples,
         plan.source.class_names,

@@ -94,8 +94,8 @@ def test_the_pairs_are_the_matrix_without_its_zeros(report):
     pairs, matrix = report.pairs, report.confusion
     found = zip(pairs.true, pairs.predicted, pairs.images, strict=True)
     assert [*found] == [(i, j, matrix[i, j]) for i, j in np.argwhere(matrix)]
-    np.testing.assert_array_equal(report.by_class.right, np.diag(matrix))
-    np.testing.assert_array_equal(report.by_class.predicted, matrix.sum(axis=0))
+    np.testing.assert_array_equal(report.counts.right, np.diag(matrix))
+    np.testing.assert_array_equal(report.counts.predicted, matrix.sum(axis=0))
     np.testing.assert_array_equal(report.class_counts, matrix.sum(axis=1))
     assert (report.count, report.correct) == (matrix.sum(), np.trace(matrix))
 
@@ -227,7 +227,7 @@ def test_the_files_hold_the_numbers(report, tmp_path):
     assert list(metrics["class_accuracy"]) == list(metrics["by_class"]) == list(NAMES)
     with open(tmp_path / "new/folder/per_class.csv", newline="") as file:
         assert [row["F1"] for row in csv.DictReader(file)] == [
-            f"{f1:.6g}" for f1 in report.by_class.f1
+            f"{f1:.6g}" for f1 in report.counts.f1
         ]
 
 
@@ -236,7 +236,7 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn(report, scores):
     predicted, labels = scores[0].argmax(axis=1), scores[1]
     options = {"labels": range(len(NAMES)), "zero_division": 0}
     expected = metrics.precision_recall_fscore_support(labels, predicted, **options)
-    found = report.by_class
+    found = report.counts
     for ours, theirs in zip(
         (found.precision, found.recall, found.f1, found.images), expected, strict=True
     ):
