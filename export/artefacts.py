@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.classifier import Classifier, load_classifier
-from keras_vit.files import CLASSES, PREPROCESSING, TASK
+from keras_vit.description_files import TEXTS, description_of_texts
+from keras_vit.fields import required
+from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import MULTICLASS, task_of_json
 
 from . import runtimes
 from .browser_files import ONNX_MODEL
@@ -26,7 +26,7 @@ from .publish import ORIGIN, import_export_package
 from .tflite_file import LABELS
 
 _CHANNELS = 3
-_TEXTS = (CLASSES, PREPROCESSING, TASK, ORIGIN, GOLDEN, CHECK)
+_TEXTS = (*TEXTS, ORIGIN, GOLDEN, CHECK)
 _MAX_TEXT = 2**26  # Bytes of a text.
 
 
@@ -119,24 +119,13 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     path = pathlib.Path(path)
     try:
         texts, signatures, files = open_export(path)
-        names = texts[CLASSES].splitlines()
-        task, thresholds = MULTICLASS, None
-        if TASK in texts:
-            task, thresholds = task_of_json(parse_json(texts[TASK], TASK), names, TASK)
+        description = description_of_texts(texts, "")
         origin = parse_json(texts.get(ORIGIN, "{}"), ORIGIN)
         recipe = origin.get("recipe") if isinstance(origin, dict) else None
-        preprocessing = Preprocessing.from_json(texts[PREPROCESSING])
+        image_size = required(description.preprocessing, "preprocessing").image_size
         # Not a Keras model, but it has all that is called of one.
-        model: Any = RuntimeModel(signatures["serve"], preprocessing.image_size, files)
-        return Classifier(
-            model,
-            names,
-            preprocessing,
-            recipe if isinstance(recipe, dict) else None,
-            path,
-            task=task,
-            thresholds=thresholds,
-        )
+        model: Any = RuntimeModel(signatures["serve"], image_size, files)
+        return Classifier.of(model, description, recipe if isinstance(recipe, dict) else None, path)
     except (ImportError, OSError):
         raise
     except Exception as error:  # Each runtime has errors of its own.

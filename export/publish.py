@@ -20,12 +20,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_vit import description_files
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
 from keras_vit.files import (
-    CLASSES,
-    PREPROCESSING,
-    TASK,
     atomic_folder,
     atomic_write,
     check_file,
@@ -34,7 +32,7 @@ from keras_vit.files import (
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.optional_packages import import_optional
 from keras_vit.preprocessing import MAX_SIDE
-from keras_vit.tasks import MULTILABEL, task_json
+from keras_vit.tasks import MULTILABEL
 
 from .comparison import (
     FOLDERS,
@@ -254,15 +252,11 @@ def texts_of(
         files: The check images.
         input_size: See `golden_json`.
     """
-    texts = {
-        CLASSES: "".join(f"{name}\n" for name in classifier.class_names),
-        PREPROCESSING: classifier.preprocessing.to_json(),
+    return {
+        **description_files.texts_of(classifier.description),
         ORIGIN: json.dumps(origin(classifier), indent=2) + "\n",
         GOLDEN: golden_json(classifier, files, input_size),
     }
-    if classifier.thresholds is not None:
-        texts[TASK] = task_json(classifier.class_names, classifier.thresholds)
-    return texts
 
 
 def write_texts(folder: pathlib.Path, texts: Mapping[str, str]) -> None:

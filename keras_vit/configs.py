@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from keras_vit.block_configs import (
     documented_by,
     part_of,
 )
+from keras_vit.nearest_names import nearest_names
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 FinalNorm = Literal["tokens", "pooled", "none"]
@@ -568,7 +568,7 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
             raise ValueError(
-                f"The model must be one of keras_vit.list_models(). {_nearest(name_or_config)} "
+                f"The model must be one of keras_vit.list_models(). {_nearest(name_or_config)}. "
                 f"Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
@@ -629,11 +629,5 @@ _OTHER_NAMES = re.compile(rf".*vit[-_]({'|'.join(_SIZES)})[-_]patch(\d+).*", re.
 
 
 def _nearest(name: str) -> str:
-    folded: dict[str, list[str]] = {}
-    for known in MODELS:
-        folded.setdefault(known.lower(), []).append(known)
     name = _OTHER_NAMES.sub(lambda m: f"ViT-{_SIZES[m[1].lower()]}/{m[2]}", name)
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    found = [known for match in close for known in folded[match]]
-    found.sort(key=lambda known: -difflib.SequenceMatcher(None, name, known).ratio())
-    return f"Nearest: {', '.join(found)}." if close else (f"Known: {', '.join(MODELS)}.")
+    return nearest_names(name, MODELS)

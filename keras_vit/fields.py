@@ -1,22 +1,42 @@
 """Settings as dataclass fields that hold their help text, unit, source and limits.
 
-The flags of the commands, the printed plan and the columns of `keras-vit recipes` are made
-from the fields; imports no TensorFlow.
+The flags of the commands and of the export formats, the printed plan and the columns of
+`keras-vit recipes` are made from the fields; imports no TensorFlow.
+
+`add_arguments` declares the flags of a dataclass, and `from_arguments` makes the dataclass from
+the parsed ones:
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Blur:
+        images: tuple[str, ...] = setting(REQUIRED, "files", unit="IMAGE", positional=True)
+        output: str = setting(REQUIRED, "the folder to write", unit="DIR")
+        radius: float = setting(2.0, "of the filter", unit="PIXELS", limits=POSITIVE)
+        data: DataSpec = part(DataSpec, group="data")
+
+    add_arguments(parser, Blur)
+    blur = from_arguments(Blur, parser.parse_args())
+
+Annotations are read as text, so the module needs `from __future__ import annotations`.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
+import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_vit import json_files
 
+REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
+
 # Limits of a value: their text in errors, and the check.
 POSITIVE = ("positive", lambda value: value > 0)
 POSITIVE_NUMBER = ("a positive number", lambda value: 0 < value < math.inf)
+AT_LEAST_1 = ("at least 1", lambda value: value >= 1)
 NOT_NEGATIVE = ("at least 0", lambda value: value >= 0)
 SHARE = ("in [0, 1)", lambda value: 0 <= value < 1)
 
@@ -36,8 +56,13 @@ class FieldInfo:
         choices: The values that are allowed.
         limits: The text and the check of the values that are allowed.
         flag: The flag's name without dashes; None: the field's; "": there is no flag.
+        positional: Whether it is an argument by its place instead of a flag.
+        repeated: Whether the flag has one value and may be given several times.
+        group: The title above it in `--help`.
+        parse: From the argument's text to a value; None: by the annotation.
         none: The flag's value that stands for None.
         from_file: Whether the flag takes a file that lists the values, one a line.
+        completion: What the Tab key completes besides files, keys of `shell_completion.NAMES`.
         used: From the settings to whether a run reads the value; None: always.
         off: The values that switch it off; the printed plan leaves it out then.
         line: The line of the printed plan that contains the value; None: its own.
@@ -51,8 +76,13 @@ class FieldInfo:
     choices: Sequence[str] | None = None
     limits: tuple[str, Callable[[Any], bool]] | None = None
     flag: str | None = None
+    positional: bool = False
+    repeated: bool = False
+    group: str | None = None
+    parse: Callable[[str], Any] | None = None
     none: Any = None
     from_file: bool = False
+    completion: Sequence[str] = ()
     used: Callable[[Any], Any] | None = None
     off: tuple = ()
     line: str | None = None
@@ -67,24 +97,62 @@ def setting(default: Any, help: str, **info: Any) -> Any:
     """Returns a dataclass field for a setting.
 
     Args:
-        default: The value.
+        default: The value, or `REQUIRED`.
         help: See `FieldInfo`.
         **info: See `FieldInfo`.
     """
     return dataclasses.field(default=default, metadata={"info": FieldInfo(help, **info)})
 
 
-def changed(settings_type: Any, name: str, default: Any, **changes: Any) -> Any:
-    """Returns the field of a setting for a subclass that has another default.
+_UNCHANGED: Any = object()
+
+
+def changed(settings_type: Any, name: str, default: Any = _UNCHANGED, **changes: Any) -> Any:
+    """Returns the field of a setting for another dataclass, with another default or text.
 
     Args:
         settings_type: The dataclass of the setting.
         name: The setting.
-        default: Its default in the subclass.
+        default: Its default in the other dataclass; by default the same.
         **changes: See `FieldInfo`.
     """
-    known = dataclasses.replace(field_info(settings_type.__dataclass_fields__[name]), **changes)
+    field = settings_type.__dataclass_fields__[name]
+    known = dataclasses.replace(field_info(field), **changes)
+    default = field.default if default is _UNCHANGED else default
     return dataclasses.field(default=default, metadata={"info": known})
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A dataclass of settings within another one; see `part`."""
+
+    settings_type: Any
+    make: Callable[..., Any]
+    options: Mapping[str, Any]
+
+
+def part(
+    settings_type: Any,
+    *,
+    make: Callable[..., Any] | None = None,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    required: Collection[str] = (),
+    group: str | None = None,
+) -> Any:
+    """Returns a dataclass field that holds another dataclass of settings, with its flags.
+
+    Args:
+        settings_type: The dataclass.
+        make: Makes the value from the fields that were given, as keyword arguments; by default
+            the dataclass. `dict` keeps them as they are.
+        only: See `add_arguments`.
+        without: See `add_arguments`.
+        required: See `add_arguments`.
+        group: See `add_arguments`.
+    """
+    options = {"only": only, "without": without, "required": required, "group": group}
+    return dataclasses.field(metadata={"part": Part(settings_type, make or settings_type, options)})
 
 
 def field_info(field: dataclasses.Field) -> FieldInfo:
@@ -98,7 +166,9 @@ def documented(settings_type: Class) -> Class:
     for field in dataclasses.fields(settings_type):
         known = field_info(field)
         default = known.absent if field.default is None and known.absent else repr(field.default)
-        text = f"{field.name}: {known.help} (default: {default})"
+        text = f"{field.name}: {known.help}"
+        if field.default is not REQUIRED:
+            text += f" (default: {default})"
         lines += textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
     text = (settings_type.__doc__ or "").rstrip()
     settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, "    "])
@@ -115,14 +185,191 @@ def check_fields(settings: Any) -> None:
         name, value, known = field.name, getattr(settings, field.name), field_info(field)
         if value is None and "None" in str(field.type):
             continue
-        if known.choices and value not in known.choices:
+        if known.choices and not all(item in known.choices for item in _items(value)):
             raise ValueError(
                 f"{name} must be one of {tuple(known.choices)}. Received: {name}={value!r}"
             )
-        if known.limits:
-            text, holds = known.limits
-            if not all(map(holds, value if isinstance(value, tuple) else (value,))):
-                raise ValueError(f"{name} must be {text}. Received: {name}={value}")
+        if known.limits and not all(map(known.limits[1], _items(value))):
+            raise ValueError(f"{name} must be {known.limits[0]}. Received: {name}={value}")
+
+
+def _items(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def add_arguments(
+    parser: Any,
+    settings_type: Any,
+    *,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    required: Collection[str] = (),
+    group: str | None = None,
+) -> None:
+    """Adds an argument for each field of a dataclass of settings; see `FieldInfo`.
+
+    Args:
+        parser: A parser or a group of its arguments.
+        settings_type: The dataclass.
+        only: Names of the fields to add; None for all.
+        without: Names of fields to leave out.
+        required: Names of fields with a default that must be given all the same.
+        group: The title in `--help` above the fields that have none of their own.
+    """
+    groups: dict[str | None, Any] = {None: parser}
+    for field in _fields(settings_type, only, without):
+        if inner := field.metadata.get("part"):
+            add_arguments(parser, inner.settings_type, **inner.options)
+        elif field_info(field).flag != "":
+            title = field_info(field).group or group
+            if title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            add_argument(groups[title], field, required=field.name in required)
+
+
+def add_argument(parser: Any, field: dataclasses.Field, *, required: bool = False) -> None:
+    """Adds the argument of a field.
+
+    Args:
+        parser: A parser or a group of its arguments.
+        field: The field of a dataclass of settings.
+        required: Whether it must be given even if it has a default.
+    """
+    known, kind = field_info(field), str(field.type)
+    required = required or field.default is REQUIRED
+    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field)}
+    if kind == "bool":
+        options["action"] = "store_true"
+    elif kind == "bool | None":
+        options["action"] = argparse.BooleanOptionalAction
+    else:
+        several = re.fullmatch(r"tuple\[(.*), \.\.\.\]", kind.removesuffix(" | None"))
+        item = several[1] if several else kind.removesuffix(" | None")
+        options["type"] = known.parse or _PARSERS.get(item, str)
+        options["metavar"] = known.unit
+        if known.choices:
+            options["choices"] = tuple(known.choices)
+        if known.repeated:
+            options["action"] = "append"
+        elif several and not known.from_file:
+            options["nargs"] = "*" if known.positional and not required else "+"
+    if known.positional:
+        parser.add_argument(field.name, **options)
+    else:
+        flag = flag_of(field)
+        parser.add_argument(flag, dest=field.name, required=required, **options)
+
+
+def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Namespace) -> Value:
+    """Returns a dataclass of settings from the parsed arguments of `add_arguments`.
+
+    Args:
+        settings_type: The dataclass.
+        arguments: The parsed arguments; attributes without a field are not read.
+
+    Raises:
+        ValueError: If a value is out of its limits, or as the dataclass raises it.
+        OSError: If a file that lists values cannot be read.
+    """
+    given = given_fields(settings_type, arguments)
+    for field in dataclasses.fields(settings_type):  # type: ignore[arg-type]
+        limits = field_info(field).limits if "info" in field.metadata else None
+        value = given.get(field.name)
+        if limits and value is not None and not all(map(limits[1], _items(value))):
+            flag, shown = flag_of(field), " ".join(map(str, _items(value)))
+            raise ValueError(f"{flag} must be {limits[0]}. Received: {flag} {shown}")
+    return settings_type(**given)
+
+
+def given_fields(
+    settings_type: Any,
+    arguments: argparse.Namespace,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+) -> dict[str, Any]:
+    """Returns the values of the fields that were given as arguments, by name.
+
+    Args:
+        settings_type: The dataclass.
+        arguments: The parsed arguments of `add_arguments`.
+        only: See `add_arguments`.
+        without: See `add_arguments`.
+    """
+    given: dict[str, Any] = {}
+    for field in _fields(settings_type, only, without):
+        if inner := field.metadata.get("part"):
+            chosen = {name: inner.options[name] for name in ("only", "without")}
+            fields = given_fields(inner.settings_type, arguments, **chosen)
+            given[field.name] = inner.make(**fields)
+        elif hasattr(arguments, field.name):
+            value, known = getattr(arguments, field.name), field_info(field)
+            if known.from_file:
+                value = _read_list(value)
+            elif isinstance(value, list):
+                value = tuple(value)
+            given[field.name] = None if value == known.none else value
+    return given
+
+
+def flat_fields(settings_type: Any) -> Iterator[dataclasses.Field]:
+    """Yields the fields of a dataclass of settings and of its parts."""
+    for field in dataclasses.fields(settings_type):
+        if inner := field.metadata.get("part"):
+            yield from flat_fields(inner.settings_type)
+        else:
+            yield field
+
+
+def flag_of(field: dataclasses.Field) -> str:
+    """Returns the flag of a field, with its dashes."""
+    return "--" + (field_info(field).flag or field.name.replace("_", "-"))
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Returns (height, width) of "384" or "384x512"; an argparse type."""
+    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"must be pixels, such as 384, or 384x512 for height x width. Received: {text}"
+        )
+    return int(match[1]), int(match[2] or match[1])
+
+
+# By the annotation of one value: from the argument's text to the value.
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "tuple[int, int]": image_size,
+}
+
+
+def _fields(settings_type, only, without):
+    return [
+        field
+        for field in dataclasses.fields(settings_type)
+        if field.name not in without and (only is None or field.name in only)
+    ]
+
+
+def _read_list(path):
+    with open(path, encoding="utf-8") as file:
+        return tuple(line for line in file.read().splitlines() if line)
+
+
+def _help(field):
+    """Returns the help text of a field with its default and the default's source."""
+    known, default = field_info(field), field.default
+    if default is None:
+        default = known.absent
+    elif str(field.type).startswith("tuple[int, int]") and default is not REQUIRED:
+        height, width = default
+        default = height if height == width else f"{height}x{width}"
+    elif isinstance(default, tuple):
+        default = " ".join(map(str, default))
+    if default is None or default is False or default is REQUIRED or default == "":
+        return known.help
+    source = f"; {known.source}" if known.source else ""
+    return f"{known.help} (default: {default}{source})".lstrip()
 
 
 # By a word of a field's annotation, what JSON holds.

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import math
 import random
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
 from keras.src.backend.common import global_state
 from keras.src.losses.loss import unscale_loss_for_distribution
+from keras.src.saving import saving_lib
 
 # `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
 # that Keras would choose for the data in one that counts steps.
@@ -142,3 +145,51 @@ def num_values_of_config(config: dict[str, Any]) -> int:
     finally:
         global_state.set_global_attribute(waiting, before)
         random.setstate(seeds)  # Layers draw their seeds from it.
+
+
+def load_keras_model(
+    config: dict[str, Any],
+    variables: Callable[[str], Mapping[str, Any]],
+    has_path: Callable[[str], bool],
+) -> keras.Model:
+    """Returns the model of a `.keras` file whose arrays are read by other code, in safe mode.
+
+    `keras.saving.load_model` opens the arrays with the C library of HDF5, which a damaged file
+    can crash. No public function takes arrays that are read already.
+
+    Args:
+        config: The content of `config.json`.
+        variables: Returns a layer's arrays by their names in the file, {} if there are none. Its
+            argument is the path of the layer, such as "layers/dense".
+        has_path: Returns whether the file has a path.
+
+    Raises:
+        ValueError: If the config is no model, or the arrays do not fit it.
+    """
+    failed: dict[int, tuple[Any, Exception]] = {}
+    model = saving_lib._model_from_config(json.dumps(config), None, compile=False, safe_mode=True)
+    saving_lib._load_state(
+        model,
+        weights_store=_Store(variables, has_path),
+        assets_store=None,
+        inner_path="",
+        visited_saveables=set(),
+        failed_saveables=set(),
+        error_msgs=failed,
+    )
+    if failed:
+        layer, error = next(iter(failed.values()))
+        raise ValueError(
+            f"{len(failed)} of its layers could not be loaded; {layer.name}: {error}"
+        ) from error
+    return model
+
+
+class _Store(saving_lib.H5IOStore):
+    """The arrays of a file, as the class that Keras asks for; nothing of that class is used."""
+
+    def __init__(self, variables, has_path):
+        self.get, self.has_path = variables, has_path
+
+    def __bool__(self):
+        return True

@@ -44,8 +44,9 @@ _CONFIG_TYPES = {
 def config_of(model: Any) -> ViTConfig | BiTConfig:
     """Returns the config of a model of `keras_vit.build`, also after saving and loading.
 
-    A model without its head does not show the fields of the head: `representation_size` and
-    `head_bias` are then the defaults, and `classifier` is "gap" without a learned token.
+    The model holds it. A file of an earlier version does not: there the config is recognised by
+    the names of layers, and without the head `representation_size` and `head_bias` are the
+    defaults, and `classifier` is "gap" without a learned token.
 
     Args:
         model: A functional `keras.Model`.
@@ -54,6 +55,8 @@ def config_of(model: Any) -> ViTConfig | BiTConfig:
         ValueError: If the model is not one of this package.
     """
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if (fields := held_content(model).get("config")) is not None:
+        return config_of_json(fields)
     for config_type, block in ((ViTConfig, "encoder_block"), (AxialConfig, "row_block")):
         if "patch_embedding" in layers and f"{block}_0" in layers:
             return _vit_of_layers(config_type, model, layers, block)
@@ -187,16 +190,25 @@ def _norms_and_tokens(layers: Iterable[str], classifier: str) -> dict[str, Any]:
     }
 
 
+def held_content(model: Any) -> Mapping[str, Any]:
+    """Returns the JSON of the description that a model holds; {} for other models."""
+    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    content = getattr(layers.get("description"), "content", None)
+    return content if isinstance(content, Mapping) else {}
+
+
 def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
     """Returns the config that `dataclasses.asdict` and JSON stored.
 
     Args:
         fields: Fields of the config by name.
-        kind: Name of the config's class, such as "ViTConfig".
+        kind: Name of the config's class, such as "ViTConfig"; by default the field "type".
 
     Raises:
         ValueError: If the class, a field or a value is unknown.
     """
+    fields = dict(fields)
+    kind = fields.pop("type", kind)
     if kind not in _CONFIG_TYPES:
         raise ValueError(f"A config must be one of {sorted(_CONFIG_TYPES)}. Received: {kind!r}")
     try:

@@ -65,7 +65,7 @@ def copy_of(folder, tmp_path, **changes):
     return copy
 
 
-def test_the_folder_has_the_six_files_and_nothing_is_left_beside_it(folder):
+def test_the_folder_has_its_files_and_nothing_is_left_beside_it(folder):
     assert sorted(os.listdir(folder)) == sorted(FILES)
     assert os.listdir(folder.parent) == ["pets"]
     assert (folder / "history.csv").read_text().splitlines() == [
@@ -174,7 +174,7 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
         ({"preprocessing": b"none"}, "must describe a preprocessing"),
         (
             {"preprocessing": Preprocessing((16, 16)).to_json().encode()},
-            "image size of the preprocessing",
+            "do not belong together",
         ),
         ({"recipe": b"{"}, "must be JSON"),
         ({"recipe": b"[1]"}, "one JSON object"),

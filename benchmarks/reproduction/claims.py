@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.models.counting import describe
+from keras_vit.description import describe
 
 SEEDS = (0, 1, 2)
 

@@ -12,6 +12,7 @@ from keras_vit.layers.encoder_block import (
     LayerScale,
     RelativeEncoderBlock,
 )
+from keras_vit.layers.model_description import ModelDescription
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
 from keras_vit.layers.residual_units import (
@@ -45,6 +46,7 @@ __all__ = [
     "LayerNorm",
     "LayerScale",
     "MLPConfig",
+    "ModelDescription",
     "PatchCorruption",
     "PatchEmbedding",
     "PositionEmbedding",

@@ -17,8 +17,8 @@ import keras_vit.export
 from keras_vit.classifier import Classifier, load_classifier
 from keras_vit.command_line import main
 from keras_vit.export import convert
+from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
-from keras_vit.trained_weights import open_weights
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation import multilabel
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -250,7 +250,7 @@ def test_converters_keep_several_labels(done, tmp_path, to):
     if to == "huggingface":
         config = json.loads((place / "config.json").read_text())
         assert config["problem_type"] == "multi_label_classification"
-    assert "several labels an image" in open_weights(place).describe()
+    assert "multi-label" in open_model(place).description.facts
     assert "several labels an image and no thresholds; each is 0.5" in " ".join(
         convert(place, tmp_path / "back")
     )
@@ -275,8 +275,11 @@ def test_transformers_gives_the_same_probabilities(done, tmp_path):
     np.testing.assert_allclose(torch.sigmoid(logits).numpy(), expected, atol=1e-5)
     # What transformers itself writes.
     theirs.save_pretrained(tmp_path / "theirs")
-    opened = open_weights(tmp_path / "theirs", normalization="half")
-    assert (opened.task, opened.class_names) == ("multilabel", finished.classifier.class_names)
+    opened = open_model(tmp_path / "theirs", normalization="half")
+    assert (opened.description.labels.task, opened.description.labels.names) == (
+        "multilabel",
+        finished.classifier.class_names,
+    )
     np.testing.assert_allclose(opened.to_model()[0](images), expected, atol=1e-5)
 
 

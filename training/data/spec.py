@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.fields import SHARE, check_fields, check_json, documented, setting
@@ -69,7 +69,7 @@ class DataSpec:
     )
     task: str | None = setting(
         None,
-        "one class an image, or several labels",
+        "one class for each image, or multi-label",
         choices=TASKS,
         absent="as the data show it",
     )
@@ -203,33 +203,23 @@ def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:
 Data: TypeAlias = "Labelled | DataSpec | None"
 
 
-def data_spec(
-    data: Data,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
-    test: bool = True,
-    class_names: Sequence[str] | None = None,
-) -> DataSpec:
+def data_spec(data: Data, **options: Any) -> DataSpec:
     """Returns the data of a job from the arguments of `finetune`.
 
+    Args:
+        data: The data, or a `DataSpec`.
+        **options: Other fields of `DataSpec`.
+
     Raises:
+        TypeError: If an option is no field of `DataSpec`.
         ValueError: If a `DataSpec` and other options are given.
     """
-    options = DataSpec(
-        None,
-        data_dir,
-        holdout,
-        strict,
-        tuple(exclude),
-        split_seed,
-        test,
-        class_names=None if class_names is None else tuple(class_names),
-    )
+    names = [field.name for field in dataclasses.fields(DataSpec) if field.name != "data"]
+    if unknown := sorted(set(options) - set(names)):
+        raise TypeError(f"Data options must be {', '.join(names)}. Received: {', '.join(unknown)}")
+    spec = DataSpec(None, **options)
     if not isinstance(data, DataSpec):
-        return dataclasses.replace(options, data=data)
-    if options != DataSpec():
+        return dataclasses.replace(spec, data=data)
+    if spec != DataSpec():
         raise ValueError(f"With a DataSpec, the data options must be in it. Received: {options}")
     return data

@@ -162,7 +162,7 @@ class ClassificationReport:
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
         """Writes all numbers (JSON), and confusion matrix, classes, calibration and answers.
 
-        The tables are CSV files, and the surest mistakes an HTML page. With matplotlib
+        The tables are CSV files, and the most confident errors an HTML page. With matplotlib
         installed, confusion matrix and calibration are also drawn (PNG). With more than
         `MAX_MATRIX_CLASSES` classes, the pairs of classes that occur are written instead of the
         matrix, which is not drawn.

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -41,14 +41,11 @@ def pretrain_masked_patches(
     output: str | os.PathLike,
     settings: MaskedPatches | None = None,
     *,
-    data_dir: str | os.PathLike | None = None,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
+    **data_options: Any,
 ) -> Pretrained:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 
@@ -62,14 +59,11 @@ def pretrain_masked_patches(
         output: The folder to write: `model.keras`, without a head, recipe, history and model
             card. Until the end everything is in `OUTPUT.partial`.
         settings: The settings; the paper's by default.
-        data_dir: As for `finetune`.
-        strict: As for `finetune`.
-        exclude: As for `finetune`.
-        split_seed: As for `finetune`.
         overwrite: As for `finetune`.
         resume: As for `finetune`.
         command: As for `finetune`.
         log: As for `finetune`.
+        **data_options: As for `finetune`.
 
     Returns:
         A `Pretrained`.
@@ -84,9 +78,14 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    spec = data_spec(data, data_dir, strict=strict, exclude=exclude, split_seed=split_seed)
     return PretrainMaskedPatches(
-        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+        data_spec(data, **data_options),
+        output,
+        settings,
+        overwrite=overwrite,
+        resume=resume,
+        command=command,
+        log=log,
     ).run()
 
 

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.models.counting import describe
+from keras_vit.description import describe
 from keras_vit.recognition import config_of_json
 from keras_vit.training.evaluation.results import Result
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.models.rebuild import inference_model
-from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES, Thresholds
+from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
@@ -48,42 +48,29 @@ def finetune(
     output: str | os.PathLike,
     settings: FineTuning | None = None,
     *,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
-    test: bool = True,
-    class_names: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    **data_options: Any,
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
-    The pre-training head is removed and a linear layer of zeros put in its place, but for the
-    rows of classes that the weights name too; position embeddings are interpolated to the new
-    resolution, and everything is trained: by default
-    with SGD with momentum, cosine decay after a linear warm-up, gradients clipped at global
-    norm 1. The weights, or their averages, with the best validation accuracy are kept, and
-    evaluated on the test images, which are used for nothing else.
+    The pre-training head is removed and a linear layer of zeros put in its place, except for
+    the rows of classes that the weights name too; position embeddings are interpolated to
+    the new resolution, and everything is trained: by default with SGD with momentum, cosine
+    decay after a linear warm-up, gradients clipped at global norm 1. The weights, or their
+    averages, with the best validation accuracy are kept, and evaluated on the test images,
+    which are used for nothing else.
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
             labels, or "tfds:NAME". None with `resume`. Arrays, a `tf.data.Dataset` or a
             `pandas.DataFrame`, see `open_source`; with `resume` the same again. Or a
-            `DataSpec`, which replaces the options up to `class_names`.
+            `DataSpec`, which has the `data_options` too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
-        data_dir: The folder of TFDS, or of the relative paths in a CSV file.
-        holdout: Share of the images for testing where the data have no test part.
-        strict: Whether an image that cannot be read is an error.
-        exclude: Images to leave out.
-        split_seed: Seed of the choice of images that are held out; the settings' by default.
-        test: Whether to evaluate on the test images.
-        class_names: Names of the classes of arrays, in the order of their numbers.
         overwrite: Whether to replace an existing classifier.
         resume: Whether to continue a stopped run, with its data and settings.
         command: The command to record in `recipe.json`.
@@ -92,12 +79,14 @@ def finetune(
             Their model is the `Trainer`, batches are optimizer steps, and logs have the mean
             loss and accuracy since the last row of the history, after a validation also
             `val_loss` and `val_accuracy`.
+        **data_options: Fields of `DataSpec`, such as `holdout`, `exclude` and `class_names`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
 
     Raises:
         ValueError: If something does not fit, or the loss is not finite.
+        TypeError: If one of the data options is no field of `DataSpec`.
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
 
@@ -106,9 +95,8 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return FineTune(
-        spec,
+        data_spec(data, **data_options),
         output,
         settings,
         overwrite=overwrite,
@@ -124,18 +112,12 @@ def pretrain(
     output: str | os.PathLike,
     settings: PreTraining | None = None,
     *,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
-    test: bool = True,
-    class_names: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    **data_options: Any,
 ) -> Finished:
     """Trains a model from random weights and writes a classifier's folder; paper, Table 3.
 
@@ -146,18 +128,12 @@ def pretrain(
         data: As for `finetune`.
         output: The folder to write.
         settings: The recipe; Table 3's for ImageNet by default.
-        data_dir: As for `finetune`.
-        holdout: As for `finetune`.
-        strict: As for `finetune`.
-        exclude: As for `finetune`.
-        split_seed: As for `finetune`.
-        test: As for `finetune`.
-        class_names: As for `finetune`.
         overwrite: As for `finetune`.
         resume: As for `finetune`.
         command: As for `finetune`.
         log: As for `finetune`.
         callbacks: As for `finetune`.
+        **data_options: As for `finetune`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
@@ -167,9 +143,8 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return Pretrain(
-        spec,
+        data_spec(data, **data_options),
         output,
         settings,
         overwrite=overwrite,
@@ -186,8 +161,8 @@ class Finished:
 
     Args:
         classifier: The best weights, as read back from the folder.
-        report: The evaluation on the test images, a `ClassificationReport`, or of several
-            labels a `MultilabelReport`; None if the data have none.
+        report: The evaluation on the test images, a `ClassificationReport`, or of
+            multi-label data a `MultilabelReport`; None if the data have none.
         history: The rows of `history.csv`.
     """
 
@@ -317,7 +292,7 @@ class Job:
         return finished
 
     def dry_run(self) -> str:
-        """Returns a description of the run for people; trains, writes and fetches nothing.
+        """Returns a human-readable description of the run; trains, writes and fetches nothing.
 
         Data that would have to be downloaded are described instead.
 
@@ -355,10 +330,10 @@ class Job:
                 f"Received: patience={settings.patience}, none of them"
             )
         body, settings, preprocessing, facts = settle(body, settings, source.class_names)
-        if settings.class_weights is not None and "class_weights" not in self.facts:
-            labels, names = source.splits["train"].labels, source.class_names
-            weights = class_weights(settings.class_weights, labels, names)
-            by_name = dict(zip(names, weights, strict=True))
+        weights = None
+        if settings.class_weights is not None:
+            weights = self.class_weights(settings.class_weights, source)
+            by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
         if settings.sampling == "classes":
             train = balanced(source.splits["train"], source.class_names, settings.seed)
@@ -385,9 +360,20 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        plan = TrainingPlan(body, source, settings, preprocessing, recipe, teacher)
+        plan = TrainingPlan(body, source, settings, preprocessing, recipe, weights, teacher)
         self.check(plan)
         return plan
+
+    def class_weights(self, balance: str, source: Source) -> list[float]:
+        """Returns the weight of each class in the loss; a resumed run keeps its own.
+
+        Args:
+            balance: The setting `class_weights`.
+            source: The images in splits.
+        """
+        if known := self.facts.get("class_weights"):
+            return [known["value"][name] for name in source.class_names]
+        return class_weights(balance, source.splits["train"].labels, source.class_names)
 
     def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
         """Raises ValueError where `finish` would, before the first step.
@@ -412,8 +398,7 @@ class Job:
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
         """Returns a compiled trainer."""
-        weights = plan.recipe["facts"].get("class_weights")
-        loss = make_loss(plan.settings, weights and list(weights["value"].values()))
+        loss = make_loss(plan.settings, plan.class_weights)
         metric = make_metric(plan.source.task)
         if plan.teacher is None:
             return make_trainer(model, plan.settings, loss=loss, metric=metric)
@@ -508,8 +493,10 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
     )
 
 
-def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Thresholds, list[str]]:
-    """Returns the threshold of each class of several labels, and lines that print them.
+def choose_thresholds(
+    plan: TrainingPlan, model: keras.Model
+) -> tuple[tuple[float, ...] | None, list[str]]:
+    """Returns the threshold of each class of multi-label data, and lines that print them.
 
     They are chosen on the validation images; without any, each is 0.5.
 
@@ -521,7 +508,7 @@ def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Threshold
     if plan.source.task != MULTILABEL:
         return None, []
     if plan.validation is None:
-        thresholds: Thresholds = (DEFAULT_THRESHOLD,) * len(names)
+        thresholds: tuple[float, ...] = (DEFAULT_THRESHOLD,) * len(names)
         return thresholds, [f"labels  probability above {DEFAULT_THRESHOLD}, no validation images"]
     report = evaluate(plan, model, plan.validation)
     thresholds = report.best_thresholds

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_vit.description import describe
 from keras_vit.fields import field_info, required
-from keras_vit.models.counting import describe
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
@@ -41,6 +41,7 @@ class TrainingPlan:
         settings: Resolved settings.
         preprocessing: How images become the model's input in evaluation.
         recipe: The content of `recipe.json`.
+        class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
     """
 
@@ -49,6 +50,7 @@ class TrainingPlan:
     settings: Any
     preprocessing: Preprocessing
     recipe: dict[str, Any]
+    class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
 
     @property
@@ -58,7 +60,7 @@ class TrainingPlan:
 
 
 def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) -> str:
-    """Returns the resolved recipe for people.
+    """Returns the resolved recipe, human-readable.
 
     Args:
         plan: The plan.
@@ -74,7 +76,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
     memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
     skipped = describe_skipped(plan.source.skipped, names=3)
-    notes = plan.body.weights.notes if plan.body.weights else ()
+    notes = plan.body.weights.description.notes if plan.body.weights else ()
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         **({"task": "several labels an image"} if plan.source.task == MULTILABEL else {}),

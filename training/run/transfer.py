@@ -14,20 +14,19 @@ from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
+from keras_vit.models.opening import (
+    HEAD,
+    OpenedModel,
+    open_model,
+    paper_name,
+    without_hidden_layer,
+)
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
-    check_normalization,
     describe_range,
     describe_resize,
     value_range,
-)
-from keras_vit.trained_weights import (
-    HEAD,
-    TrainedWeights,
-    open_weights,
-    paper_name,
-    without_hidden_layer,
 )
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 
@@ -52,7 +51,7 @@ class Body:
 
     name: str
     config: Any
-    weights: TrainedWeights | None = None
+    weights: OpenedModel | None = None
     head_rows: tuple[int | None, ...] | None = None
 
 
@@ -69,8 +68,8 @@ def find_body(
 
     Args:
         model: A name, a config, or None for the model of the weights, or ViT-B/16 without.
-        weights: Anything that `open_weights` takes, or None.
-        image_size: As for `open_weights`.
+        weights: Anything that `keras_vit.open_model` takes, or None.
+        image_size: As for `keras_vit.open_model`.
         num_heads: Attention heads, where the weights do not show them.
         gelu: The form of GELU, where the weights do not say.
         normalization: A key of `NORMALIZATIONS`, where the weights do not hold the range of
@@ -80,30 +79,20 @@ def find_body(
         ValueError: If the model or the weights are unknown, do not fit each other, or a fact
             about the weights was neither found nor given.
     """
+    facts: dict[str, Any] = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
     if weights is None:
-        model = DEFAULT_MODEL if model is None else model
-        given = {"num_heads": num_heads, "gelu": gelu}
-        changes = {name: value for name, value in given.items() if value is not None}
-        config = configs.resolve(model, **changes)
-        name = model if isinstance(model, str) else "ViT"
-        check_normalization(normalization)
-        return Body(name, without_hidden_layer(config))
-    opened = open_weights(
-        weights,
-        model=model,
-        image_size=image_size,
-        num_heads=num_heads,
-        gelu=gelu,
-        normalization=normalization,
-    )
-    if opened.config is None:
+        opened = open_model(model or DEFAULT_MODEL, weights="random", **facts)
+        return Body(opened.source, without_hidden_layer(opened.description.config))
+    opened = open_model(weights, model=model, image_size=image_size, **facts)
+    config = opened.description.config
+    if config is None:
         raise ValueError(
             "The weights must be of a model of keras_vit.build. "
             f"Received: {weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    name = paper_name(opened.config) or opened.model_name
-    return Body(name, without_hidden_layer(opened.config), opened)
+    name = paper_name(config) or opened.description.name
+    return Body(name, without_hidden_layer(config), opened)
 
 
 def settle(
@@ -136,7 +125,7 @@ def settle(
         origins = dict.fromkeys(("pixels", "evaluation", "gelu", "norm_epsilon"), "the settings")
     else:
         preprocessing = weights.preprocessing_for(size, settings.evaluation)
-        origins = dict(weights.origins)
+        origins = dict(weights.description.origins)
     if settings.evaluation is not None:
         origins["evaluation"] = "the settings"
     facts: dict[str, dict[str, Any]] = {
@@ -150,7 +139,7 @@ def settle(
     if weights is not None:
         rows, why = choose_head(weights, class_names, settings.head)
         facts["head"] = {"value": "new" if rows is None else "keep", "from": why}
-        hidden = getattr(weights.config, "representation_size", None)
+        hidden = getattr(weights.description.config, "representation_size", None)
         if rows is not None and hidden:
             config = dataclasses.replace(body.config, representation_size=hidden)
             body = dataclasses.replace(body, config=config)
@@ -159,21 +148,21 @@ def settle(
     return body, settings, preprocessing, facts
 
 
-def _image_size(settings: Settings, weights: TrainedWeights | None) -> tuple[Any, str]:
+def _image_size(settings: Settings, weights: OpenedModel | None) -> tuple[Any, str]:
     """The pixels (height, width) of a run, and why."""
     if settings.image_size is not None:
         return settings.image_size, settings.recipe or "the settings"
     higher = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-    if weights is None or weights.image_size is None:
+    if weights is None or weights.description.image_size is None:
         return higher, "the paper's"
-    height, width = weights.image_size
+    height, width = weights.description.image_size
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
-    return weights.image_size, "that of the weights"
+    return weights.description.image_size, "that of the weights"
 
 
 def choose_head(
-    weights: TrainedWeights, class_names: Sequence[str], head: str | None = None
+    weights: OpenedModel, class_names: Sequence[str], head: str | None = None
 ) -> tuple[tuple[int | None, ...] | None, str]:
     """Returns which rows of the weights' head are kept, and why.
 
@@ -189,17 +178,17 @@ def choose_head(
     Raises:
         ValueError: If `head` is "keep" and no row can be kept.
     """
-    known = weights.class_names
+    known, classes = weights.description.labels.names, weights.description.classes
     if head == "new":
         return None, "the settings"
-    if head == "keep" and known is None and weights.classes == len(class_names):
+    if head == "keep" and known is None and classes == len(class_names):
         return tuple(range(len(class_names))), (
             "the settings; the weights do not name their classes, so rows keep their order"
         )
     # Of two classes of one name the first counts.
     places = {name: row for row, name in reversed([*enumerate(known or ())])}
     rows = [places.get(name) for name in class_names] if known else []
-    if weights.classes is None:
+    if classes is None:
         reason = "the weights have no head"
     elif known is None:
         reason = "the weights do not name their classes"
@@ -210,7 +199,7 @@ def choose_head(
     if head == "keep":
         raise ValueError(
             "A head can be kept where the weights name a class of the data (--head new makes a "
-            f"new one). Received: {weights.name}: {reason}"
+            f"new one). Received: {weights.source}: {reason}"
         )
     return None, reason
 

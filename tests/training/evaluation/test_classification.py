@@ -252,7 +252,9 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn(report, scores):
     assert f"{balanced:.4f} (balanced accuracy)" in str(report)
 
 
-def test_every_answer_is_a_row_and_the_surest_mistakes_are_shown(report, scores, data, tmp_path):
+def test_every_answer_is_a_row_and_the_most_confident_errors_are_shown(
+    report, scores, data, tmp_path
+):
     report.write(tmp_path)
     with open(tmp_path / "answers.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -291,7 +293,7 @@ def test_names_on_the_page_are_text(examples, tmp_path):
     answers.write(tmp_path)
     page = (tmp_path / "mistakes.html").read_text()
     assert page.count("<b>&lt;b&gt;</b>") == page.count("<b>a &amp; b</b>") == count
-    assert answers.surest_mistakes(2).tolist() == [count - 1, count - 2]
+    assert answers.most_confident_errors(2).tolist() == [count - 1, count - 2]
 
 
 def test_the_picture_shows_the_matrix(report, tmp_path):

@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import features, few_shot
-from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model, weights_hash
+from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated, weights_hash
 
 TINY = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
 PREPROCESSING = Preprocessing((8, 8))
@@ -143,4 +143,4 @@ def test_a_class_without_training_images_is_refused_before_features_are_computed
 )
 def test_a_wrong_model_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        open_model(**arguments)
+        build_evaluated(**arguments)

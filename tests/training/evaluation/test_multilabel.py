@@ -142,7 +142,7 @@ def test_the_loss_is_keras_binary_cross_entropy_times_the_classes(examples):
     assert report.loss == pytest.approx(3 * float(expected), rel=1e-5)
 
 
-def test_the_answers_name_the_labels_and_the_surest_wrong_decision(examples, tmp_path):
+def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examples, tmp_path):
     images = keras.Input((8, 8, 3))
     keras.utils.set_random_seed(2)
     model = keras.Model(images, keras.layers.Dense(3)(keras.layers.Flatten()(images)))

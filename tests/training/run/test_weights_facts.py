@@ -16,11 +16,11 @@ from keras_vit.checkpoints.torch_names import TIMM
 from keras_vit.classifier import save_classifier
 from keras_vit.command_line import main
 from keras_vit.configs import IMAGE_SIZES
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
-from keras_vit.trained_weights import open_weights
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
-from keras_vit.training.evaluation.predictions import open_model
+from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.run.job import FineTune
 from keras_vit.training.run.transfer import build_model
 from keras_vit.training.settings import FineTuning
@@ -143,7 +143,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
         images = np.concatenate(seen[part])
         assert len(images) >= 3
         assert all(is_one_of(image, files) for image in images), part
-    assert done.classifier.preprocessing == open_weights(imagenet_weights).preprocessing
+    assert done.classifier.preprocessing == open_model(imagenet_weights).description.preprocessing
     assert done.classifier.preprocessing.value_range == IMAGENET
     assert done.classifier.model.get_layer("encoder_block_0").gelu == "exact"
     recipe = done.classifier.recipe
@@ -161,7 +161,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
 
 @pytest.mark.slow
 def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, photos, seen):
-    model = open_model(imagenet_weights)
+    model = build_evaluated(imagenet_weights)
     assert model.class_names == NAMES
     source = DataSpec(str(photos)).open(lambda count: 0.0)
     few_shot.evaluate(model, source, shots=[1], seeds=[0])
@@ -182,7 +182,7 @@ def test_figures_are_of_images_in_the_range_of_the_weights(
     )
     inspect = ["inspect", str(imagenet_weights), str(photos), "--output", str(tmp_path / "out")]
     assert main(inspect) == 0
-    assert given == [open_weights(imagenet_weights).preprocessing]
+    assert given == [open_model(imagenet_weights).description.preprocessing]
     assert "ImageNet's mean and deviation" in capsys.readouterr().out
 
 

@@ -6,9 +6,6 @@ stand with them in `keras_vit.block_configs`.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 from keras_vit import configs
 from keras_vit.block_configs import AttentionConfig
 from keras_vit.costs import (
@@ -21,117 +18,23 @@ from keras_vit.costs import (
     norm,
     shared,
 )
-from keras_vit.recognition import config_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """The size and cost of a model.
-
-    Args:
-        name: The model's name.
-        input_shape: `(height, width, channels)` of the image that is counted for.
-        parameters: Numbers that the model learns; `model.count_params()` of the built model.
-        flops: Multiplications and additions of a forward pass of one image.
-        activations: Elements of the outputs of convolutions and matrix products.
-        sequence_length: Tokens, including those in front of the patches; None for a ResNet.
-    """
-
-    name: str
-    input_shape: tuple[int, int, int]
-    parameters: int
-    flops: int
-    activations: int
-    sequence_length: int | None
-
-    def __str__(self) -> str:
-        height, width, channels = self.input_shape
-        return "\n".join(
-            (
-                f"{self.name}, {height}x{width} pixels, {channels} channels",
-                f"  parameters       {self.parameters:,}",
-                f"  FLOPs per image  {self.flops:,}",
-                f"  activations      {self.activations:,}",
-                f"  sequence length  {self.sequence_length or '-'}",
-            )
-        )
-
-
-def describe(
-    name_or_config_or_model: Any,
-    *,
-    input_shape: tuple[int, int, int] | None = None,
-    include_top: bool = True,
-    classes: int = 1000,
-    **changes: Any,
-) -> Description:
-    """Returns the size and cost of a model, without building it.
+def cost_of(
+    config: configs.ViTConfig | configs.BiTConfig,
+    input_shape: tuple[int, int, int],
+    classes: int | None,
+) -> Cost:
+    """Returns the cost of a model.
 
     Args:
-        name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
-            that `keras_vit.build` returned or that was loaded from a file; the other
-            arguments are then those of the model and must be left out.
-        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
-            for a model of free image size.
-        include_top: Whether the classification head counts.
-        classes: Classes of the head.
-        **changes: Fields of the config and their new values.
+        config: The architecture.
+        input_shape: `(height, width, channels)` of an image.
+        classes: Classes of the head, or None without it.
 
     Raises:
-        ValueError: If the name is unknown, or the model is not from this package.
-
-    Example:
-    >>> describe("ViT-B/16").parameters
-    86567656
+        ValueError: If the image is smaller than a patch.
     """
-    if hasattr(name_or_config_or_model, "count_params"):
-        model = name_or_config_or_model
-        if changes or input_shape or not include_top or classes != 1000:
-            raise ValueError(
-                "The input shape, classes and config of a model are known; leave them out. "
-                f"Received: input_shape={input_shape}, include_top={include_top}, "
-                f"classes={classes}, {changes}"
-            )
-        return _describe_model(model)
-    config = configs.resolve(name_or_config_or_model, **changes)
-    side = configs.default_image_size(name_or_config_or_model)
-    name = (
-        name_or_config_or_model if isinstance(name_or_config_or_model, str) else config.architecture
-    )
-    return _describe(name, config, input_shape or (side, side, 3), classes if include_top else None)
-
-
-def _describe_model(model: Any) -> Description:
-    config = config_of(model)
-    layers = {layer.name: layer for layer in model.layers}
-    side = _table_side(config, model.layers)  # Of a free image size.
-    # Not the model's input, which other layers may resize.
-    images = layers["root_conv" if "root_conv" in layers else "patch_embedding"].input
-    height, width, channels = images.shape[1:]
-    classes = model.output_shape[-1] if "predictions" in layers else None
-    described = _describe(model.name, config, (height or side, width or side, channels), classes)
-    if described.parameters != model.count_params():
-        raise ValueError(
-            "Only models of keras_vit.build can be described, without additional layers. "
-            f"Received: a model with {model.count_params():,} parameters, of which "
-            f"{described.parameters:,} are {config.architecture}'s"
-        )
-    return described
-
-
-def _table_side(config, layers):
-    """Returns the pixels per side that tables of positions are made for."""
-    side = configs.DEFAULT_IMAGE_SIZE
-    for layer in layers:
-        if hasattr(layer, "grid") and hasattr(layer, "num_prefix_tokens"):
-            if layer.grid[-1] != config.grid((side, side))[-1]:
-                stride = config.resnet.stride if config.resnet else 1
-                side = layer.grid[-1] * config.patch_sizes[1] * stride
-            break
-    return side
-
-
-def _describe(name, config, input_shape, classes) -> Description:
     height, width, channels = input_shape
     smallest = config.min_image_size
     if height < smallest[0] or width < smallest[1]:
@@ -140,16 +43,12 @@ def _describe(name, config, input_shape, classes) -> Description:
             f"Received: input_shape={tuple(input_shape)}"
         )
     if isinstance(config, configs.BiTConfig):
-        cost, length = _resnet(config, (height, width), channels, classes), None
-    else:
-        cost, length = _vit(config, (height, width), channels, classes)
-    return Description(
-        name, tuple(input_shape), cost.parameters, cost.flops, cost.activations, length
-    )
+        return _resnet(config, (height, width), channels, classes)
+    return _vit(config, (height, width), channels, classes)
 
 
-def _vit(config, size, channels, classes) -> tuple[Cost, int]:
-    """The cost of `build_vit` with `vit_head`, and the sequence length."""
+def _vit(config, size, channels, classes) -> Cost:
+    """The cost of `build_vit` with `vit_head`."""
     cost, width, prefix = Cost(), config.width, config.num_prefix_tokens
     if config.resnet:
         cost += _stem(config.resnet, size, channels)
@@ -174,7 +73,7 @@ def _vit(config, size, channels, classes) -> tuple[Cost, int]:
         cost += norm(tokens, width)
     if classes is not None:
         cost += _vit_head(config, patches, classes)
-    return cost, tokens
+    return cost
 
 
 def _vit_head(config, patches, classes) -> Cost:

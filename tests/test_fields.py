@@ -1,0 +1,122 @@
+"""Arguments of a command that are made from the fields of a dataclass."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+import pytest
+
+from keras_vit.fields import (
+    AT_LEAST_1,
+    REQUIRED,
+    add_arguments,
+    changed,
+    flat_fields,
+    from_arguments,
+    part,
+    setting,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    radius: float = setting(2.0, "of the filter", unit="PIXELS")
+    colours: tuple[str, ...] = setting(("red", "blue"), "channels", choices=("red", "blue"))
+    sizes: tuple[tuple[int, int], ...] = setting((), "of the results", unit="HxW")
+    seed: int = setting(0, "of the noise", flag="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Blur:
+    images: tuple[str, ...] = setting(REQUIRED, "files", unit="IMAGE", positional=True)
+    output: str = setting(REQUIRED, "the folder", unit="DIR", group="results")
+    count: int = setting(1, "", unit="N", limits=AT_LEAST_1)
+    names: tuple[str, ...] = setting((), "of results", unit="NAME", repeated=True, flag="name")
+    limit: int | None = setting(None, "of bytes", unit="N", parse=len, absent="none")
+    filter: Filter = part(Filter, group="the filter")
+
+
+def blur(*words, settings_type=Blur):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, settings_type)
+    return from_arguments(settings_type, parser.parse_args(words))
+
+
+def test_what_is_not_given_has_its_default():
+    assert blur("a.png", "--output", "out") == Blur(
+        images=("a.png",), output="out", filter=Filter()
+    )
+
+
+def test_arguments_have_the_types_of_their_fields():
+    given = blur(
+        *("a.png", "b.png", "--output", "out", "--count", "3", "--name", "x", "--name", "y"),
+        *("--limit", "four", "--radius", "3", "--colours", "blue", "--sizes", "8", "8x16"),
+    )
+    assert given == Blur(
+        images=("a.png", "b.png"),
+        output="out",
+        count=3,
+        names=("x", "y"),
+        limit=4,
+        filter=Filter(3.0, ("blue",), ((8, 8), (8, 16))),
+    )
+
+
+@pytest.mark.parametrize("words", [["--output", "out"], ["a.png"], ["a.png", "--seed", "1"]])
+def test_required_fields_must_be_given_and_fields_without_a_flag_cannot(words, capsys):
+    with pytest.raises(SystemExit):
+        blur(*words)
+
+
+def test_a_field_with_a_default_may_be_required():
+    @dataclasses.dataclass(frozen=True)
+    class Sharpen:
+        filter: Filter = part(Filter, only=("radius",), required=("radius",))
+
+    assert blur("--radius", "1", settings_type=Sharpen) == Sharpen(Filter(1.0))
+    with pytest.raises(SystemExit):
+        blur(settings_type=Sharpen)
+
+
+def test_a_part_may_hold_what_was_given_alone():
+    @dataclasses.dataclass(frozen=True)
+    class Sharpen:
+        filter: dict = part(Filter, make=dict, without=("colours",))
+
+    assert blur("--radius", "2", settings_type=Sharpen).filter == {"radius": 2.0}
+
+
+def test_a_value_beyond_the_limits_is_reported_by_its_flag():
+    with pytest.raises(ValueError, match=r"^--count must be at least 1. Received: --count 0$"):
+        blur("a.png", "--output", "out", "--count", "0")
+
+
+def test_help_has_defaults_units_and_groups():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, Blur)
+    text = " ".join(parser.format_help().split())
+    assert "--count N (default: 1)" in text
+    assert "results: --output DIR the folder" in text
+    assert "the filter: --radius PIXELS of the filter (default: 2.0)" in text
+    assert "--limit N of bytes (default: none)" in text
+    assert "channels (default: red blue)" in text
+
+
+def test_another_dataclass_has_a_field_with_another_text_and_default():
+    @dataclasses.dataclass(frozen=True)
+    class Wide:
+        radius: float = changed(Filter, "radius", help="in pixels")
+        count: int = changed(Blur, "count", 5)
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, Wide)
+    text = " ".join(parser.format_help().split())
+    assert "--radius PIXELS in pixels (default: 2.0) --count N (default: 5)" in text
+
+
+def test_the_fields_of_parts_are_found():
+    names = [field.name for field in flat_fields(Blur)]
+    assert names[:2] == ["images", "output"]
+    assert names[-4:] == ["radius", "colours", "sizes", "seed"]
