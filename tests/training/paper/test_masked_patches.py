@@ -232,9 +232,7 @@ def test_fine_tuning_starts_from_it(body):
     assert list(report.resized.values()) == [((4, 3), (6, 6))]
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         weights = start.get_layer(name).get_weights()
-        for new, old in zip(
-            weights, found.opened.model.get_layer(name).get_weights(), strict=True
-        ):
+        for new, old in zip(weights, found.opened.model.get_layer(name).get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
 
 
@@ -256,9 +254,7 @@ def test_fine_tuning_trains_it(body, colors, tmp_path):
     found = find_start(None, output)
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         trained = done.classifier.model.get_layer(name).get_weights()
-        for new, old in zip(
-            trained, found.opened.model.get_layer(name).get_weights(), strict=True
-        ):
+        for new, old in zip(trained, found.opened.model.get_layer(name).get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
 
 
