@@ -17,7 +17,7 @@ from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, save_classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.description import Description
+from keras_vit.description import Description, Labels
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder, check_space
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
@@ -208,9 +208,10 @@ def _write_official(converted, destination, overwrite):
 
 
 def _noted(converted):
-    """What only this package reads in a file of weights; None for what is unknown."""
-    known = converted.description.preprocessing
-    return {"preprocessing": None if known is None else known.to_fields()}
+    """What only this package reads in a file of weights: the description without class names."""
+    known = converted.description
+    described = dataclasses.replace(known, labels=Labels(task=known.labels.task))
+    return {"description": described.to_json()}
 
 
 def _write_timm(converted, destination, overwrite):

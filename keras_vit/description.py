@@ -145,6 +145,7 @@ class Description:
             this package.
         input_shape: `(height, width, channels)` of its images; a side is None where any size
             fits, the whole is None where it is unknown.
+        position_grid: Patches (down, across) that its tables of positions are for; None without.
         classes: Outputs of its head; None without a head, 0 if the output is the head's input.
         preprocessing: How an image becomes the model's input; None if that is unknown.
         labels: The names of the classes and the task.
@@ -163,6 +164,7 @@ class Description:
     name: str = ""
     config: ViTConfig | BiTConfig | None = None
     input_shape: tuple[int | None, int | None, int] | None = None
+    position_grid: tuple[int, int] | None = None
     classes: int | None = None
     preprocessing: Preprocessing | None = None
     labels: Labels = Labels()
@@ -170,7 +172,7 @@ class Description:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
-        for field in ("input_shape", "notes"):
+        for field in ("input_shape", "position_grid", "notes"):
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
         known, channels = self.preprocessing, self.channels
@@ -190,13 +192,6 @@ class Description:
         """Pixels (height, width); None where any size fits, or it is unknown."""
         height, width, _ = self.input_shape or (None, None, None)
         return None if height is None or width is None else (height, width)
-
-    @property
-    def position_grid(self) -> tuple[int, int] | None:
-        """Patches (down, across) of its position table; None where it is unknown."""
-        if self.image_size is None or not isinstance(self.config, ViTConfig):
-            return None
-        return self.config.grid(self.image_size)
 
     @property
     def channels(self) -> int | None:
@@ -311,6 +306,7 @@ _FIELDS = {
     "name": str,
     "config": dict,
     "input_shape": list,
+    "position_grid": list,
     "classes": int,
     "preprocessing": dict,
     "labels": dict,
@@ -477,10 +473,14 @@ def held_description(model: Any) -> Description:
     labels = described.labels if has_head or described.config is None else Labels()
     if layers and labels.task == MULTICLASS and labels.names is None:
         labels = Labels(task=task_of_model(model))
+    shape, grid = _images_shape(model, layer), described.position_grid
+    if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
+        grid = described.config.grid(shape[:2])
     return dataclasses.replace(
         described,
         name=described.name or getattr(model, "name", ""),
-        input_shape=_images_shape(model, layer),
+        input_shape=shape,
+        position_grid=grid,
         classes=outputs[-1] if outputs else None,
         labels=labels,
     )
@@ -526,6 +526,7 @@ def completed(description: Description, held: Description) -> Description:
         name=description.name or held.name,
         config=description.config or held.config,
         input_shape=held.input_shape,
+        position_grid=held.position_grid,
         classes=held.classes,
     )
 

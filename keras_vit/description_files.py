@@ -76,7 +76,12 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
         (CLASSES, found.labels.names, described.labels.names),
         (TASK, found.labels.limits, described.labels.limits),
     ):
-        if (name in texts or name == TASK) and ours != theirs:
+        if theirs is not None and name not in texts:
+            raise ValueError(
+                f"The texts that {DESCRIPTION} stands for must be there. Missing in "
+                f"{source}: {name}"
+            )
+        if ours != theirs:
             raise ValueError(
                 f"{_path(source, name)} and {DESCRIPTION} do not belong together: the first is "
                 "made from the second, so change both. Received: two contents"

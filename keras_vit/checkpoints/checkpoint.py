@@ -501,6 +501,7 @@ def build_arguments(
     return Description(
         config=config,
         input_shape=(*(size or (None, None)), kernel[2]),
+        position_grid=config.grid(size) if size and isinstance(config, ViTConfig) else None,
         classes=num_classes(shapes),
         notes=notes,
     )

@@ -152,8 +152,9 @@ def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
         if facts.get("position_grid"):
             down, across = facts["position_grid"]
             noted["position_grid"] = [int(down), int(across)]
-        if isinstance(facts.get("preprocessing", 0), dict | None):
-            noted["preprocessing"] = facts["preprocessing"]
+        for name in ("description", "preprocessing"):  # The second in files of earlier versions.
+            if isinstance(facts.get(name, 0), dict | None):
+                noted[name] = facts[name]
         return noted
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged_file("The note of keras-vit in a checkpoint", path, error) from error

@@ -45,8 +45,9 @@ _LAYERS_PER_ARRAY = 4
 
 # Keys of a layer's variables that are facts, not weights: the grid of its positions, and the
 # arguments of rotary positions as JSON.
-_GRID, _ROTARY = "grid", "rotary"
+_GRID, _ROTARY, ENTRY = "grid", "rotary", "description"
 _MAX_FACT = 1000  # Numbers.
+_MAX_DESCRIPTION = 2**24  # Bytes; most of them are names of classes.
 
 # The models that are read: those of `keras_vit.build`, and KerasHub's classifiers and backbones.
 _FUNCTIONAL = "Functional"
@@ -64,7 +65,8 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
     Returns:
         The arrays by the path of layer names and the variable's number in its layer, such
         as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; and facts:
-        the `keras_version`, 2 or 3, and `position_grid` and `rotary` if layers kept them.
+        the `keras_version`, 2 or 3, and `description`, the JSON of a `Description`; files of
+            earlier versions may have `position_grid` and `rotary` instead.
 
     Raises:
         ValueError: If the file is damaged, is no weights file of Keras, or refers to other
@@ -86,6 +88,9 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
                 facts["position_grid"] = [int(side) for side in grid]
             elif name.endswith(f"/{_ROTARY}"):
                 facts["rotary"] = parse_json(_fact(path, file, array).tobytes(), name)
+            elif name.endswith(f"/{ENTRY}"):
+                text = _fact(path, file, array, _MAX_DESCRIPTION).tobytes()
+                facts["description"] = parse_json(text, name)
             elif name in arrays:
                 raise ValueError(
                     "The layers of a .weights.h5 must have different names. "
@@ -270,9 +275,9 @@ def _dtype_of(array: Hdf5Array) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
 
 
-def _fact(path, file, array):
-    """The values of a variable that is a fact, whole numbers."""
-    values = file.read(array) if math.prod(array.shape or ()) <= _MAX_FACT else None
+def _fact(path, file, array, most=_MAX_FACT):
+    """The values of an array that is a fact, whole numbers."""
+    values = file.read(array) if math.prod(array.shape or ()) <= most else None
     if values is None or values.dtype.kind not in "iu":
-        raise damaged_file("A .weights.h5", path, "a fact about positions is no list of numbers")
+        raise damaged_file("A .weights.h5", path, "a fact about the model is no list of numbers")
     return values

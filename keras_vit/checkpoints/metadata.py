@@ -97,7 +97,26 @@ def _found(
     )
 
 
+def described_in(checkpoint: Checkpoint) -> Description | None:
+    """Returns the description that this package noted in a file of weights, or None.
+
+    Raises:
+        ValueError: If it is wrong.
+    """
+    noted = checkpoint.facts.get("description")
+    return None if noted is None else Description.from_json(noted, checkpoint.path)
+
+
 def _read_metadata(checkpoint, image_size, classes):
+    described = described_in(checkpoint)
+    if described is not None and (described.preprocessing or checkpoint.layout is not KERAS):
+        if described.preprocessing is None:
+            return _found("the source did not hold it")
+        labels = described.labels
+        if labels.names is not None and len(labels.names) != classes:  # Of another head.
+            labels = Labels()
+        noted = _found(f"noted in {checkpoint.path.name}", described.preprocessing, labels)
+        return dataclasses.replace(described, labels=labels, origins=noted.origins, notes=())
     if "preprocessing" in checkpoint.facts:  # Noted by `convert`; None if it was unknown there.
         noted = checkpoint.facts["preprocessing"]
         if noted is None:

@@ -3,6 +3,11 @@
 import json
 
 import keras
+import numpy as np
+
+ENTRY = "description"  # In a file of weights.
+# Facts about positions that the shapes of weights do not show.
+_POSITIONS = ("position_grid", "rotary")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -39,6 +44,29 @@ class ModelDescription(keras.layers.Layer):
     def content(self, content):
         self.text = json.dumps(content)  # Keras would track the variables in a dictionary.
 
+    def save_own_variables(self, store):
+        """Saves the description beside the weights; files of weights hold nothing else."""
+        store[ENTRY] = np.frombuffer(self.text.encode(), "uint8")
+
+    def load_own_variables(self, store):
+        """Takes over what belongs to the weights: preprocessing, classes, origins.
+
+        Raises:
+            ValueError: If they were saved for other positions.
+        """
+        if ENTRY not in store.keys():  # noqa: SIM118
+            return  # A file of an earlier version.
+        saved, own = json.loads(bytes(np.asarray(store[ENTRY]))), self.content
+        for fact in _POSITIONS:
+            theirs, ours = _fact(saved, fact), _fact(own, fact)
+            if theirs != ours:
+                raise ValueError(
+                    f"The positions of the weights must be those of the model ({fact}); "
+                    "keras_vit.load_checkpoint resizes tables of positions. "
+                    f"Received: {theirs}, the model has {ours}"
+                )
+        self.content = {**saved, **{name: own[name] for name in _OF_THE_MODEL & own.keys()}}
+
     def call(self, inputs):
         return inputs
 
@@ -47,3 +75,12 @@ class ModelDescription(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "content": self.content}
+
+
+# Facts that a model does not take from weights.
+_OF_THE_MODEL = {"name", "config", "input_shape", "classes", "position_grid"}
+
+
+def _fact(content, name):
+    """A fact of the description, or a field of its config; None where there is none."""
+    return content.get(name) or (content.get("config") or {}).get(name)

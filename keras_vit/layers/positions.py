@@ -5,19 +5,13 @@ from keras import ops
 
 
 class GridTable:
-    """Saves the grid with the weights, and refuses weights of another grid.
+    """Reads weights of a table for a grid, also those of earlier versions, which held the grid.
 
     Tables of 24x6 and of 12x12 patches have the same shape, so the shape cannot tell them
-    apart. Nothing is saved for a line, a grid of one row.
+    apart. `keras_vit.layers.ModelDescription` keeps the grid beside the weights.
     """
 
     grid: tuple[int, int]
-
-    def save_own_variables(self, store):
-        """Saves the weights, and the grid unless it is a line."""
-        super().save_own_variables(store)  # type: ignore[misc]
-        if self.grid[0] > 1:
-            store["grid"] = list(self.grid)
 
     def load_own_variables(self, store):
         """Loads the weights; raises ValueError if they were saved for another grid."""

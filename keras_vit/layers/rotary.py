@@ -123,20 +123,18 @@ class RotaryPositions(ConfiguredLayer):
         turned = [first * cos - second * sin, second * cos + first * sin]
         return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)
 
-    def save_own_variables(self, store):
-        """Saves the weights, and the arguments as JSON: no shape in a file shows them."""
-        super().save_own_variables(store)
-        store["rotary"] = np.frombuffer(
-            json.dumps(dataclasses.asdict(self.config)).encode(), "uint8"
-        )
-
     def load_own_variables(self, store):
-        """Loads the weights; raises ValueError if they were saved with other arguments."""
+        """Loads the weights, also those of earlier versions, which held the arguments as JSON.
+
+        Raises:
+            ValueError: If they were saved with other arguments.
+        """
         values = {key: store[key] for key in store.keys()}  # noqa: SIM118
-        saved = json.loads(bytes(np.asarray(values.pop("rotary"))))
-        if saved != json.loads(json.dumps(dataclasses.asdict(self.config))):
+        saved = values.pop("rotary", None)
+        own = json.loads(json.dumps(dataclasses.asdict(self.config)))
+        if saved is not None and (theirs := json.loads(bytes(np.asarray(saved)))) != own:
             raise ValueError(
                 "The rotary positions must be those of the model. "
-                f"Received: {saved}, the model has {dataclasses.asdict(self.config)}"
+                f"Received: {theirs}, the model has {own}"
             )
         super().load_own_variables(values)

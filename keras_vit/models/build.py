@@ -88,15 +88,22 @@ def build(
     side = configs.default_image_size(name_or_config)
     images = _images(input_tensor, input_shape, (side, side, 3))
     _check_image_size(config, images.shape[1:], include_top)
+    is_free = None in images.shape[1:3]
+    grid = None
+    if isinstance(config, ViTConfig):
+        grid = config.grid((side, side) if is_free else images.shape[1:3])
     is_row = isinstance(name_or_config, str) and not changes
-    description = Description(str(name_or_config) if is_row else "", config)
+    description = Description(
+        name=str(name_or_config) if is_row else "",
+        config=config,
+        input_shape=tuple(images.shape[1:]),
+        position_grid=grid,
+    )
     described = ModelDescription(description.to_json(), name=LAYER)(images)
-    if isinstance(config, BiTConfig):  # Also an Axial-ResNet.
+    if grid is None:  # A ResNet, also an Axial-ResNet.
         x = build_resnet(config, described, side)  # (B, h, w, C)
         outputs = resnet_head(config, x, include_top, pooling, classes, classifier_activation)
     else:
-        is_free = None in images.shape[1:3]
-        grid = config.grid((side, side) if is_free else images.shape[1:3])
         x, patches = build_vit(config, described, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
     if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):

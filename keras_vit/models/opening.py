@@ -19,6 +19,7 @@ from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions
 from keras_vit.checkpoints.metadata import (
+    described_in,
     origin_of_numerics,
     read_folder,
     read_metadata,
@@ -45,6 +46,7 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
+from keras_vit.recognition import num_classes
 
 DEFAULT_SIZE = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE)
 # The head and the hidden layer of pre-training, as patterns of `skip`.
@@ -460,7 +462,12 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
     kernel = checkpoint.shapes.get("patch_embedding")
     if given is not None and kernel and kernel[-1] != given.width:
         _check_agrees(model, weights, None)
-    if given is None or _is_shown_by_shapes(given):
+    noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
+    if noted is not None and noted.config is not None:
+        shown = dataclasses.replace(noted, classes=num_classes(checkpoint.shapes), notes=())
+        if model is not None:
+            _check_agrees(model, weights, shown.config)
+    elif given is None or _is_shown_by_shapes(given):
         shown = _shown(checkpoint, given, image_size, source_size, num_heads, gelu)
         if model is not None:
             _check_agrees(model, weights, shown.config)
@@ -469,19 +476,22 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         known = {name: value for name, value in facts.items() if value is not None}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
     config = shown.config
-    if checkpoint.layout is KERAS:  # Such a file is of this package and holds no numerics.
+    if noted is not None:
+        numerics = checkpoint.path.name
+    elif checkpoint.layout is KERAS:  # Such a file of an earlier version holds no numerics.
         numerics = "the given model" if given else "assumed"
         if isinstance(config, ViTConfig) and given is not None:
             config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
     else:
         numerics = origin_of_numerics(checkpoint)
     beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
-    is_given = gelu is not None and not checkpoint.states("gelu")
+    is_given = gelu is not None and noted is None and not checkpoint.states("gelu")
     description = dataclasses.replace(
         beside,
         name=paper_name(config) or "ViT",
         config=config,
         input_shape=shown.input_shape,
+        position_grid=shown.position_grid,
         classes=shown.classes,
         origins={
             **beside.origins,

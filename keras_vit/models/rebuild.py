@@ -185,6 +185,7 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     clone = keras.models.clone_model(
         model, images, clone_function=lambda layer: new.get(layer, layer)
     )
+    set_description(clone, dataclasses.replace(held_description(clone), position_grid=tuple(grid)))
     if positions is None:
         return clone
     table = keras.ops.convert_to_numpy(positions.embedding)[0]  # (P + N, D)
