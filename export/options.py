@@ -1,6 +1,6 @@
 """Defaults and bounds of `keras-vit convert` and `keras-vit serve`.
 
-Imports only the standard library. The options of an export are the fields of its format; see
+Imports neither NumPy nor TensorFlow. The options of an export are the fields of its format; see
 `export_format.py`.
 """
 

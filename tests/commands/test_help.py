@@ -120,6 +120,7 @@ def completions(line, folder):
         ("keras-vit finetune --weights cif", {"cifar10"}),
         ("keras-vit models ViT-H", {"ViT-H/14"}),
         ("keras-vit predict ci", {"cifar10"}),
+        ("keras-vit evaluate ci", {"cifar10"}),
         ("keras-vit predict cifar10 pho", {"photos/"}),
     ],
 )

@@ -5,8 +5,12 @@ import collections
 import numpy as np
 import pytest
 
+from keras_vit import ViTConfig
 from keras_vit.training.data import open_source, training_batches, write_records
 from keras_vit.training.data.class_balance import balanced, class_weights
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.job import FineTune
+from keras_vit.training.settings import FineTuning
 
 LABELS = np.array([0] * 6 + [1] * 3 + [2])
 NAMES = ("cat", "dog", "sea")
@@ -105,3 +109,34 @@ def test_several_labels_are_not_sampled_evenly(sources):
     examples = sources["files"].splits["train"].relabelled(np.arange(3), 3)
     with pytest.raises(ValueError, match="one class. Received: multi-label data"):
         balanced(examples, NAMES, 0)
+
+
+@pytest.fixture
+def job(make_folder, tmp_path_factory):
+    """A job with balanced classes: four images of a, two of b."""
+    settings = FineTuning(
+        model=ViTConfig(4, 16, 1, 16, 2),
+        weights=None,
+        image_size=8,
+        steps=2,
+        batch_size=2,
+        validation=0.0,
+        class_weights="balanced",
+    )
+    data = DataSpec(make_folder({"a": 4, "b": 2}), holdout=0)
+    return FineTune(data, tmp_path_factory.mktemp("runs") / "run", settings)
+
+
+def test_the_weights_of_a_run_are_in_its_recipe(job):
+    plan = job.plan()
+    assert tuple(plan.class_weights) == (6 / 8, 6 / 4)
+    assert plan.recipe["facts"]["class_weights"]["value"] == {"a": 6 / 8, "b": 6 / 4}
+
+
+def test_a_resumed_run_has_the_weights_of_its_recipe(job):
+    recipe = job.plan().recipe
+    recipe["facts"]["class_weights"]["value"] = {"a": 1.0, "b": 3.0}
+    with job.folder.locked():
+        job.folder.start(recipe)
+    resumed = FineTune(DataSpec(), job.folder.output, resume=True).plan()
+    assert tuple(resumed.class_weights) == (1.0, 3.0)
