@@ -7,7 +7,6 @@ docstrings, whose examples `Examples` marks as code.
 
 import argparse
 import ast
-import importlib
 import inspect
 import json
 import pathlib
@@ -19,8 +18,9 @@ import textwrap
 import griffe
 from mkdocs.structure.files import File
 
-from keras_vit.command_line import COMMANDS
+from keras_vit.command_line import COMMANDS, command_type, help_texts
 from keras_vit.export.formats import FORMATS
+from keras_vit.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -147,7 +147,10 @@ def _code(language, text):
 
 def commands_index():
     """Returns the page that lists the commands."""
-    lines = [f"| [`keras-vit {name}`]({name}.md) | {text} |" for name, text in COMMANDS.items()]
+    lines = [
+        f"| [`keras-vit {name}`]({name}.md) | {help_texts(command_type(name))[0]} |"
+        for name in COMMANDS
+    ]
     return (
         "# Commands\n\n| command | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
         "`keras-vit COMMAND --help` prints these pages. An error is one line, with exit code 2; "
@@ -158,9 +161,9 @@ def commands_index():
 def command_page(name):
     """Returns the page of a command: usage, and a table for each group of its arguments."""
     parser = argparse.ArgumentParser(prog=f"keras-vit {name}", add_help=False)
-    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-    module.add_arguments(parser)
-    parts = [f"# keras-vit {name}", COMMANDS[name], f"```text\n{_usage(parser)}\n```"]
+    add_arguments(parser, command_type(name))
+    summary, details = help_texts(command_type(name))
+    parts = [f"# keras-vit {name}", summary, f"```text\n{_usage(parser)}\n```"]
     for group in parser._action_groups:
         rows = [_row(parser, action) for action in group._group_actions]
         rows = [row for row in rows if row]
@@ -168,6 +171,7 @@ def command_page(name):
             title = group.title[:1].upper() + group.title[1:]
             parts += [f"## {title}", group.description or ""]
             parts.append("| argument | meaning |\n| --- | --- |\n" + "\n".join(rows))
+    parts.append(_escape(details))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.classifier import Classifier, load_classifier
+from keras_vit.fields import required
 
 from .export_format import OpenedExport, Signature
 from .formats import format_of
@@ -100,11 +101,11 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     path = pathlib.Path(path)
     try:
         opened = open_export(path)
-        facts = read_facts(opened.texts)
-        signature = opened.signatures()["serve"]
+        description, recipe = read_facts(opened.texts)
+        image_size = required(description.preprocessing, "preprocessing").image_size
         # Not a Keras model, but it has all that is called of one.
-        model: Any = RuntimeModel(signature, facts.preprocessing.image_size, opened.files)
-        return Classifier(model, **facts._asdict(), folder=path)
+        model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files)
+        return Classifier.of(model, description, recipe, path)
     except (ImportError, OSError):
         raise
     except Exception as error:  # Each runtime has errors of its own.

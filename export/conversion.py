@@ -17,11 +17,12 @@ from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, save_classifier
 from keras_vit.configs import ViTConfig
+from keras_vit.description import Description
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder, check_space
+from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
-from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL
-from keras_vit.trained_weights import TrainedWeights, open_weights
+from keras_vit.tasks import DEFAULT_THRESHOLD
 
 from . import other_code_bases
 from .options import CONVERSION_FORMATS
@@ -59,8 +60,13 @@ class Converted:
 
     model: keras.Model
     class_names: tuple[str, ...] | None
-    weights: TrainedWeights
+    weights: OpenedModel
     notes: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> Description:
+        """What the model is."""
+        return self.weights.description
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -121,9 +127,9 @@ def convert(
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
     converted = read(source, num_heads, normalization, image_size, gelu)
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
-    if converted.class_names and converted.weights.task == MULTILABEL:
+    if converted.class_names and converted.description.labels.is_multilabel:
         notes += _NOTES_OF_SEVERAL_LABELS[name]
-        if name == "classifier" and converted.weights.thresholds is None:
+        if name == "classifier" and converted.description.labels.thresholds is None:
             notes.append(
                 "the source has several labels an image and no thresholds; each is "
                 f"{DEFAULT_THRESHOLD}"
@@ -139,7 +145,7 @@ def read(
     gelu: str | None = None,
 ) -> Converted:
     """Returns the model of a source; arguments and errors are those of `convert`."""
-    opened = open_weights(
+    opened = open_model(
         source,
         source_size=image_size,
         num_heads=num_heads,
@@ -147,11 +153,11 @@ def read(
         normalization=normalization,
     )
     model, more_notes = opened.to_model()
-    notes, names = [*opened.notes, *more_notes], opened.class_names
-    if opened.classes is None:
+    notes, names = [*opened.description.notes, *more_notes], opened.description.labels.names
+    if opened.description.classes is None:
         notes.append("the source has no head, nor has the output")
     elif names is None:
-        names = tuple(str(index) for index in range(opened.classes))
+        names = tuple(str(index) for index in range(opened.description.classes))
         notes.append("the source has no class names; numbers were written")
     return Converted(model, names, opened, tuple(notes))
 
@@ -180,8 +186,8 @@ def _write_classifier(converted, destination, overwrite):
         converted.preprocessing,
         recipe={"converted": True, "notes": list(converted.notes)},
         overwrite=overwrite,
-        task=converted.weights.task,
-        thresholds=converted.weights.thresholds,
+        task=converted.description.labels.task,
+        thresholds=converted.description.labels.thresholds,
     )
     return []
 
@@ -203,8 +209,8 @@ def _write_official(converted, destination, overwrite):
 
 def _noted(converted):
     """What only this package reads in a file of weights; None for what is unknown."""
-    known = converted.weights.preprocessing
-    return {"preprocessing": None if known is None else json.loads(known.to_json())}
+    known = converted.description.preprocessing
+    return {"preprocessing": None if known is None else known.to_fields()}
 
 
 def _write_timm(converted, destination, overwrite):
@@ -251,7 +257,11 @@ def _write_hugging_face(converted, destination, overwrite):
     processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
     files = {
         other_code_bases.CONFIG: other_code_bases.config_json(
-            config, (height, width), channels, converted.class_names, converted.weights.task
+            config,
+            (height, width),
+            channels,
+            converted.class_names,
+            converted.description.labels.task,
         ),
         PREPROCESSOR: processor,
     }

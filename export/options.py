@@ -4,7 +4,11 @@ Imports only the standard library. The options of an export are the fields of it
 `export_format.py`.
 """
 
+from __future__ import annotations
+
 import dataclasses
+
+from keras_vit.fields import AT_LEAST_1, NOT_NEGATIVE, check_fields, documented, setting
 
 # Classes that a SavedModel names.
 TOP = 5
@@ -21,32 +25,36 @@ CONVERSION_FORMATS = {
 }
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class ServingLimits:
     """Bounds of a server; what is beyond them is refused before it costs memory or time.
 
-    Args:
-        max_batch: Images that the model computes at once.
-        batch_wait: Milliseconds that a batch waits for images that are being decoded.
-        max_queue: Images that were accepted and are not yet answered, of all requests.
-        max_body: Megabytes of a request's body.
-        max_pixels: Height times width of an image.
+    Raises:
+        ValueError: If a value is out of range.
     """
 
-    max_batch: int = 8
-    batch_wait: float = 2.0
-    max_queue: int = 256
-    max_body: float = 32.0
-    max_pixels: int = 50_000_000
+    max_batch: int = setting(
+        8, "images that the model computes at once", unit="N", limits=AT_LEAST_1
+    )
+    batch_wait: float = setting(
+        2.0,
+        "milliseconds that a batch waits for images being decoded",
+        unit="MS",
+        limits=NOT_NEGATIVE,
+    )
+    max_queue: int = setting(
+        256,
+        "images of all requests that wait for their answer; beyond it 503",
+        unit="N",
+        limits=AT_LEAST_1,
+    )
+    max_body: float = setting(
+        32.0, "megabytes of a request; beyond it 413", unit="MB", limits=AT_LEAST_1
+    )
+    max_pixels: int = setting(
+        50_000_000, "largest image, height times width", unit="N", limits=AT_LEAST_1
+    )
 
     def __post_init__(self):
-        wrong = {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if not value >= (0 if name == "batch_wait" else 1)
-        }
-        if wrong:
-            raise ValueError(
-                "max_batch, max_queue, max_body and max_pixels must be at least 1, and batch_wait "
-                f"not negative. Received: {wrong}"
-            )
+        check_fields(self)

@@ -11,13 +11,13 @@ import datetime
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from keras_vit import description_files
 from keras_vit._version import __version__
-from keras_vit.files import CLASSES, PREPROCESSING, TASK
+from keras_vit.description import Description
+from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.json_files import parse_json
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import MULTICLASS, Thresholds, task_json, task_of_json
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -25,17 +25,7 @@ if TYPE_CHECKING:
 ORIGIN = "origin.json"
 GOLDEN = "golden.json"  # Golden samples; see `golden.py`.
 CHECK = "check.json"  # The report of the check after the export.
-NAMES = (CLASSES, PREPROCESSING, TASK, ORIGIN, GOLDEN, CHECK)
-
-
-class Facts(NamedTuple):
-    """What an export knows of its classifier; the fields are arguments of `Classifier`."""
-
-    class_names: Sequence[str]
-    preprocessing: Preprocessing
-    recipe: Mapping[str, Any] | None
-    task: str
-    thresholds: Thresholds
+NAMES = (*description_files.TEXTS, ORIGIN, GOLDEN, CHECK)
 
 
 def texts_of(
@@ -62,37 +52,24 @@ def texts_of(
         "parameters": classifier.model.count_params(),
         "recipe": classifier.recipe,
     }
-    texts = {
-        CLASSES: "".join(f"{name}\n" for name in classifier.class_names),
-        PREPROCESSING: classifier.preprocessing.to_json(),
+    return {
+        **description_files.texts_of(classifier.description),
         ORIGIN: json.dumps(origin, indent=2) + "\n",
         GOLDEN: golden_json(classifier, files, input_size),
     }
-    if classifier.thresholds is not None:
-        texts[TASK] = task_json(classifier.class_names, classifier.thresholds)
-    return texts
 
 
-def read_facts(texts: Mapping[str, str]) -> Facts:
-    """Returns what the texts of an export say of its classifier.
+def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:
+    """Returns the description and the recipe in the texts of an export.
 
     Raises:
         ValueError: If a text is missing, or is not one that `texts_of` writes.
     """
     check_texts(texts)
-    names = texts[CLASSES].splitlines()
-    task, thresholds = MULTICLASS, None
-    if TASK in texts:
-        task, thresholds = task_of_json(parse_json(texts[TASK], TASK), names, TASK)
     origin = parse_json(texts.get(ORIGIN, "{}"), ORIGIN)
     recipe = origin.get("recipe") if isinstance(origin, dict) else None
-    return Facts(
-        names,
-        Preprocessing.from_json(texts[PREPROCESSING]),
-        recipe if isinstance(recipe, dict) else None,
-        task,
-        thresholds,
-    )
+    description = description_files.description_of_texts(texts, "")
+    return description, recipe if isinstance(recipe, dict) else {}
 
 
 def check_texts(texts: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.fields import required
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.json_files import parse_json
 
@@ -70,7 +71,8 @@ def _verify_golden(path):
             f"{path} holds no golden samples; compare it with its classifier (--classifier)."
         )
     samples = parse_golden(opened.texts[GOLDEN])
-    preprocessing = read_facts(opened.texts).preprocessing
+    description, _ = read_facts(opened.texts)
+    preprocessing = required(description.preprocessing, "preprocessing")
     expected = np.array([sample.probabilities for sample in samples])
     pixels = []
     for number, sample in enumerate(samples, 1):

@@ -64,11 +64,17 @@ from .configs import (
     list_models as list_models,
     shape_study as shape_study,
 )
+from .description import (
+    Description as Description,
+    Labels as Labels,
+    describe as describe,
+)
 from .models.build import (
     build as build,
 )
-from .models.counting import (
-    describe as describe,
+from .models.opening import (
+    OpenedModel as OpenedModel,
+    open_model as open_model,
 )
 from .preprocessing import (
     decode_predictions as decode_predictions,

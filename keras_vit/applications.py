@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import keras
 
 from keras_vit import configs
-from keras_vit.models.build import build
+from keras_vit.models.build import DEFAULT_CLASSES, build
 
 _DOC = """Instantiates the {model} architecture.
 {note}
@@ -70,7 +70,7 @@ def _application(model: str, weights: str | None = None, note: str = "") -> Appl
         input_tensor: Any | None = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int = 1000,
+        classes: int = DEFAULT_CLASSES,
         classifier_activation: Any | None = "softmax",
         name: str | None = default_name,
     ) -> keras.Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import functools
 import itertools
 import json
@@ -17,15 +17,26 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.hdf5 import check_keras_archive
+from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
+from keras_vit.checkpoints.hdf5_structure import open_weights_entry
+from keras_vit.description import (
+    Description,
+    Labels,
+    check_class_names,
+    completed,
+    described,
+    held_description,
+    set_description,
+)
+from keras_vit.description_files import description_of_texts, read_texts, texts_of
 from keras_vit.files import (
     CLASSES,
+    DESCRIPTION,
     HISTORY,
     MODEL,
     MODEL_CARD,
     PREPROCESSING,
     RECIPE,
-    TASK,
     atomic_folder,
     check_folder,
     write_csv,
@@ -33,19 +44,9 @@ from keras_vit.files import (
 )
 from keras_vit.images.decoding import apply_preprocessing, decode_file, image_files
 from keras_vit.json_files import read_json
-from keras_vit.keras_private import num_values_of_config, xla_compiles
+from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
-from keras_vit.tasks import (
-    ACTIVATIONS,
-    MULTICLASS,
-    MULTILABEL,
-    Thresholds,
-    check_task,
-    read_task,
-    task_json,
-)
-
-_MAX_LISTED = 3  # Names in an error.
+from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 
 # Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
 # these are all decoded by a graph, if their number is known.
@@ -57,7 +58,7 @@ LOADING = (
     "registered its layers."
 )
 
-FILES = (MODEL, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
+FILES = (MODEL, DESCRIPTION, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
 
 class Prediction(NamedTuple):
@@ -121,13 +122,71 @@ class Classifier:
         thresholds: Sequence[float] | None = None,
     ):
         check_classifier(class_names, model, preprocessing)
-        self.task = task
-        self.thresholds: Thresholds = check_task(task, class_names, thresholds)
+        labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
+        self.description = dataclasses.replace(
+            held_description(model),
+            preprocessing=preprocessing,
+            labels=dataclasses.replace(labels, thresholds=labels.limits),
+        )
         self.model = model
-        self.class_names = tuple(class_names)
-        self.preprocessing = preprocessing
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        description: Description,
+        recipe: Mapping[str, Any] | None = None,
+        folder: str | os.PathLike | None = None,
+    ) -> Classifier:
+        """Returns the classifier of a model and its description; arguments as above.
+
+        Args:
+            model: A Keras model, or an export in its own runtime.
+            description: What it is; with names of classes and a preprocessing.
+            recipe: As above.
+            folder: As above.
+        """
+        labels, preprocessing = description.labels, description.preprocessing
+        if labels.names is None or preprocessing is None:
+            raise ValueError(
+                "The description of a classifier must have class names and a preprocessing. "
+                f"Received: {description}"
+            )
+        made = cls(
+            model,
+            labels.names,
+            preprocessing,
+            recipe,
+            folder,
+            task=labels.task,
+            thresholds=labels.thresholds,
+        )
+        whole = dataclasses.replace(description, labels=made.description.labels)
+        made.description = completed(whole, made.description)
+        return made
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The K names, in the order of the model's outputs."""
+        return self.description.labels.names or ()
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The preprocessing from an image to the model's input."""
+        assert self.description.preprocessing is not None
+        return self.description.preprocessing
+
+    @property
+    def task(self) -> str:
+        """The task: "multiclass", or "multilabel" if an image may have several labels."""
+        return self.description.labels.task
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """Multi-label only: the probability above which an image has each label."""
+        return self.description.labels.thresholds
 
     def preprocess(self, images: Any) -> np.ndarray:
         """Returns the model's input for images, as evaluation and prediction compute it.
@@ -292,11 +351,17 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
         model: A Keras model, or another object with `predict_on_batch`.
         images: `(B, H, W, C)`, preprocessed.
     """
-    if getattr(model, "jit_compile", False) and not xla_compiles():
-        model.jit_compile = False
     if keras.backend.backend() != "tensorflow":
         images = np.asarray(images)  # Other backends take no tensors of tf.data.
-    return np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
+    is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
+    if is_in_vain:
+        model.jit_compile = False
+    try:
+        outputs = model.predict_on_batch(images)
+    finally:
+        if is_in_vain:
+            model.jit_compile = True
+    return np.asarray(keras.ops.convert_to_numpy(outputs))
 
 
 def load_classifier(folder: str | os.PathLike) -> Classifier:
@@ -328,17 +393,15 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
             f"Missing in {folder}: {', '.join(missing)}"
         )
     # The small files first, so that an error in them appears before the model is read.
-    class_names = _read_class_names(folder / CLASSES)
-    preprocessing = _read_preprocessing(folder / PREPROCESSING)
+    description = description_of_texts(read_texts(folder), folder)
     recipe = _read_recipe(folder / RECIPE)
-    task, thresholds = read_task(folder / TASK, class_names)
     model = read_model(folder / MODEL)
     try:
-        return Classifier(
-            model, class_names, preprocessing, recipe, folder, task=task, thresholds=thresholds
-        )
+        classifier = Classifier.of(model, description, recipe, folder)
     except ValueError as error:
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
+    set_description(model, classifier.description)
+    return classifier
 
 
 def read_model(path: str | os.PathLike) -> keras.Model:
@@ -354,7 +417,9 @@ def read_model(path: str | os.PathLike) -> keras.Model:
             raise ValueError(
                 f"its config describes a model of {needed:,} numbers, and it holds {stored:,}"
             )
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        with open_weights_entry(path) as file:
+            variables = LayerVariables(file)
+            model = load_keras_model(config, variables.values, variables.has_path)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
@@ -367,34 +432,11 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     return model
 
 
-def _read_class_names(path):
-    class_names = _read_text(path).splitlines()
-    try:
-        _check_class_names(class_names)
-    except ValueError as error:
-        raise ValueError(f"{path} must hold one class name a line. {error}") from error
-    return class_names
-
-
-def _read_preprocessing(path):
-    try:
-        return Preprocessing.from_json(_read_text(path))
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} must describe a preprocessing. {error}") from error
-
-
 def _read_recipe(path):
     """Returns the content of `recipe.json`; {} if there is none."""
     if not path.is_file():
         return {}
     return read_json(path)
-
-
-def _read_text(path):
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8. {error}") from error
 
 
 def save_classifier(
@@ -449,12 +491,10 @@ def write_files(
     model_card: str = "",
 ) -> None:
     """Writes a classifier's files into a folder that exists."""
-    classifier.model.save(folder / MODEL)
-    names = "".join(f"{name}\n" for name in classifier.class_names)
-    write_text(folder / CLASSES, names)
-    write_text(folder / PREPROCESSING, classifier.preprocessing.to_json())
-    if classifier.thresholds is not None:
-        write_text(folder / TASK, task_json(classifier.class_names, classifier.thresholds))
+    with described(classifier.model, classifier.description):
+        classifier.model.save(folder / MODEL)
+    for name, text in texts_of(classifier.description).items():
+        write_text(folder / name, text)
     write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
     write_history(folder / HISTORY, history)
     write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
@@ -495,31 +535,9 @@ def check_classifier(
         ValueError: If a class name cannot be a line of text or there is one twice, or the model
             does not fit the names and the preprocessing.
     """
-    _check_class_names(class_names)
+    check_class_names(class_names)
     if model is not None and preprocessing is not None:
         _check_shapes(model, len(class_names), preprocessing)
-
-
-def _check_class_names(class_names):
-    wrong = [
-        name
-        for name in class_names
-        if not isinstance(name, str) or not name.strip() or not _is_line(name)
-    ]
-    if not class_names or wrong:
-        raise ValueError(
-            "Class names must be one line of text each; rename the folder or label. "
-            f"Received: {wrong[:_MAX_LISTED] or 'none'}"
-        )
-    if len(set(class_names)) != len(class_names):
-        counts = collections.Counter(class_names)
-        twice = sorted(name for name, count in counts.items() if count > 1)[:_MAX_LISTED]
-        raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
-
-
-def _is_line(name):
-    # Bytes of a file name that are no UTF-8 are surrogates.
-    return len(name.splitlines()) == 1 and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def _check_shapes(model, num_classes, preprocessing):

@@ -4,46 +4,50 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
+import inspect
 import os
 import re
 import shlex
 import sys
 import tempfile
+import warnings
 
 from keras_vit import shell_completion
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
+from keras_vit.commands import Command
+from keras_vit.fields import add_arguments, from_arguments
 from keras_vit.files import check_writable, named_disk_errors
+from keras_vit.nearest_names import nearest_names
 from keras_vit.optional_packages import install_command
 from keras_vit.terminal import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
-# Summary by name. The module is keras_vit.commands.<name>, dashes as underscores.
+# The class of each command. Its module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
-    "demo": "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
-    "models": "List the models and their costs.",
-    "finetune": "Fine-tune a pre-trained model on your own images.",
-    "sweep": "Fine-tune with several learning rates, then the best with several seeds.",
-    "pretrain": "Train a model from random weights.",
-    "recipes": "List the paper's recipes, and ours for small classifiers.",
-    "evaluate": "Evaluate a classifier, every image counted once.",
-    "predict": "Print the most likely classes of images.",
-    "embed": "Write features of images, and find the images nearest to one.",
-    "few-shot": "Evaluate frozen features with a few images per class.",
-    "vtab": "Evaluate a model on the 19 tasks of VTAB-1k.",
-    "records": "Write images as sharded TFRecord files, for several machines.",
-    "deduplicate": "Find copies of test images in a training set.",
-    "report": "Collect results into the paper's tables.",
-    "scaling": "Draw accuracy by pre-training data and compute from results.",
-    "inspect": "Draw what a model has learned and what it looks at.",
-    "benchmark": "Measure images per second and the largest batch by image size.",
-    "export": "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
-    "verify": "Check an export in its own runtime, on this machine.",
-    "serve": "Serve a classifier by HTTP, with a page for uploads.",
-    "convert": "Convert weights from and to other code bases.",
+    "demo": "Demo",
+    "models": "Models",
+    "finetune": "Finetune",
+    "sweep": "Sweep",
+    "pretrain": "Pretrain",
+    "recipes": "Recipes",
+    "evaluate": "Evaluate",
+    "predict": "Predict",
+    "embed": "Embed",
+    "few-shot": "FewShot",
+    "vtab": "Vtab",
+    "records": "Records",
+    "deduplicate": "Deduplicate",
+    "report": "Report",
+    "scaling": "Scaling",
+    "inspect": "Inspect",
+    "benchmark": "Benchmark",
+    "export": "Export",
+    "verify": "Verify",
+    "serve": "Serve",
+    "convert": "Convert",
 }
 
 # What most people come for, and the command to paste.
@@ -73,12 +77,6 @@ Completion of commands, flags and names by the Tab key, in bash or zsh:
   {install}
   eval "$(register-python-argcomplete keras-vit)"   # Also in ~/.bashrc or ~/.zshrc.
 """
-
-# These start at once: they need no TensorFlow, or start processes that import it.
-WITHOUT_TENSORFLOW = {"benchmark", "deduplicate", "models", "recipes", "report", "scaling"}
-
-# These trace TensorFlow graphs.
-ON_TENSORFLOW_ALONE = {"export"}
 
 _MAX_LINE = 5000  # Letters of an error.
 
@@ -120,24 +118,38 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not completing and not argv[0].startswith("-"):
-        near = difflib.get_close_matches(argv[0], COMMANDS)
-        parser.error(
-            f"no such command: {argv[0]!r}" + (f"; nearest: {', '.join(near)}" if near else "")
-        )
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary)
+        parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
+    for name in COMMANDS:
         if name == called:
+            summary, details = help_texts(command_type(name))
+            command = commands.add_parser(name, help=summary, description=summary, epilog=details)
             command.add_argument(
                 "--traceback", action="store_true", help="show where an error was raised"
             )
-            module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-            module.add_arguments(command)
+            add_arguments(command, command_type(name))
+        elif argv[:1] == [called]:  # The others are not printed.
+            commands.add_parser(name)
+        else:
+            commands.add_parser(name, help=help_texts(command_type(name))[0])
     if completing:
-        shell_completion.complete(parser, called)
+        shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
-    arguments.called_as = shlex.join(["keras-vit", *argv])  # For the files that a run writes.
-    with safe_output():
-        return _run(module, called, arguments)
+    arguments.called_as = shlex.join(["keras-vit", *argv])
+    with safe_output(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
+        return run_command(arguments.command, arguments)
+
+
+def command_type(name: str) -> type[Command]:
+    """Returns the dataclass of a command."""
+    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
+    return getattr(module, COMMANDS[name])
+
+
+def help_texts(command_type: type[Command]) -> tuple[str, str]:
+    """Returns the summary of a command, and the text below its arguments."""
+    summary, _, details = inspect.cleandoc(command_type.__doc__ or "").partition("\n\n")
+    return summary, details
 
 
 def first_commands() -> str:
@@ -149,16 +161,23 @@ def first_commands() -> str:
     return "\n".join([*lines, "", WITHOUT_PHOTOS, listing])
 
 
-def _run(module, called, arguments):
+def run_command(name: str, arguments: argparse.Namespace) -> int:
+    """Runs a command and returns the exit code.
+
+    Args:
+        name: The command's name.
+        arguments: Its parsed arguments.
+    """
     try:
-        if called not in WITHOUT_TENSORFLOW:
+        command = from_arguments(command_type(name), arguments)
+        if not command.without_tensorflow:
             import_tensorflow_quietly()
-            check_backend(called)
+            check_backend(name, command)
         output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
         if output:
             check_writable(output)  # Before the work.
         with named_disk_errors(output or "A file"):
-            return module.run(arguments) or 0
+            return command.run() or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # The reader has seen enough, such as `| head`.
@@ -184,7 +203,7 @@ def _line_of(error):
     return None
 
 
-def check_backend(command: str) -> None:
+def check_backend(name: str, command: Command) -> None:
     """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory.
 
     Raises:
@@ -194,10 +213,10 @@ def check_backend(command: str) -> None:
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return
-    if command in ON_TENSORFLOW_ALONE:
+    if command.on_tensorflow_alone:
         raise ValueError(
-            f"keras-vit {command} must run on Keras's TensorFlow backend (KERAS_BACKEND=tensorflow "
-            f"keras-vit {command} ...), which takes what was trained on any other. "
+            f"keras-vit {name} must run on Keras's TensorFlow backend (KERAS_BACKEND=tensorflow "
+            f"keras-vit {name} ...), which takes what was trained on any other. "
             f"Received: KERAS_BACKEND={backend}"
         )
     tensorflow.config.set_visible_devices([], "GPU")

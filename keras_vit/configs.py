@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
+
+from keras_vit.block_configs import (
+    BlockConfig,
+    BlockNorm,
+    Gelu,
+    PoolingConfig,
+    Rotary,
+    check_choices,
+    documented_by,
+    part_of,
+)
+from keras_vit.nearest_names import nearest_names
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
-Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 FinalNorm = Literal["tokens", "pooled", "none"]
-BlockNorm = Literal["before", "after"]
 PositionKind = Literal["none", "learned_1d", "learned_2d", "relative", "relative_bias"]
-RotaryCoordinates = Literal["centred", "index"]
-RotaryPairs = Literal["halves", "neighbours"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
@@ -26,16 +33,6 @@ HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
 # Representations of an image. "pre_logits": the input of the head, as in the official
 # few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.
 FEATURES = ("pre_logits", "token", "avg")
-
-
-def _check_choices(config: Any, **kinds: Any) -> None:
-    """Raises ValueError if a field is not one of the strings of its `Literal`."""
-    for field, kind in kinds.items():
-        known = get_args(kind)
-        if getattr(config, field) not in known:
-            raise ValueError(
-                f"{field} must be one of {known}. Received: {field}={getattr(config, field)!r}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,57 +126,18 @@ class BiTConfig(_ResNet):
         return (1, 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Rotary:
-    """Rotary positions in the attention of all blocks (RoPE); by default DINOv3's.
-
-    Args:
-        temperature: The base of the frequencies.
-        coordinates: "centred" between -1 and 1 along each side, or "index", the number of the
-            row or column.
-        offset: Added to the index.
-        reference_grid: Patches (down, across) to which an index is scaled, or None.
-        columns_first: Whether the first half of a head's pairs of units belongs to columns.
-        pairs: The units that turn together: "halves" or "neighbours".
-        learned: Whether the frequencies are learned, for each block and head.
-
-    The equations are in `keras_vit.layers.RotaryPositions`.
-
-    Raises:
-        ValueError: If a value is out of range or unknown.
-    """
-
-    temperature: float = 100.0
-    coordinates: RotaryCoordinates = "centred"
-    offset: float = 0.0
-    reference_grid: tuple[int, int] | None = None
-    columns_first: bool = False
-    pairs: RotaryPairs = "halves"
-    learned: bool = False
-
-    def __post_init__(self):
-        _check_choices(self, coordinates=RotaryCoordinates, pairs=RotaryPairs)
-        if self.reference_grid is not None:
-            object.__setattr__(self, "reference_grid", tuple(self.reference_grid))
-        if self.temperature <= 0 or min(self.reference_grid or (1,)) < 1:
-            raise ValueError(f"Temperature and sides must be positive. Received: {self}")
-        if self.coordinates == "centred" and (self.offset or self.reference_grid):
-            raise ValueError(
-                f'Offset and reference grid need coordinates="index". Received: {self}'
-            )
-
-
+@documented_by(BlockConfig)
 @dataclasses.dataclass(frozen=True)
 class ViTConfig:
     """A Vision Transformer; paper, Table 1 and equations 1 to 4.
+
+    The fields of its blocks are described in `keras_vit.layers.BlockConfig`.
 
     Args:
         patch_size: Pixels of a patch, a number or (height, width); of a hybrid, cells of
             the ResNet's feature map.
         width: Token size, D.
         depth: Encoder blocks, L.
-        mlp_dim: Hidden units of each block's MLP.
-        num_heads: Attention heads, k. Divides `width`.
         classifier: Input of the head: the class "token"; the mean ("gap"), the maximum ("max")
             or an attention pooling ("map") over the patches, without a class token; the class
             token beside the mean ("token+gap", DINOv2's); or the class token and DeiT's
@@ -187,12 +145,8 @@ class ViTConfig:
             `keras_vit.models.vit.vit_head`).
         representation_size: Units of the hidden tanh layer of the pre-training head; None
             means no such layer.
-        dropout_rate: Share of units dropped after each dense layer but query, key and
+        dropout_rate: Share of units dropped after each dense layer except query, key and
             value, and after the position embeddings; in [0, 1).
-        attention_dropout_rate: Share of attention probabilities dropped; in [0, 1).
-        gelu: The nonlinearity of the MLPs: GELU as "tanh", the approximation of the official
-            code, "exact", or "quick", CLIP's x sigmoid(1.702 x); "relu"; or "swiglu" (arXiv
-            2002.05202), a first layer of 2 `mlp_dim` units whose first half gates the second.
         position_embedding: "learned_1d" (the paper's choice), "none", "learned_2d" or
             "relative", Appendix D.4; or "relative_bias", a number for each step of rows and
             columns that each head adds to its logits (Swin, arXiv 2103.14030).
@@ -200,32 +154,21 @@ class ViTConfig:
             "every_block_shared" (one table, added again in front of each block); Table 8.
             Kinds that add nothing to tokens allow "input" only.
         resnet: The stem of a hybrid, or None.
-        norm_epsilon: Added to LayerNorm's variance.
-        remat: Whether blocks recompute their activations in the backward pass: less
-            memory, about a third more time.
         num_registers: Learned tokens behind the class token, without positions, which the
             head does not read.
         head_bias: Initial value of the head's bias. The official pre-training uses -10.0 with
             a sigmoid loss, so that all classes start out unlikely.
-        stochastic_depth_rate: Share of examples that skip the attention of the last block in
-            a training step, and as many its MLP; in [0, 1). It grows linearly from 0 in the
-            first block, as in AugReg (arXiv 2106.10270). Not for an Axial-ViT, whose blocks
-            see lines and not images.
+        stochastic_depth_rate: The rate of the last block, see `BlockConfig`; in [0, 1). It grows
+            linearly from 0 in the first block, as in AugReg (arXiv 2106.10270). Not for an
+            Axial-ViT, whose blocks see lines and not images.
         embedding_norm: Whether tokens are normalised in front of the first block, as in CLIP.
         final_norm: Where equation 4's normalisation stands: on all "tokens", behind the
             pooling ("pooled", as timm's `fc_norm` and MAE), or nowhere ("none").
-        block_norm: Whether a block normalises "before" attention and MLP, as equations 2 and 3,
-            or "after" them, in front of the residual sum (Swin V2, arXiv 2111.09883).
-        layer_scale: Whether each residual branch is multiplied by a learned vector (LayerScale,
-            arXiv 2103.17239), as in DINOv2 and DeiT III.
-        qk_norm: Whether queries and keys are normalised for each head (arXiv 2302.05442).
         unread_class_token: Whether there is a class token though the head pools the patches.
         map_num_heads: Heads of the attention pooling; None means `num_heads`.
         map_mlp_dim: Hidden units of the attention pooling's MLP; None means `mlp_dim`.
         map_reads_prefix: Whether the attention pooling reads the tokens in front of the patches,
             too, as in the Perception Encoder (arXiv 2504.13181).
-        rotary: Rotary positions of queries and keys, beside those of `position_embedding`, or
-            None.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -238,44 +181,42 @@ class ViTConfig:
     num_heads: int
     classifier: HeadInput = "token"
     representation_size: int | None = None
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    gelu: Gelu = "tanh"
+    dropout_rate: float = BlockConfig.dropout_rate
+    attention_dropout_rate: float = BlockConfig.attention_dropout_rate
+    gelu: Gelu = BlockConfig.gelu
     position_embedding: PositionKind = "learned_1d"
     position_embedding_at: PositionPlace = "input"
     resnet: ResNetStem | None = None
-    norm_epsilon: float = 1e-6
-    remat: bool = False
+    norm_epsilon: float = BlockConfig.norm_epsilon
+    remat: bool = BlockConfig.remat
     num_registers: int = 0
     head_bias: float = 0.0
-    stochastic_depth_rate: float = 0.0
+    stochastic_depth_rate: float = BlockConfig.stochastic_depth_rate
     embedding_norm: bool = False
     final_norm: FinalNorm = "tokens"
-    block_norm: BlockNorm = "before"
-    layer_scale: bool = False
-    qk_norm: bool = False
+    block_norm: BlockNorm = BlockConfig.block_norm
+    layer_scale: bool = BlockConfig.layer_scale
+    qk_norm: bool = BlockConfig.qk_norm
     unread_class_token: bool = False
     map_num_heads: int | None = None
     map_mlp_dim: int | None = None
     map_reads_prefix: bool = False
-    rotary: Rotary | None = None
+    rotary: Rotary | None = BlockConfig.rotary
 
     def __post_init__(self):
         if not isinstance(self.patch_size, int):
             object.__setattr__(self, "patch_size", tuple(self.patch_size))
         if isinstance(self.resnet, dict):
             object.__setattr__(self, "resnet", ResNetStem(**self.resnet))
-        if isinstance(self.rotary, dict):
-            object.__setattr__(self, "rotary", Rotary(**self.rotary))
-        _check_choices(
+        check_choices(
             self,
             classifier=HeadInput,
-            gelu=Gelu,
             position_embedding=PositionKind,
             position_embedding_at=PositionPlace,
             final_norm=FinalNorm,
-            block_norm=BlockNorm,
         )
+        block = part_of(BlockConfig, self)  # Checks the fields of the blocks.
+        object.__setattr__(self, "rotary", block.rotary)
         sizes = [*self.patch_sizes, self.width, self.depth, self.mlp_dim, self.num_heads]
         if len(self.patch_sizes) != 2 or min(sizes) < 1:
             raise ValueError(f"Every size must be positive. Received: {self}")
@@ -326,11 +267,6 @@ class ViTConfig:
                 'map_num_heads, map_mlp_dim and map_reads_prefix need classifier="map". '
                 f"Received: classifier={self.classifier!r}"
             )
-        for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
-            if not 0 <= getattr(self, field) < 1:
-                raise ValueError(
-                    f"{field} must be in [0, 1). Received: {field}={getattr(self, field)}"
-                )
 
     @property
     def patch_sizes(self) -> tuple[int, int]:
@@ -376,31 +312,20 @@ class ViTConfig:
         last = max(self.depth - 1, 1)
         return tuple(self.stochastic_depth_rate * (index / last) for index in range(self.depth))
 
-    def block_arguments(self, block: int) -> dict[str, Any]:
-        """Returns the arguments of `keras_vit.layers.EncoderBlock` for a block."""
-        return {
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "gelu": self.gelu,
-            "norm_epsilon": self.norm_epsilon,
-            "remat": self.remat,
-            "stochastic_depth_rate": self.stochastic_depth_rates[block],
-            "block_norm": self.block_norm,
-            "layer_scale": self.layer_scale,
-            "qk_norm": self.qk_norm,
-            "rotary": dataclasses.asdict(self.rotary) if self.rotary else None,
-        }
+    def block(self, index: int) -> BlockConfig:
+        """Returns the config of an encoder block."""
+        rate = self.stochastic_depth_rates[index]
+        return part_of(BlockConfig, self, stochastic_depth_rate=rate)
 
-    def map_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of `keras_vit.layers.AttentionPooling`."""
-        return {
-            "num_heads": self.map_num_heads or self.num_heads,
-            "mlp_dim": self.map_mlp_dim or self.mlp_dim,
-            "gelu": self.gelu,
-            "norm_epsilon": self.norm_epsilon,
-        }
+    @property
+    def attention_pooling(self) -> PoolingConfig:
+        """The config of the attention pooling of `classifier="map"`."""
+        return part_of(
+            PoolingConfig,
+            self,
+            num_heads=self.map_num_heads or self.num_heads,
+            mlp_dim=self.map_mlp_dim or self.mlp_dim,
+        )
 
     @property
     def architecture(self) -> str:
@@ -643,7 +568,7 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
             raise ValueError(
-                f"The model must be one of keras_vit.list_models(). {_nearest(name_or_config)} "
+                f"The model must be one of keras_vit.list_models(). {_nearest(name_or_config)}. "
                 f"Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
@@ -704,11 +629,5 @@ _OTHER_NAMES = re.compile(rf".*vit[-_]({'|'.join(_SIZES)})[-_]patch(\d+).*", re.
 
 
 def _nearest(name: str) -> str:
-    folded: dict[str, list[str]] = {}
-    for known in MODELS:
-        folded.setdefault(known.lower(), []).append(known)
     name = _OTHER_NAMES.sub(lambda m: f"ViT-{_SIZES[m[1].lower()]}/{m[2]}", name)
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    found = [known for match in close for known in folded[match]]
-    found.sort(key=lambda known: -difflib.SequenceMatcher(None, name, known).ratio())
-    return f"Nearest: {', '.join(found)}." if close else (f"Known: {', '.join(MODELS)}.")
+    return nearest_names(name, MODELS)

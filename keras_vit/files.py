@@ -9,15 +9,17 @@ import os
 import pathlib
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 # Files of a classifier's folder.
 MODEL = "model.keras"
+DESCRIPTION = "description.json"
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"
-TASK = "task.json"  # For several labels an image.
+TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
@@ -26,7 +28,7 @@ MODEL_CARD = "model_card.md"
 SAMPLES = "samples"
 
 
-# Of a disk that takes no more data. C++ libraries raise other types, with the same words.
+# Errors of a full or read-only disk. C++ libraries raise other types, with the same words.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -112,7 +114,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         A path in the same folder with the same suffixes.
     """
     path = pathlib.Path(path)
-    partial = _sibling(path)
+    partial = temporary_sibling(path)
     try:
         with named_disk_errors(path):
             yield partial
@@ -152,7 +154,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
     """Writes a CSV file atomically: a row of cells for each line, the header first.
 
-    Cells are those of `csv_row`.
+    Cells pass through `csv_row`.
     """
     with (
         atomic_write(path) as partial,
@@ -195,7 +197,7 @@ def atomic_folder(
         overwrite: See `check_folder`.
 
     Yields:
-        An empty folder beside `folder`.
+        An empty folder with the same parent as `folder`.
 
     Raises:
         ValueError: If `folder` may not be replaced; see `check_folder`.
@@ -204,7 +206,7 @@ def atomic_folder(
     """
     folder = pathlib.Path(folder).absolute()
     check_folder(folder, marker=marker, overwrite=overwrite)
-    partial = _sibling(folder)
+    partial = temporary_sibling(folder)
     try:
         with named_disk_errors(folder):
             partial.mkdir(parents=True)
@@ -237,7 +239,7 @@ def publish_folder(
     if not folder.exists() or not any(folder.iterdir()):
         os.replace(finished, folder)
         return
-    old = _sibling(folder)
+    old = temporary_sibling(folder)
     os.replace(folder, old)
     try:
         os.replace(finished, folder)
@@ -307,17 +309,22 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
 _LEFTOVER = re.compile(r"\.[0-9a-f]{32}-.")
 
 
-def remove_leftovers(folder: str | os.PathLike) -> None:
+def remove_leftovers(folder: str | os.PathLike, min_age: float = 0.0) -> None:
     """Removes the temporary files of `atomic_write` that killed processes left in a folder.
 
     Args:
-        folder: A folder to which no other process writes; its subfolders are cleared too.
+        folder: A folder; its subfolders are cleared too.
+        min_age: Seconds since the last change of a file that is removed. A folder to which other
+            processes write needs more than the pauses in their writing.
     """
+    now = time.time()
     for path in pathlib.Path(folder).rglob(".*"):
-        if _LEFTOVER.match(path.name) and path.is_file():
-            path.unlink()
+        if _LEFTOVER.match(path.name):
+            with contextlib.suppress(OSError):  # Another process was faster, or owns the file.
+                if path.is_file() and now - path.stat().st_mtime >= min_age:
+                    path.unlink()
 
 
-def _sibling(path):
-    """Returns an unused hidden path beside a path, whose name ends with the same suffixes."""
+def temporary_sibling(path: pathlib.Path) -> pathlib.Path:
+    """Returns an unused hidden path in the same folder, whose name ends with the same suffixes."""
     return path.with_name(f".{uuid.uuid4().hex}-{path.name}")

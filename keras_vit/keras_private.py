@@ -8,15 +8,19 @@ has mended one, and its workaround can go.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import json
 import math
 import random
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
 from keras.src.backend.common import global_state
 from keras.src.losses.loss import unscale_loss_for_distribution
+from keras.src.saving import saving_lib
 
 # `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
 # that Keras would choose for the data in one that counts steps.
@@ -97,14 +101,19 @@ def unscale_loss(loss: Any) -> Any:
     return unscale_loss_for_distribution(loss)
 
 
-def disable_gradient_summing(optimizer: keras.optimizers.Optimizer) -> None:
-    """Stops an optimizer from summing gradients over replicas.
+@contextlib.contextmanager
+def without_gradient_summing(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """Keeps an optimizer from summing gradients over replicas, within the context.
 
     Keras clips each replica's gradient and then sums, so that N replicas may take a step N
     times as long. The trainer sums first; a second sum would multiply by N.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     inner._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+    try:
+        yield
+    finally:
+        del inner._all_reduce_sum_gradients  # The method of its class is there again.
 
 
 def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
@@ -119,6 +128,11 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
 def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
     """Returns the metric that `fit` reports as the loss."""
     return trainer._loss_tracker
+
+
+def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns a model and its layers, with the layers of layers; `model.layers` lacks these."""
+    return model._flatten_layers()
 
 
 def num_values_of_config(config: dict[str, Any]) -> int:
@@ -142,3 +156,51 @@ def num_values_of_config(config: dict[str, Any]) -> int:
     finally:
         global_state.set_global_attribute(waiting, before)
         random.setstate(seeds)  # Layers draw their seeds from it.
+
+
+def load_keras_model(
+    config: dict[str, Any],
+    variables: Callable[[str], Mapping[str, Any]],
+    has_path: Callable[[str], bool],
+) -> keras.Model:
+    """Returns the model of a `.keras` file whose arrays are read by other code, in safe mode.
+
+    `keras.saving.load_model` opens the arrays with the C library of HDF5, which a damaged file
+    can crash. No public function takes arrays that are read already.
+
+    Args:
+        config: The content of `config.json`.
+        variables: Returns a layer's arrays by their names in the file, {} if there are none. Its
+            argument is the path of the layer, such as "layers/dense".
+        has_path: Returns whether the file has a path.
+
+    Raises:
+        ValueError: If the config is no model, or the arrays do not fit it.
+    """
+    failed: dict[int, tuple[Any, Exception]] = {}
+    model = saving_lib._model_from_config(json.dumps(config), None, compile=False, safe_mode=True)
+    saving_lib._load_state(
+        model,
+        weights_store=_Store(variables, has_path),
+        assets_store=None,
+        inner_path="",
+        visited_saveables=set(),
+        failed_saveables=set(),
+        error_msgs=failed,
+    )
+    if failed:
+        layer, error = next(iter(failed.values()))
+        raise ValueError(
+            f"{len(failed)} of its layers could not be loaded; {layer.name}: {error}"
+        ) from error
+    return model
+
+
+class _Store(saving_lib.H5IOStore):
+    """The arrays of a file, as the class that Keras asks for; nothing of that class is used."""
+
+    def __init__(self, variables, has_path):
+        self.get, self.has_path = variables, has_path
+
+    def __bool__(self):
+        return True

@@ -25,6 +25,16 @@ def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int 
     return module.Figure(figsize=size, layout=layout, dpi=dpi)
 
 
+def colored(values: np.ndarray) -> np.ndarray:
+    """Returns numbers in [0, 1] as colours from violet to yellow, RGB in a last axis of 3.
+
+    Raises:
+        ImportError: Without matplotlib. The message has the command that installs it.
+    """
+    module = import_optional("matplotlib", "Drawing a figure", "plots")
+    return module.colormaps["viridis"](values)[..., :3]
+
+
 def displayed(image: Any) -> np.ndarray:
     """Returns an image that matplotlib can show: uint8, or floats scaled to [0, 1].
 

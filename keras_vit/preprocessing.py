@@ -164,15 +164,19 @@ class Preprocessing:
             wanted = wanted * max(image_size) // max(self.image_size)
         return dataclasses.replace(self, image_size=image_size, resize_size=wanted)
 
-    def to_json(self) -> str:
-        """Returns the text of `preprocessing.json`.
+    def to_fields(self) -> dict[str, Any]:
+        """Returns the fields as types of JSON.
 
-        `interpolation` and `resize_size` are written where they are not the defaults.
+        `interpolation` and `resize_size` are left out where they are the defaults.
         """
         fields = dataclasses.asdict(self)
         optional = {name: fields.pop(name) for name in _OPTIONAL}
         fields |= {n: value for n, value in optional.items() if value != _OPTIONAL[n]}
-        return json.dumps(fields, indent=2) + "\n"
+        return json.loads(json.dumps(fields))  # Lists for tuples.
+
+    def to_json(self) -> str:
+        """Returns the text of `preprocessing.json`."""
+        return json.dumps(self.to_fields(), indent=2) + "\n"
 
     @property
     def num_channels(self) -> int | None:
@@ -187,7 +191,11 @@ class Preprocessing:
         Raises:
             ValueError: If the text is not JSON, or a field is missing, unknown or wrong.
         """
-        fields = parse_json(text, "preprocessing.json")
+        return cls.from_fields(parse_json(text, "preprocessing.json"))
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> Preprocessing:
+        """Returns the preprocessing whose `to_fields` is given; errors are those of `from_json`."""
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or not known - set(_OPTIONAL) <= set(fields) <= known:
             raise ValueError(

@@ -8,11 +8,13 @@ format.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit import configs
+from keras_vit.block_configs import BLOCK_LAYERS
 from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
@@ -42,8 +44,9 @@ _CONFIG_TYPES = {
 def config_of(model: Any) -> ViTConfig | BiTConfig:
     """Returns the config of a model of `keras_vit.build`, also after saving and loading.
 
-    A model without its head does not show the fields of the head: `representation_size` and
-    `head_bias` are then the defaults, and `classifier` is "gap" without a learned token.
+    The model holds it. A file of an earlier version does not: there the config is recognised by
+    the names of layers, and without the head `representation_size` and `head_bias` are the
+    defaults, and `classifier` is "gap" without a learned token.
 
     Args:
         model: A functional `keras.Model`.
@@ -52,6 +55,8 @@ def config_of(model: Any) -> ViTConfig | BiTConfig:
         ValueError: If the model is not one of this package.
     """
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if (fields := held_content(model).get("config")) is not None:
+        return config_of_json(fields)
     for config_type, block in ((ViTConfig, "encoder_block"), (AxialConfig, "row_block")):
         if "patch_embedding" in layers and f"{block}_0" in layers:
             return _vit_of_layers(config_type, model, layers, block)
@@ -146,7 +151,10 @@ def config_of_shapes(
         norm_epsilon=norm_epsilon or ViTConfig.norm_epsilon,
         **{
             **({"position_embedding": "relative_bias"} if has_biases else {}),
-            **_later_features(shapes, classifier),
+            **_norms_and_tokens(shapes, classifier),
+            **{
+                field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()
+            },
             **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
             **fields,
             "classifier": classifier,
@@ -172,16 +180,21 @@ def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
     return bool(first and second and first == (second[1], 2 * second[0]))
 
 
-def _later_features(layers: Iterable[str], classifier: str) -> dict[str, Any]:
+def _norms_and_tokens(layers: Iterable[str], classifier: str) -> dict[str, Any]:
     """Fields of `ViTConfig` that the names of a model's layers show."""
     place = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
     return {
         "embedding_norm": "embedding_norm" in layers,
         "final_norm": next((place[name] for name in place if name in layers), "none"),
-        "layer_scale": "encoder_block_0/layer_scale_1" in layers,
-        "qk_norm": "encoder_block_0/attention/query_norm" in layers,
         "unread_class_token": classifier in ("gap", "max", "map") and "class_token" in layers,
     }
+
+
+def held_content(model: Any) -> Mapping[str, Any]:
+    """Returns the JSON of the description that a model holds; {} for other models."""
+    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    content = getattr(layers.get("description"), "content", None)
+    return content if isinstance(content, Mapping) else {}
 
 
 def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
@@ -189,11 +202,13 @@ def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTCon
 
     Args:
         fields: Fields of the config by name.
-        kind: Name of the config's class, such as "ViTConfig".
+        kind: Name of the config's class, such as "ViTConfig"; by default the field "type".
 
     Raises:
         ValueError: If the class, a field or a value is unknown.
     """
+    fields = dict(fields)
+    kind = fields.pop("type", kind)
     if kind not in _CONFIG_TYPES:
         raise ValueError(f"A config must be one of {sorted(_CONFIG_TYPES)}. Received: {kind!r}")
     try:
@@ -289,34 +304,29 @@ def _vit_of_layers(config_type, model, layers, block_name):
     block = layers[f"{block_name}_0"]
     position_embedding, place = _positions(model, layers, block)
     classifier = _classifier(layers)
+    fields = {
+        **_fields_of(block.config),
+        "stochastic_depth_rate": layers[f"{block_name}_{depth - 1}"].config.stochastic_depth_rate,
+        **(_map_fields(model, layers, block) if classifier == "map" else {}),
+    }
     return config_type(
         patch_size=height if height == width else (height, width),
         width=layers["patch_embedding"].filters,
         depth=depth,
-        mlp_dim=block.mlp_dim,
-        num_heads=block.num_heads,
         classifier=classifier,
         representation_size=layers["pre_logits"].units if "pre_logits" in layers else None,
-        dropout_rate=block.dropout_rate,
-        attention_dropout_rate=block.attention_dropout_rate,
-        gelu=block.gelu,
         position_embedding=position_embedding,
         position_embedding_at=place,
         resnet=_stem_of_layers(layers) if "root_conv" in layers else None,
-        norm_epsilon=block.norm_epsilon,
-        remat=block.remat,
         num_registers=layers["registers"].num_registers if "registers" in layers else 0,
         head_bias=_head_bias(layers),
-        stochastic_depth_rate=layers[f"{block_name}_{depth - 1}"].stochastic_depth_rate,
-        **{
-            **_later_features(layers, classifier),
-            "block_norm": block.block_norm,
-            "layer_scale": block.layer_scale,
-            "qk_norm": block.qk_norm,
-            "rotary": block.rotary,
-            **(_map_fields(model, layers, block) if classifier == "map" else {}),
-        },
+        **_norms_and_tokens(layers, classifier),
+        **fields,
     )
+
+
+def _fields_of(config):
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 def _resnet_of_layers(layers):

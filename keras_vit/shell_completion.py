@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from keras_vit.checkpoints.catalogue import NAMES, RELEASED_NAMES, list_weights
+from keras_vit.checkpoints.catalogue import NAMES as WEIGHTS, RELEASED_NAMES, list_weights
 from keras_vit.configs import list_models
+from keras_vit.fields import field_info, flat_fields
 from keras_vit.optional_packages import import_optional
 from keras_vit.training.recipes import RECIPES
 
 # The command's words so far are in an environment variable, as argcomplete asks for candidates.
 ASKED_FOR = "_ARGCOMPLETE"
 
-# In these MODEL is a classifier.
-_OF_CLASSIFIERS = ("predict", "serve")
+# Names that the package knows, by the kinds in `FieldInfo.completion`.
+NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "models": list_models,
+    "weights": lambda: [*WEIGHTS, *list_weights()],
+    "classifiers": lambda: RELEASED_NAMES,
+    "recipes": lambda: RECIPES,
+}
 
 
 def words_so_far() -> list[str]:
@@ -23,29 +30,22 @@ def words_so_far() -> list[str]:
     return os.environ["COMP_LINE"].split()[1:]
 
 
-def complete(parser: argparse.ArgumentParser, command: str | None) -> None:
+def complete(parser: argparse.ArgumentParser, command_type: Any) -> None:
     """Prints the candidates for the word at the cursor, and ends the process.
 
     Args:
         parser: The parser, with the arguments of the command.
-        command: The command's name, or None before it is typed.
+        command_type: The command's dataclass, or None before its name is typed.
     """
     argcomplete = import_optional("argcomplete", "Completion", "completion")
     files = argcomplete.completers.FilesCompleter()
+    kinds = {
+        field.name: field_info(field).completion
+        for field in (flat_fields(command_type) if command_type else ())
+    }
 
     def names_or_files(prefix, action, **others):
-        return [*names_of(command, action.dest), *files(prefix, action=action, **others)]
+        known = [name for kind in kinds.get(action.dest, ()) for name in NAMES[kind]()]
+        return [*known, *files(prefix, action=action, **others)]
 
     argcomplete.autocomplete(parser, default_completer=names_or_files)
-
-
-def names_of(command: str | None, argument: str) -> Iterable[str]:
-    """Returns the names that the package knows for an argument: models, weights or recipes."""
-    if argument == "recipe" or (command, argument) == ("recipes", "names"):
-        return RECIPES
-    if argument == "weights":
-        return [*NAMES, *list_weights()]
-    if argument in ("model", "names", "folder"):
-        of_classifiers = argument == "folder" or command in _OF_CLASSIFIERS
-        return RELEASED_NAMES if of_classifiers else list_models()
-    return ()

@@ -10,6 +10,7 @@ import shlex
 import pytest
 
 import keras_vit.command_line
+from keras_vit.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = [page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md")]
@@ -66,9 +67,7 @@ def commands():
 
 @pytest.mark.parametrize("name", keras_vit.command_line.COMMANDS)
 def test_the_commands_on_the_pages_are_accepted(name, monkeypatch):
-    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-    monkeypatch.setattr(module, "run", lambda arguments: 0)
-    monkeypatch.setattr(keras_vit.command_line, "import_tensorflow_quietly", lambda: None)
+    monkeypatch.setattr(keras_vit.command_line, "run_command", lambda name, arguments: 0)
     for words in commands():
         if words[0] == name:
             assert keras_vit.command_line.main(words) == 0
@@ -77,8 +76,7 @@ def test_the_commands_on_the_pages_are_accepted(name, monkeypatch):
 def test_the_flags_beside_those_of_other_libraries_exist():
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     for name in keras_vit.command_line.COMMANDS:
-        module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-        module.add_arguments(parser)
+        add_arguments(parser, keras_vit.command_line.command_type(name))
     usage = set(re.findall(r"--[\w-]+", parser.format_help()))
     ours = [code for page in COMING_FROM for code in calls(page) if code.startswith("--")]
     assert len(ours) > 20

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from typing import Any
+
+from keras_vit.nearest_names import nearest_names
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {
@@ -16,6 +17,11 @@ EXAMPLES = {
     "ImageNet-21k": 14_197_122,
     "ImageNet": 1_281_167,
 }
+
+# What `sweep` tries without a recipe, as for CIFAR, Pets and Flowers, and the seeds of its final
+# runs.
+SWEEP_RATES = (0.001, 0.003, 0.01, 0.03)
+SWEEP_SEEDS = (0, 1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +75,7 @@ TABLE_3 = (
 )
 
 # Loss and head bias by data; big_vision's configurations and the official repository's issues.
-# An image of JFT or ImageNet-21k may have several labels.
+# JFT and ImageNet-21k are multi-label.
 LOSS_OF_DATA = {
     "JFT-300M": ("sigmoid", -10.0),
     "ImageNet-21k": ("sigmoid", -10.0),
@@ -273,10 +279,9 @@ def find_recipe(name: str) -> Recipe:
             "BiT's HyperRule follows from the data: take bit_hyper_rule, or "
             f"FineTuning.from_recipe. Received: {name!r}"
         )
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.3)
     raise ValueError(
-        "The recipe must be one of those that keras-vit recipes lists. Nearest: "
-        f"{', '.join(folded[match] for match in close) or ', '.join(RECIPES)}. Received: {name!r}"
+        "The recipe must be one of those that keras-vit recipes lists. "
+        f"{nearest_names(name, folded.values())}. Received: {name!r}"
     )
 
 

@@ -71,6 +71,7 @@ class Settings:
         "a recipe of the paper; other options win over it (see keras-vit recipes)",
         unit="NAME",
         absent="none",
+        completion=("recipes",),
     )
     recipe_source: str | None = setting(
         None, "where the recipe's numbers are from", flag="", line="recipe"
@@ -87,6 +88,7 @@ class Settings:
         "a model's name, see keras-vit models; in Python also a config",
         unit="NAME",
         absent="the model of the weights, or ViT-B/16",
+        completion=("models",),
     )
     image_size: tuple[int, int] | None = setting(
         (HIGHER_RESOLUTION, HIGHER_RESOLUTION),
@@ -237,7 +239,7 @@ class Settings:
         None,
         "cross-entropy; sigmoid sums over the classes",
         choices=LOSSES,
-        absent="softmax, or sigmoid for several labels an image",
+        absent="softmax, or sigmoid for multi-label data",
     )
     head_bias: float = setting(
         0.0,
@@ -334,7 +336,7 @@ class Settings:
         off=(0,),
     )
     seed: int = setting(0, "seed of weights, image order, augmentation and dropout", unit="N")
-    # The computation; changes no result but for rounding.
+    # The computation; changes no result except for rounding.
     precision: str = setting("float32", "type of the computation", choices=PRECISIONS)
     remat: bool = setting(
         False,
@@ -401,6 +403,29 @@ class Settings:
             )
         if self.warmup_steps is not None and self.steps is not None:
             _check_warmup(self.warmup_steps, self.steps)
+
+    @classmethod
+    def from_options(
+        cls, *, recipe: str | None = None, scale: float | None = None, **given: Any
+    ) -> Self:
+        """Returns the settings from the flags of a command.
+
+        Args:
+            recipe: A name for `from_recipe`.
+            scale: See `from_recipe`.
+            **given: Fields and their values; the recipe or the defaults have the others.
+
+        Raises:
+            ValueError: If there is a scale without a recipe, or as `from_recipe`.
+        """
+        if recipe is not None:
+            return cls.from_recipe(recipe, 1.0 if scale is None else scale, **given)
+        if scale is not None:
+            raise ValueError(
+                "--scale needs a recipe (--recipe); without one, --steps and --batch-size make a "
+                f"run smaller. Received: --scale {scale:g} alone"
+            )
+        return cls(**given)
 
     @classmethod
     def from_recipe(cls, name: str, scale: float = 1.0, **given: Any) -> Self:
@@ -480,7 +505,7 @@ class Settings:
         Args:
             num_images: Images to train with, including the validation images.
             data_size: Pixels (height, width) of the images; only for BiT's HyperRule.
-            task: "multiclass", or "multilabel" for several labels an image.
+            task: "multiclass" or "multilabel".
 
         Raises:
             ValueError: If the loss is not for the task, or steps do not fit each other.
@@ -488,7 +513,7 @@ class Settings:
         settings = self
         if task == MULTILABEL and self.loss == "softmax":
             raise ValueError(
-                "Several labels an image need the loss sigmoid (--loss, loss=), as the "
+                "Multi-label data need the loss sigmoid (--loss, loss=), as the "
                 'probabilities of a softmax sum to 1. Received: loss="softmax"'
             )
         if self.recipe == recipes.HYPER_RULE_NAME:
@@ -608,11 +633,12 @@ class FineTuning(Settings):
         "classifier's folder, or none for random values",
         unit="WEIGHTS",
         none="none",
+        completion=("weights",),
     )
     head: str | None = setting(
         None,
         "keep the rows of the weights' head for classes of the same name; extend it, so that all "
-        "classes of the weights stay beside those of the data; or a new head of zeros",
+        "classes of the weights stay in addition to those of the data; or a new head of zeros",
         choices=HEADS,
         absent="keep where the weights name a class of the data",
         off=(None,),
@@ -679,11 +705,12 @@ class FineTuning(Settings):
     )
     teacher: str | None = setting(
         None,
-        "a classifier to learn from beside the labels: its folder, or cifar10",
+        "a classifier to learn from in addition to the labels: its folder, or cifar10",
         unit="FOLDER",
         absent="none",
         off=(None,),
         line="teacher",
+        completion=("classifiers",),
     )
     distillation: str = setting(
         "soft",
@@ -824,7 +851,7 @@ class MaskedPatches(PreTraining):
         if warmup_steps is None:
             warmup_steps = min(recipe["warmup_steps"], steps // 5)
         filled = dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
-        return super(MaskedPatches, filled).resolve(num_images, data_size)
+        return PreTraining.resolve(filled, num_images, data_size)
 
 
 def _check_warmup(warmup_steps, steps):

@@ -17,9 +17,9 @@ from trainings import model_file
 import keras_vit
 from keras_vit.configs import BiTConfig
 from keras_vit.inspection import mean_attention_distance
+from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import copy_weights, feature_model, inference_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.trained_weights import HEAD
 from keras_vit.training import MaskedPatches, NonFiniteError, PreTraining
 from keras_vit.training.data import DataSpec, evaluation_batches, training_batches
 from keras_vit.training.data.in_memory import ArrayExamples

@@ -235,10 +235,42 @@ def classifier_folder(
     """Returns the folder of a released classifier by its name; any other path is returned.
 
     Args:
-        folder_or_name: A folder, or a name of `RELEASED_NAMES`.
+        folder_or_name: A folder, or a name of `RELEASED_NAMES`; a `pathlib.Path` is a folder.
         model: Selects among the classifiers of that name; by default the most accurate one.
+
+    Raises:
+        ValueError: If it is a name, and a file or folder of that name exists.
     """
-    folder = pathlib.Path(folder_or_name)
-    name = os.fspath(folder_or_name)
-    released = find_released(name, model) or find_released(name)
-    return released[0].folder if released and not folder.exists() else folder
+    released = find_released(folder_or_name, model) or find_released(folder_or_name)
+    if not released:
+        return pathlib.Path(folder_or_name)
+    row = released[0]
+    other = row.folder if os.path.exists(row.key) else row.key
+    check_unambiguous(str(folder_or_name), f"{other} for the package's classifier")
+    return row.folder
+
+
+def is_official(weights: object) -> bool:
+    """Returns whether weights are a name or a key of the catalogue.
+
+    Raises:
+        ValueError: If there is also a file or folder of that name.
+    """
+    if weights not in NAMES and all(row.key != weights for row in rows()):
+        return False
+    check_unambiguous(str(weights), "a key of keras_vit.list_weights() for the official weights")
+    return True
+
+
+def check_unambiguous(name: str, otherwise: str) -> None:
+    """Raises ValueError if a name is also that of a file or folder.
+
+    Args:
+        name: A name that means something in this package.
+        otherwise: How to write what the name means.
+    """
+    if os.path.exists(name):
+        raise ValueError(
+            f"{name!r} is a name of this package, and there is a file or folder of that name: "
+            f"write {os.path.join(os.curdir, name)} for the latter, {otherwise}. Received: {name}"
+        )

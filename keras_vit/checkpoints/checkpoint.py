@@ -36,7 +36,8 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, Rotary, ViTConfig
+from keras_vit.configs import DEFAULT_IMAGE_SIZE, Gelu, Rotary, ViTConfig
+from keras_vit.description import Description
 from keras_vit.files import MODEL
 from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
 
@@ -438,39 +439,16 @@ def _unstacked(path, layout, arrays):
     return expanded
 
 
-@dataclasses.dataclass(frozen=True)
-class BuildArguments:
-    """Arguments of `keras_vit.build` for the model of a checkpoint.
-
-    Args:
-        config: The architecture.
-        image_size: Pixels (height, width); None where the file does not show them.
-        channels: Channels of the images.
-        classes: Classes of the head, or None without a head.
-        notes: A sentence for each assumption.
-    """
-
-    config: ViTConfig | BiTConfig
-    image_size: tuple[int, int] | None
-    channels: int
-    classes: int | None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def position_grid(self) -> tuple[int, int] | None:
-        """Patches (down, across) of the position table; None without one."""
-        if self.image_size is None or not isinstance(self.config, ViTConfig):
-            return None
-        return self.config.grid(self.image_size)
-
-
 def build_arguments(
     checkpoint: Checkpoint,
     num_heads: int | None = None,
     image_size: tuple[int, int] | None = None,
     gelu: Gelu | None = None,
-) -> BuildArguments:
+) -> Description:
     """Returns the model of a checkpoint from the names and shapes in it.
+
+    The description has the config, the shape of the images where the file shows it, the classes
+    and a note for each assumption.
 
     Args:
         checkpoint: The checkpoint.
@@ -520,7 +498,12 @@ def build_arguments(
     size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     if isinstance(config, ViTConfig):
         size = _image_size(checkpoint, config, image_size)
-    return BuildArguments(config, size, kernel[2], num_classes(shapes), notes)
+    return Description(
+        config=config,
+        input_shape=(*(size or (None, None)), kernel[2]),
+        classes=num_classes(shapes),
+        notes=notes,
+    )
 
 
 def _image_size(checkpoint, config, image_size):

@@ -7,13 +7,11 @@ shifts all others. The names of layers are in the file as well, and they are our
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import os
 import zipfile
 from typing import Any
 
-import h5py
 import ml_dtypes
 import numpy as np
 
@@ -25,8 +23,9 @@ from keras_vit.checkpoints.formats import (
 )
 from keras_vit.checkpoints.hdf5_structure import (
     WEIGHTS,
-    check_survives,
-    datasets_of,
+    Hdf5Array,
+    Hdf5File,
+    open_hdf5,
     open_weights_entry,
 )
 from keras_vit.json_files import parse_json
@@ -47,7 +46,7 @@ _LAYERS_PER_ARRAY = 4
 # Keys of a layer's variables that are facts, not weights: the grid of its positions, and the
 # arguments of rotary positions as JSON.
 _GRID, _ROTARY = "grid", "rotary"
-_MAX_ROTARY_BYTES = 1000
+_MAX_FACT = 1000  # Numbers.
 
 # The models that are read: those of `keras_vit.build`, and KerasHub's classifiers and backbones.
 _FUNCTIONAL = "Functional"
@@ -72,36 +71,28 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
             files.
     """
 
-    def open_file():
-        return h5py.File(path if content is None else io.BytesIO(content), "r")
-
     @contextlib.contextmanager
     def reader():
-        with open_file() as file:
-            yield lambda key: _value(path, file, *key)
+        with open_hdf5(path, content) as file:
+            yield lambda key: file.read(key[0]).view(key[1])
 
-    check_survives(path)
     facts: dict = {}
     arrays: dict[str, StoredArray] = {}
-    try:
-        with open_file() as file:
-            facts["keras_version"], datasets = _named_datasets(path, file)
-            for name, dataset in datasets:
-                if name.endswith(f"/{_GRID}"):
-                    facts["position_grid"] = [int(side) for side in dataset[:2]]
-                elif name.endswith(f"/{_ROTARY}"):
-                    content_of_fact = np.asarray(dataset[:_MAX_ROTARY_BYTES], "uint8").tobytes()
-                    facts["rotary"] = parse_json(content_of_fact, name)
-                elif name in arrays:
-                    raise ValueError(
-                        "The layers of a .weights.h5 must have different names. "
-                        f"Received: {path} with two arrays {name}"
-                    )
-                else:
-                    arrays[name] = _stored_array(path, name, dataset, reader)
-    # Any part of a damaged file may have another type than expected.
-    except (OSError, RuntimeError, KeyError, TypeError, AttributeError, UnicodeError) as error:
-        raise damaged_file("A .weights.h5", path, error) from error
+    with open_hdf5(path, content) as file:
+        facts["keras_version"], named = _named_arrays(file)
+        for name, array in named:
+            if name.endswith(f"/{_GRID}"):
+                grid = _fact(path, file, array).reshape(-1)[:2]
+                facts["position_grid"] = [int(side) for side in grid]
+            elif name.endswith(f"/{_ROTARY}"):
+                facts["rotary"] = parse_json(_fact(path, file, array).tobytes(), name)
+            elif name in arrays:
+                raise ValueError(
+                    "The layers of a .weights.h5 must have different names. "
+                    f"Received: {path} with two arrays {name}"
+                )
+            else:
+                arrays[name] = _stored_array(path, name, array, reader)
     if not arrays:
         raise ValueError(
             "A .weights.h5 must be written by `save_weights` of a functional model in Keras. "
@@ -149,6 +140,32 @@ def read_keras_archive(
     return *read_keras_h5(path, content), config
 
 
+class LayerVariables:
+    """The variables of a file by the path of their layer, as Keras saves a model.
+
+    Args:
+        file: The open file.
+    """
+
+    def __init__(self, file: Hdf5File):
+        self._file = file
+        self._layers: dict[str, dict[str, Hdf5Array]] = {}
+        for keys, array in file.arrays.items():
+            if keys[-2:-1] == ("vars",):
+                self._layers.setdefault("/".join(keys[:-2]), {})[keys[-1]] = array
+
+    def values(self, path: str) -> dict[str, np.ndarray]:
+        """Returns the values of a layer's variables by their names; {} if it has none."""
+        return {
+            name: self._file.read(array).view(_dtype_of(array))
+            for name, array in self._layers.get(path, {}).items()
+        }
+
+    def has_path(self, path: str) -> bool:
+        """Returns whether the file has a group of this path."""
+        return tuple(path.split("/")) in self._file.groups
+
+
 def check_keras_archive(path) -> tuple[dict[str, Any], int]:
     """Checks a `.keras` file of unknown origin before Keras opens it.
 
@@ -175,17 +192,18 @@ def check_keras_archive(path) -> tuple[dict[str, Any], int]:
                     while stream.read(2**24):  # To its end, where the checksum is compared.
                         pass
             config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
-            check_survives(path)
             with open_weights_entry(path) as file:
-                datasets = [dataset for _, dataset in datasets_of(path, file)]
-                declared = sum(math.prod(d.shape or ()) * d.dtype.itemsize for d in datasets)
-                values = sum(math.prod(d.shape or ()) for d in datasets)
+                arrays = file.arrays.values()
+            sizes = [math.prod(array.shape or ()) for array in arrays]
+            declared = sum(
+                size * array.dtype.itemsize for size, array in zip(sizes, arrays, strict=True)
+            )
             check_declared_size(path, declared, file_bytes)
             layers = _num_layers(config)
-            if layers > _FREE_LAYERS + _LAYERS_PER_ARRAY * len(datasets):
-                raise ValueError(f"it has {layers:,} layers and {len(datasets):,} arrays")
-            return config, values
-    # zipfile and h5py raise nearly anything on a damaged file.
+            if layers > _FREE_LAYERS + _LAYERS_PER_ARRAY * len(arrays):
+                raise ValueError(f"it has {layers:,} layers and {len(arrays):,} arrays")
+            return config, sum(sizes)
+    # zipfile raises nearly anything on a damaged archive.
     except Exception as error:
         raise damaged_file("A .keras file", path, error) from error
 
@@ -205,20 +223,20 @@ def _entry(archive, name, max_bytes):
     return archive.read(entry)
 
 
-def _named_datasets(path, file):
-    """The version of Keras that wrote a file, and its datasets with their names."""
-    datasets = datasets_of(path, file)
-    root = file.get("model_weights", file)
-    if "layer_names" in root.attrs or "layer_names0" in root.attrs:
+def _named_arrays(file: Hdf5File):
+    """The version of Keras that wrote a file, and its arrays with their names."""
+    arrays = file.arrays.items()
+    roots: list[tuple[str, ...]] = [("model_weights",), ()]
+    root = next(keys for keys in roots if keys in file.groups)
+    if {"layer_names", "layer_names0"} & set(file.groups[root]):
         # By the names of the layer and of the variable.
-        if root != file:
-            datasets = [(keys[1:], data) for keys, data in datasets if keys[0] == "model_weights"]
-        return 2, [("/".join(keys).removesuffix(":0"), dataset) for keys, dataset in datasets]
-    return 3, _keras_3_datasets(file, datasets)
+        inner = [(keys[len(root) :], array) for keys, array in arrays if keys[: len(root)] == root]
+        return 2, [("/".join(keys).removesuffix(":0"), array) for keys, array in inner]
+    return 3, _keras_3_arrays(file)
 
 
-def _keras_3_datasets(file, datasets):
-    """Yields the datasets of Keras 3 by name: names of layers and a number.
+def _keras_3_arrays(file):
+    """Yields the arrays of Keras 3 by name: names of layers and a number.
 
     A layer is a group whose group "vars" holds its variables by number; the group has the
     layer's name, where Keras kept it, as an attribute.
@@ -227,31 +245,34 @@ def _keras_3_datasets(file, datasets):
 
     def name_of(keys):
         if keys not in names:
-            variables = file["/".join(keys)].get("vars")
-            name = keys[-1] if variables is None else str(variables.attrs.get("name", keys[-1]))
+            name = file.groups.get((*keys, "vars"), {}).get("name") or keys[-1]
             names[keys] = f"{name_of(keys[:-1])}{name}/"
         return names[keys]
 
-    for keys, dataset in datasets:
+    for keys, array in file.arrays.items():
         # The state of dropout's random numbers is no weight.
         is_weight = keys[-2:-1] == ("vars",) and "seed_generator" not in keys
         if keys[0] == "layers" and len(keys) > 2 and is_weight:
-            yield f"{name_of(keys[:-2])}{keys[-1]}", dataset
+            yield f"{name_of(keys[:-2])}{keys[-1]}", array
 
 
-def _stored_array(path, name, dataset, reader):
-    bfloat16 = dataset.attrs.get("dtype") == "bfloat16"
-    dtype = np.dtype(ml_dtypes.bfloat16) if bfloat16 else dataset.dtype
-    values = weight_dtype(path, name, dtype)
-    if dataset.shape is None:
+def _stored_array(path, name, array, reader):
+    dtype = weight_dtype(path, name, _dtype_of(array))
+    if array.shape is None:
         raise ValueError(
             f"A .weights.h5 must hold arrays with values. Received: {path} with an empty {name}"
         )
-    return StoredArray(name, tuple(dataset.shape), values, reader, (dataset.name, dtype))
+    return StoredArray(name, array.shape, dtype, reader, (array, dtype))
 
 
-def _value(path, file, location, dtype):
-    try:
-        return np.asarray(file[location]).view(dtype)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise damaged_file("A .weights.h5", path, error) from error
+def _dtype_of(array: Hdf5Array) -> np.dtype:
+    is_bfloat16 = array.dtype.itemsize == 2 and array.attributes.get("dtype") == "bfloat16"
+    return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
+
+
+def _fact(path, file, array):
+    """The values of a variable that is a fact, whole numbers."""
+    values = file.read(array) if math.prod(array.shape or ()) <= _MAX_FACT else None
+    if values is None or values.dtype.kind not in "iu":
+        raise damaged_file("A .weights.h5", path, "a fact about positions is no list of numbers")
+    return values

@@ -1,102 +1,443 @@
-"""The groups and arrays of an HDF5 file of unknown origin, in bounded time.
+"""A reader of HDF5 files of unknown origin, in bounded time and memory.
 
-The C library of HDF5 may crash or never return on a damaged file. So a separate process
-reads the structure of each file first; the file is opened here if that process has survived.
+It knows what Keras writes and refuses the rest: groups with a table of symbols, and arrays in one
+piece. The C library of HDF5 may crash or never return on a damaged file, and a reader of the whole
+format takes the memory that a few bytes declare. The numbers and names below are those of the
+HDF5 File Format Specification:
+https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t4.html
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
-import json
+import math
 import os
-import pathlib
-import subprocess
-import sys
-import threading
-import time
+import struct
 import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-import h5py
+import numpy as np
 
 from keras_vit.checkpoints.formats import damaged_file
 
 # Entry of a `.keras` archive.
 WEIGHTS = "model.weights.h5"
 
+Keys = tuple[str, ...]
+
 # Groups within groups; a layer of a layer of a model is far from it.
 _MAX_DEPTH = 32
 
-# Of an attribute: what the header of an object can hold, as in the files of Keras.
+# Axes of an array, in HDF5.
+_MAX_RANK = 32
+
+# Numbers in an array, more than fit into memory; their product fits into 64 bits.
+_MAX_NUMBERS = 2**50
+
+# Bytes of an attribute: what the header of an object can hold, as in the files of Keras.
 _MAX_ATTRIBUTE = 2**16
 
-# For the process that tries files: the start of Python on a loaded machine is within it.
-_SECONDS = 30.0
-_BYTES_PER_SECOND = 5 * 2**20  # A slow network drive.
-_CPU_SECONDS = 600  # For one file.
-_MEMORY = 2**29  # Bytes, for names and attributes; a text may declare gigabytes.
+# Bytes of structure that may be read beyond those of the file. Each part is read once, so more
+# means that parts overlap.
+_FREE_BYTES = 2**20
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_UNDEFINED = 2**64 - 1  # The address of what was never written.
+
+# Messages in the header of an object.
+_DATASPACE, _LINK_INFO, _DATATYPE, _LINK, _EXTERNAL_FILES, _LAYOUT = 1, 2, 3, 6, 7, 8
+_FILTERS, _ATTRIBUTE, _CONTINUATION, _SYMBOL_TABLE, _ATTRIBUTE_INFO = 11, 12, 16, 17, 21
+_IS_SHARED = 2  # A flag: the message is only the address of another one.
+
+# Classes of types, and of layouts.
+_INTEGER, _FLOAT, _TEXT, _OPAQUE, _VARIABLE_LENGTH = 0, 1, 3, 5, 9
+_COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
+
+# Size in bytes, bits of the exponent, bits of the fraction.
+_IEEE_FLOATS = {(2, 5, 10), (4, 8, 23), (8, 11, 52)}
 
 
-def datasets_of(path: Any, file: h5py.File) -> list[tuple[tuple[str, ...], h5py.Dataset]]:
-    """Returns the keys that lead to each array of a file, and the array.
+class _Damage(Exception):
+    """The reason why a file is damaged."""
 
-    Every object is visited once, so time and memory are bounded by the size of the file.
+
+@dataclasses.dataclass(frozen=True)
+class Hdf5Array:
+    """An array of a file, whose values were not read.
 
     Args:
-        path: The file, for the message.
-        file: The open file.
+        shape: The shape; None for an array without values.
+        dtype: The type; a structure with one field for a type that NumPy does not have.
+        attributes: See `Hdf5File.groups`.
+        place: Address of the first byte in the file; None if the values are not in one piece.
+        values: The bytes of a small array that lies in a header, or None.
+    """
+
+    shape: tuple[int, ...] | None
+    dtype: np.dtype
+    attributes: dict[str, str | None]
+    place: int | None
+    values: bytes | None = None
+
+
+class Hdf5File:
+    """An open HDF5 file, whose structure was read and checked.
+
+    Args:
+        path: The file, for messages.
+        file: The open file, or one that holds it.
+        size: Bytes of the HDF5 file.
+        start: Place of its first byte in `file`.
+
+    Attributes:
+        groups: By the keys that lead to each group, its attributes: the value of a text, None for
+            any other attribute.
+        arrays: By the keys that lead to each array, the array; in the order of the keys.
 
     Raises:
-        ValueError: If a group or array can be reached in two ways (a group may hold itself),
-            groups are nested too deeply, an attribute declares more than `_MAX_ATTRIBUTE`
-            bytes, or anything lies in another file.
+        ValueError: If the file is damaged; if a group or array can be reached in two ways (a group
+            may hold itself), groups are nested too deeply, an attribute declares more than
+            `_MAX_ATTRIBUTE` bytes, or anything lies in another file.
+        OSError: If it cannot be read.
     """
-    found = []
-    visited = {h5py.h5o.get_info(file.id).addr}
-    groups: list[tuple[tuple[str, ...], Any]] = [((), file["/"])]
-    while groups:
-        keys, group = groups.pop()
-        if len(keys) > _MAX_DEPTH:
-            raise _refused(path, f"groups no deeper than {_MAX_DEPTH}", keys)
-        _check_attributes(path, group, keys)
-        for key in group:
-            inner = (*keys, key)
-            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                raise _refused(path, "its arrays itself, without a link", inner)
-            child = group[key]
-            address = h5py.h5o.get_info(child.id).addr
-            if address in visited:
-                raise _refused(path, "every group and array once", inner)
-            visited.add(address)
-            if isinstance(child, h5py.Group):
-                groups.append((inner, child))
-            elif not isinstance(child, h5py.Dataset):
-                raise _refused(path, "groups and arrays alone", inner)
-            elif child.external or child.is_virtual:
-                raise _refused(path, "its arrays itself, and refer to no other file", inner)
+
+    def __init__(self, path: Any, file: Any, size: int, start: int = 0):
+        self._path, self._file, self._size, self._start = path, file, size, start
+        self._unread = size + _FREE_BYTES
+        self._texts: dict[int, dict[int, bytes]] = {}  # By the address of their collection.
+        self.groups: dict[Keys, dict[str, str | None]] = {}
+        arrays: dict[Keys, Hdf5Array] = {}
+        try:
+            self._read_objects(arrays)
+        except (_Damage, struct.error, IndexError, UnicodeError) as error:
+            raise damaged_file("A file of weights", path, error) from error
+        self.arrays = dict(sorted(arrays.items()))
+
+    def read(self, array: Hdf5Array) -> np.ndarray:
+        """Returns the values of an array of this file.
+
+        Raises:
+            ValueError: If they are not in one piece, or the file has changed.
+        """
+        if array.shape is None or (array.place is None and array.values is None):
+            raise ValueError(
+                "An array of a .weights.h5 must be in one piece, as Keras writes it (h5repack "
+                f"--layout=CONTI rewrites a file). Received: {self._path} with one in chunks"
+            )
+        if array.values is not None:
+            return np.frombuffer(array.values, array.dtype).reshape(array.shape)
+        values = np.empty(array.shape, array.dtype)
+        self._file.seek(self._start + (array.place or 0))
+        if self._file.readinto(values.reshape(-1).view("uint8")) < values.nbytes:
+            raise damaged_file("A file of weights", self._path, "it ends early")
+        return values
+
+    def _read_objects(self, arrays):
+        """Visits every object once, so that time and memory are bounded by the size of the file."""
+        root = self._root()
+        visited = {root}
+        waiting: list[tuple[Keys, int]] = [((), root)]
+        while waiting:
+            keys, address = waiting.pop()
+            messages = self._messages(address)
+            kinds = {kind for kind, _ in messages}
+            attributes = self._attributes(keys, messages)
+            if kinds & {_SYMBOL_TABLE, _LINK_INFO}:
+                if len(keys) > _MAX_DEPTH:
+                    raise self._refused(f"groups no deeper than {_MAX_DEPTH}", keys)
+                self.groups[keys] = attributes
+                for name, target in self._links(keys, messages):
+                    inner = (*keys, name)
+                    if target in visited:
+                        raise self._refused("every group and array once", inner)
+                    visited.add(target)
+                    waiting.append((inner, target))
+            elif kinds >= {_DATASPACE, _DATATYPE, _LAYOUT}:
+                arrays[keys] = self._array(keys, dict(messages), attributes)
             else:
-                _check_attributes(path, child, inner)
-                found.append((inner, child))
-    return sorted(found, key=lambda item: item[0])
+                raise self._refused("groups and arrays alone", keys)
+
+    def _refused(self, what, keys):
+        place = "/".join(keys)
+        return ValueError(
+            f"A .weights.h5 must hold {what}. Received: {self._path} with {place[:100]}"
+        )
+
+    def _bytes(self, address, size):
+        """Bytes of the structure."""
+        if address + size > self._size:
+            raise _Damage("it ends early")
+        self._unread -= size + 1
+        if self._unread < 0:
+            raise _Damage("its parts overlap")
+        self._file.seek(self._start + address)
+        content = self._file.read(size)
+        if len(content) < size:
+            raise _Damage("it ends early")
+        return content
+
+    def _root(self):
+        """The address of the first group."""
+        if self._bytes(0, 8) != _SIGNATURE:
+            raise _Damage("it has no signature of HDF5")
+        version = self._bytes(8, 1)[0]
+        if version in (0, 1):
+            sizes, place = self._bytes(13, 2), 24 + 4 * version
+            base, _, end = struct.unpack("<3Q", self._bytes(place, 24))
+            root = struct.unpack("<Q", self._bytes(place + 40, 8))[0]
+        elif version in (2, 3):
+            sizes = self._bytes(9, 2)
+            base, _, end, root = struct.unpack("<4Q", self._bytes(12, 32))
+        else:
+            raise _Damage(f"its version {version} is unknown")
+        if sizes != b"\x08\x08" or base:
+            raise _Damage("its addresses are not those of Keras")
+        if end > self._size:
+            raise _Damage("it ends early")
+        return root
+
+    def _messages(self, address):
+        """The kind and the content of each message in the header of an object."""
+        first = self._bytes(address, 6)
+        if first[:5] == b"OHDR\x02":
+            flags = first[5]
+            place = address + 6 + 16 * bool(flags & 32) + 4 * bool(flags & 16)
+            width = 1 << (flags & 3)
+            size = int.from_bytes(self._bytes(place, width), "little")
+            prefix, skipped, frame = "<BHB", 2 * bool(flags & 4), 4
+            blocks = [(place + width, size)]
+        elif first[0] == 1:
+            prefix, skipped, frame = "<HHB", 3, 0
+            blocks = [(address + 16, struct.unpack("<I", self._bytes(address + 8, 4))[0])]
+        else:
+            raise _Damage("an object has no header")
+        messages = []
+        for block in blocks:  # It grows.
+            content, place = self._bytes(*block), 0
+            while place + struct.calcsize(prefix) + skipped <= len(content):
+                kind, size, flags = struct.unpack_from(prefix, content, place)
+                place += struct.calcsize(prefix) + skipped
+                body = content[place : place + size]
+                place += size
+                if kind == _CONTINUATION:
+                    start, length = struct.unpack_from("<QQ", body)
+                    if length < 2 * frame:  # A signature and a checksum.
+                        raise _Damage("a header is continued by nothing")
+                    blocks.append((start + frame, length - 2 * frame))
+                elif flags & _IS_SHARED:
+                    raise _Damage("a header refers to another one")
+                else:
+                    messages.append((kind, body))
+        return messages
+
+    def _links(self, keys, messages):
+        """Yields the name and the address of each member of a group."""
+        names = set()
+        for kind, body in messages:
+            if kind == _SYMBOL_TABLE:
+                found = self._symbols(*struct.unpack_from("<QQ", body))
+            elif kind == _LINK:
+                found = [_link(body)]
+            elif kind == _LINK_INFO and _heap_of(body, 8) != _UNDEFINED:
+                what = "its arrays itself, without a link, in groups with a table of symbols"
+                raise self._refused(what, keys)
+            else:
+                continue
+            for raw, target in found:
+                name = raw.decode()
+                if target is None:
+                    raise self._refused("its arrays itself, without a link", (*keys, name))
+                if not name or "/" in name or name in names:
+                    raise _Damage(f"a group has a member {name!r} of no or of another one's name")
+                names.add(name)
+                yield name, target
+
+    def _symbols(self, tree, heap):
+        """Yields the name and the address of each entry in a table of symbols; None for a link."""
+        signature, size, _, address = struct.unpack("<4s4xQQQ", self._bytes(heap, 32))
+        if signature != b"HEAP":
+            raise _Damage("a group has no names")
+        names = self._bytes(address, size)
+        nodes = [(tree, None)]
+        while nodes:
+            address, level = nodes.pop()
+            signature, kind, found, count = struct.unpack("<4sBBH", self._bytes(address, 8))
+            if (signature, kind) != (b"TREE", 0) or level not in (None, found):
+                raise _Damage("a group has no table of symbols")
+            children = struct.unpack(f"<{2 * count}Q", self._bytes(address + 24, 16 * count))[1::2]
+            if found:
+                nodes += [(child, found - 1) for child in children]
+                continue
+            for child in children:
+                signature, count = struct.unpack("<4s2xH", self._bytes(child, 8))
+                if signature != b"SNOD":
+                    raise _Damage("a group has no symbols")
+                entries = self._bytes(child + 8, 40 * count)
+                for name, target, cache, *_ in struct.iter_unpack("<QQIIQQ", entries):
+                    end = names.find(b"\0", name)
+                    if end < 0:
+                        raise _Damage("a symbol has no name")
+                    yield names[name:end], None if cache == 2 else target
+
+    def _attributes(self, keys, messages):
+        too_large = self._refused(f"attributes of no more than {_MAX_ATTRIBUTE:,} bytes", keys)
+        attributes: dict[str, str | None] = {}
+        for kind, body in messages:
+            if kind == _ATTRIBUTE_INFO and _heap_of(body, 2) != _UNDEFINED:
+                raise too_large
+            if kind != _ATTRIBUTE:
+                continue
+            version, _, *sizes = struct.unpack_from("<BBHHH", body)
+            if version not in (1, 2, 3):
+                raise _Damage("an attribute is of an unknown version")
+            place, padding = 8 + (version == 3), 8 if version == 1 else 1
+            parts = []
+            for size in sizes:
+                parts.append(body[place : place + size])
+                place += -(-size // padding) * padding
+            name, datatype, dataspace = parts
+            shape = _shape(dataspace)
+            size = math.prod(shape or ()) * _size_of(datatype)
+            if size > _MAX_ATTRIBUTE:
+                raise too_large
+            if shape is not None and len(body) < place + size:
+                raise _Damage("an attribute has no value")
+            is_one = shape == ()
+            value = self._text(datatype, body[place : place + size]) if is_one else None
+            attributes[name.split(b"\0")[0].decode()] = value
+        return attributes
+
+    def _text(self, datatype, value):
+        """The text of an attribute; None if it is none."""
+        kind, flags = datatype[0] & 15, datatype[1] & 15
+        if kind == _TEXT:
+            return value.rstrip(b"\0").decode()
+        if kind != _VARIABLE_LENGTH or flags == 0:
+            return None
+        if flags != 1:
+            raise _Damage("a text is of an unknown kind")
+        length, address, index = struct.unpack("<IQI", value)
+        if not length:
+            return ""
+        if address not in self._texts:
+            self._texts[address] = self._collection(address)
+        text = self._texts[address].get(index, b"")
+        if len(text) < length:
+            raise _Damage("a text ends early")
+        return text[:length].decode()
+
+    def _collection(self, address):
+        """Texts of any length by their index."""
+        signature, size = struct.unpack("<4s4xQ", self._bytes(address, 16))
+        if signature != b"GCOL" or size < 16:
+            raise _Damage("a text is nowhere")
+        content, place = self._bytes(address + 16, size - 16), 0
+        texts: dict[int, bytes] = {}
+        while place + 16 <= len(content):
+            index, length = struct.unpack_from("<H6xQ", content, place)
+            if index == 0:  # Free space up to the end.
+                break
+            texts[index] = content[place + 16 : place + 16 + length]
+            place += 16 + -(-length // 8) * 8
+        return texts
+
+    def _array(self, keys, messages, attributes):
+        layout = messages[_LAYOUT]
+        version, kind = layout[0], layout[1]
+        if _EXTERNAL_FILES in messages or kind == _VIRTUAL:
+            raise self._refused("its arrays itself, and refer to no other file", keys)
+        if version not in (3, 4):
+            raise _Damage("an array has a layout of an unknown version")
+        shape, dtype = _shape(messages[_DATASPACE]), _dtype(messages[_DATATYPE])
+        size = math.prod(shape or ()) * dtype.itemsize
+        if kind == _COMPACT:
+            length = struct.unpack_from("<H", layout, 2)[0]
+            values = layout[4 : 4 + length]
+            if shape is not None and len(values) != size:
+                raise _Damage("an array has other values than it declares")
+            return Hdf5Array(shape, dtype, attributes, None, values)
+        if kind == _CHUNKED or _FILTERS in messages:
+            return Hdf5Array(shape, dtype, attributes, None)
+        if kind != _CONTIGUOUS:
+            raise _Damage("an array has an unknown layout")
+        place = struct.unpack_from("<Q", layout, 2)[0]
+        if shape is not None and size and place + size > self._size:
+            raise _Damage("an array ends after the file, or was never written")
+        return Hdf5Array(shape, dtype, attributes, place)
 
 
-def _check_attributes(path, item, keys):
-    for index in range(h5py.h5a.get_num_attrs(item.id)):
-        stored = h5py.h5a.open(item.id, index=index)
-        count = stored.get_space().get_simple_extent_npoints()
-        if count * stored.get_type().get_size() > _MAX_ATTRIBUTE:
-            raise _refused(path, f"attributes of no more than {_MAX_ATTRIBUTE:,} bytes", keys)
+def _link(body):
+    """The name of a member, and its address or None for a link to a path or another file."""
+    version, flags = body[0], body[1]
+    if version != 1:
+        raise _Damage("a link is of an unknown version")
+    place = 2
+    kind = body[place] if flags & 8 else 0
+    place += bool(flags & 8) + 8 * bool(flags & 4) + bool(flags & 16)
+    width = 1 << (flags & 3)
+    size = int.from_bytes(body[place : place + width], "little")
+    place += width
+    target = struct.unpack_from("<Q", body, place + size)[0] if kind == 0 else None
+    return body[place : place + size], target
 
 
-def _refused(path, what, keys):
-    place = "/".join(keys)
-    return ValueError(f"A .weights.h5 must hold {what}. Received: {path} with {place[:100]}")
+def _heap_of(body, index_bytes):
+    """The address of the heap where an object with many links or attributes keeps them."""
+    return struct.unpack_from("<Q", body, 2 + index_bytes * (body[1] & 1))[0]
+
+
+def _shape(dataspace):
+    """The shape; None for no values."""
+    version, rank = dataspace[0], dataspace[1]
+    if version not in (1, 2) or rank > _MAX_RANK:
+        raise _Damage("an array has an unknown number of axes")
+    if version == 2 and dataspace[3] == 2:
+        return None
+    shape = struct.unpack_from(f"<{rank}Q", dataspace, 8 if version == 1 else 4)
+    if math.prod(max(side, 1) for side in shape) > _MAX_NUMBERS:
+        raise _Damage("an array is larger than any")
+    return shape
+
+
+def _size_of(datatype):
+    return struct.unpack_from("<I", datatype, 4)[0]
+
+
+def _dtype(datatype):
+    """The type of NumPy; a structure with one field for a type that it does not have."""
+    kind, flags, size = datatype[0] & 15, datatype[1], _size_of(datatype)
+    order = ">" if flags & 1 else "<"
+    if kind == _INTEGER and size in (1, 2, 4, 8):
+        return np.dtype(f"{order}{'i' if flags & 8 else 'u'}{size}")
+    if kind == _FLOAT and (size, datatype[13], datatype[15]) in _IEEE_FLOATS:
+        return np.dtype(f"{order}f{size}")
+    if not 0 < size < 2**31:
+        raise _Damage("an array has a type of an unknown size")
+    if kind == _OPAQUE:
+        return np.dtype(f"V{size}")
+    return np.dtype([(f"class_{kind}_of_hdf5", f"V{size}")])
 
 
 @contextlib.contextmanager
-def open_weights_entry(path: str | os.PathLike) -> Iterator[h5py.File]:
+def open_hdf5(path: str | os.PathLike, content: bytes | None = None) -> Iterator[Hdf5File]:
+    """Opens an HDF5 file.
+
+    Args:
+        path: The file.
+        content: The file's bytes, where it is part of another file.
+    """
+    if content is not None:
+        yield Hdf5File(path, io.BytesIO(content), len(content))
+    else:
+        with open(path, "rb") as file:
+            yield Hdf5File(path, file, os.path.getsize(path))
+
+
+@contextlib.contextmanager
+def open_weights_entry(path: str | os.PathLike) -> Iterator[Hdf5File]:
     """Opens the weights in a `.keras` archive, without a copy where they are not compressed."""
     with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
         entry = archive.getinfo(WEIGHTS)
@@ -105,140 +446,7 @@ def open_weights_entry(path: str | os.PathLike) -> Iterator[h5py.File]:
                 file.seek(entry.header_offset + 26)
                 name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
             start = entry.header_offset + 30 + name + extra
-            content: Any = _Part(file, start, entry.file_size)
+            yield Hdf5File(path, file, entry.file_size, start)
         else:
-            content = io.BytesIO(archive.read(entry))
-        with h5py.File(content, "r") as weights:
-            yield weights
-
-
-class _Part(io.RawIOBase):
-    """A part of an open file, as a file."""
-
-    def __init__(self, file, start, size):
-        self._file, self._start, self._size, self._position = file, start, size, 0
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def tell(self):
-        return self._position
-
-    def seek(self, offset, whence=os.SEEK_SET):
-        self._position = offset + (0, self._position, self._size)[whence]
-        return self._position
-
-    def readinto(self, buffer):
-        self._file.seek(self._start + self._position)
-        count = max(0, min(len(buffer), self._size - self._position))
-        count = self._file.readinto(memoryview(buffer)[:count])
-        self._position += count
-        return count
-
-
-def check_survives(path: str | os.PathLike) -> None:
-    """Raises ValueError if a process with little memory cannot read the structure of a file.
-
-    Args:
-        path: An HDF5 file, or a `.keras` archive with one.
-    """
-    limit = _SECONDS + os.path.getsize(path) / _BYTES_PER_SECOND
-    with _lock:
-        process = _started_process()
-        killer = threading.Timer(limit, process.kill)
-        killer.start()
-        try:
-            process.stdin.write(json.dumps(os.path.abspath(path)) + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except OSError:  # It died before it read the path.
-            answer = ""
-        finally:
-            killer.cancel()
-        if not answer:
-            process.kill()
-            process.wait()
-    reason = json.loads(answer) if answer else f"reading it crashes or takes {limit:.0f} s"
-    if reason:
-        raise damaged_file("A file of weights", path, reason)
-
-
-_lock = threading.Lock()
-_process: tuple[int, subprocess.Popen] | None = None  # Of the process with this number.
-
-
-def _started_process():
-    """The process that tries files; it ends when this one does."""
-    global _process
-    if _process is None or _process[0] != os.getpid() or _process[1].poll() is not None:
-        command = [sys.executable, "-P", "-m", "keras_vit.checkpoints.hdf5_structure"]
-        root = pathlib.Path(__file__).resolve().parents[2]
-        path = os.pathsep.join([str(root), *filter(None, sys.path)])
-        _process = (
-            os.getpid(),
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env={**os.environ, "PYTHONPATH": path},
-            ),
-        )
-    return _process[1]
-
-
-def _read_structure(path):
-    """Reads all that is read of a file elsewhere, but for the values of arrays in one piece."""
-    with contextlib.ExitStack() as files:
-        is_archive = zipfile.is_zipfile(path)
-        opened = files.enter_context(
-            open_weights_entry(path) if is_archive else h5py.File(path, "r")
-        )
-        objects: dict[tuple[str, ...], Any] = {(): opened}
-        for keys, dataset in datasets_of(path, opened):
-            _ = dataset.dtype, dataset.shape, dataset.attrs.get("dtype")
-            if dataset.chunks and dataset.size <= _MEMORY // 32:
-                _ = dataset[...]
-            for depth in range(len(keys)):
-                objects.setdefault(keys[:depth], None)
-        for keys in objects:
-            for place in (keys, (*keys, "vars")):
-                group = opened.get("/".join(("", *place)))
-                for name in group.attrs if isinstance(group, h5py.Group) else ():
-                    _ = group.attrs[name]
-
-
-def _limit_time():
-    """Ends this process when a file keeps it busy and its parent, which would end it, is dead."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + _CPU_SECONDS, hard))
-
-
-def main() -> None:
-    """Tries the files whose paths come in; answers each one with a reason, "" for a good one."""
-    with contextlib.suppress(ImportError):  # Not on Windows.
-        import resource
-
-        with contextlib.suppress(ValueError, OSError):  # A lower limit is there.
-            resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-    for line in sys.stdin:
-        _limit_time()
-        reason = ""
-        try:
-            _read_structure(json.loads(line))
-        except ValueError:
-            pass  # What `datasets_of` refuses is found again, with its message.
-        except Exception as error:  # h5py raises nearly anything.
-            reason = f"{type(error).__name__}: {error}"
-        print(json.dumps(reason), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            content = archive.read(entry)
+            yield Hdf5File(path, io.BytesIO(content), len(content))

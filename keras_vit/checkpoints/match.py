@@ -28,7 +28,7 @@ from keras_vit.checkpoints.resize import (
     resize_patch_kernel,
     resize_positions,
 )
-from keras_vit.configs import CLASSIFIER_LAYERS, Rotary
+from keras_vit.configs import CLASSIFIER_LAYERS
 from keras_vit.recognition import layer_shapes, similar_models
 
 # Arrays that an error names of each kind.
@@ -277,7 +277,7 @@ def numerics(model: keras.Model) -> dict[str, Any]:
     facts = ("gelu", "norm_epsilon", "num_heads")
     found = {fact: getattr(layer, fact) for fact in facts if hasattr(layer, fact)}
     if rotary := getattr(layer, "rotary", None):
-        found["rotary"] = dataclasses.asdict(Rotary(**rotary))
+        found["rotary"] = dataclasses.asdict(rotary)
     return found
 
 

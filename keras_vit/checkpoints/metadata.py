@@ -8,11 +8,10 @@ Whatever is in no file is None, never assumed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import pathlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keras_vit.checkpoints.checkpoint import Checkpoint
 from keras_vit.checkpoints.config_json import read_json
@@ -29,7 +28,9 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.files import CLASSES, PREPROCESSING, TASK
+from keras_vit.description import Description, Labels
+from keras_vit.description_files import description_of_texts, read_texts
+from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.json_files import check_fields
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
@@ -37,7 +38,7 @@ from keras_vit.preprocessing import (
     Preprocessing,
     value_range,
 )
-from keras_vit.tasks import MULTICLASS, MULTILABEL, Thresholds, read_task
+from keras_vit.tasks import MULTICLASS, MULTILABEL
 
 PREPROCESSOR = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"
@@ -61,31 +62,12 @@ _PROCESSOR_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-class Metadata(NamedTuple):
-    """Preprocessing and class names that belong to weights; None for what is unknown.
-
-    Args:
-        preprocessing: How an image becomes the model's input.
-        class_names: The names of the classes.
-        origin: Where the preprocessing is from, or which file is missing, for people.
-        notes: A sentence for each difference between the source and what is read.
-        task: "multilabel" if an image may have several labels, else "multiclass".
-        thresholds: For several labels the probability above which an image has each of the
-            class names, or None for 0.5.
-    """
-
-    preprocessing: Preprocessing | None = None
-    class_names: tuple[str, ...] | None = None
-    origin: str = "the file holds weights alone"
-    notes: tuple[str, ...] = ()
-    task: str = MULTICLASS
-    thresholds: Thresholds = None
-
-
 def read_metadata(
     checkpoint: Checkpoint, image_size: tuple[int, int], classes: int | None
-) -> Metadata:
+) -> Description:
     """Returns the preprocessing and class names in or beside a checkpoint.
+
+    What is unknown is None, and the origin of "pixels" names the file that is missing.
 
     Args:
         checkpoint: The weights.
@@ -97,18 +79,39 @@ def read_metadata(
     """
     found = _read_metadata(checkpoint, image_size, classes)
     task = checkpoint.facts.get("task")
-    return found if task is None else found._replace(task=task)
+    if task is None:
+        return found
+    return dataclasses.replace(found, labels=dataclasses.replace(found.labels, task=task))
+
+
+def _found(
+    origin: str,
+    preprocessing: Preprocessing | None = None,
+    labels: Labels | None = None,
+    notes: Sequence[str] = (),
+) -> Description:
+    """What files beside weights say; the resize is from where the range of the pixels is."""
+    origins = {"pixels": origin, "evaluation": origin}
+    return Description(
+        preprocessing=preprocessing, labels=labels or Labels(), origins=origins, notes=tuple(notes)
+    )
 
 
 def _read_metadata(checkpoint, image_size, classes):
     if "preprocessing" in checkpoint.facts:  # Noted by `convert`; None if it was unknown there.
         noted = checkpoint.facts["preprocessing"]
         if noted is None:
-            return Metadata(origin="the source did not hold it")
-        preprocessing = Preprocessing.from_json(json.dumps(noted))
-        return Metadata(preprocessing, origin=f"noted in {checkpoint.path.name}")
+            return _found("the source did not hold it")
+        return _found(f"noted in {checkpoint.path.name}", Preprocessing.from_fields(noted))
     read = _READERS.get(checkpoint.layout.name)
-    return read(checkpoint, image_size, classes) if read else Metadata()
+    if read is None:
+        return _found("the file holds weights alone")
+    return read(checkpoint, image_size, classes)
+
+
+def origin_of_numerics(checkpoint: Checkpoint) -> str:
+    """Returns where the form of GELU and LayerNorm's epsilon of a checkpoint are from."""
+    return "config.json" if checkpoint.config else f"usual for {checkpoint.layout.name}"
 
 
 def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
@@ -122,18 +125,18 @@ def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
 
 
 def _official(checkpoint, image_size, classes):
-    return Metadata(Preprocessing(image_size), origin="the official code")
+    return _found("the official code", Preprocessing(image_size))
 
 
 def _vit_keras(checkpoint, image_size, classes):
-    return Metadata(Preprocessing(image_size), origin="vit-keras's preprocess_inputs")
+    return _found("vit-keras's preprocess_inputs", Preprocessing(image_size))
 
 
 def _keras(checkpoint, image_size, classes):
     return read_folder(checkpoint.folder, classes)
 
 
-def read_folder(folder: pathlib.Path, classes: int | None) -> Metadata:
+def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     """Returns the preprocessing and class names in the folder of a model of this package.
 
     Args:
@@ -141,26 +144,24 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Metadata:
         classes: Classes of the head, or None without a head.
 
     Raises:
-        ValueError: If `preprocessing.json` is not one.
+        ValueError: If a file of the folder is wrong.
     """
-    path, names, task, thresholds = folder / PREPROCESSING, None, MULTICLASS, None
-    if not path.is_file():
-        return Metadata(origin=f"no {PREPROCESSING}")
-    if classes is not None and (folder / CLASSES).is_file():
-        lines = (folder / CLASSES).read_text(encoding="utf-8").splitlines()
-        names = _names(lines, classes)
-        if names is not None:
-            task, thresholds = read_task(folder / TASK, names)
-    preprocessing = Preprocessing.from_json(path.read_text(encoding="utf-8"))
-    return Metadata(preprocessing, names, PREPROCESSING, task=task, thresholds=thresholds)
+    texts = read_texts(folder)
+    if PREPROCESSING not in texts:
+        return _found(f"no {PREPROCESSING}")
+    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Of another model.
+        texts = {PREPROCESSING: texts[PREPROCESSING]}
+    found = description_of_texts(texts, folder)
+    origins = {**_found(PREPROCESSING).origins, **found.origins}
+    return dataclasses.replace(found, origins=origins)
 
 
 def _hugging_face(checkpoint, image_size, classes):
-    several = checkpoint.config.get("problem_type") == "multi_label_classification"
-    return _of_processor(checkpoint.folder, image_size)._replace(
-        class_names=class_names_of(checkpoint.config, classes),
-        task=MULTILABEL if several else MULTICLASS,
+    is_multilabel = checkpoint.config.get("problem_type") == "multi_label_classification"
+    labels = Labels(
+        class_names_of(checkpoint.config, classes), MULTILABEL if is_multilabel else MULTICLASS
     )
+    return dataclasses.replace(_of_processor(checkpoint.folder, image_size), labels=labels)
 
 
 def _of_processor(folder, image_size):
@@ -169,7 +170,7 @@ def _of_processor(folder, image_size):
         folder / PREPROCESSOR
     )
     if not wanted:
-        return Metadata(origin=f"no {PREPROCESSOR}")
+        return _found(f"no {PREPROCESSOR}")
     mean, std = wanted.get("image_mean", [0.5]), wanted.get("image_std", [0.5])
     if not wanted.get("do_normalize", True):
         mean, std = [0.0], [1.0]
@@ -177,7 +178,7 @@ def _of_processor(folder, image_size):
     values = _checked(value_range, mean, std, scale)
     preprocessing, notes = _resize_of_processor(wanted, image_size)
     preprocessing = dataclasses.replace(preprocessing, value_range=values)
-    return Metadata(preprocessing, origin=PREPROCESSOR, notes=tuple(notes))
+    return _found(PREPROCESSOR, preprocessing, notes=notes)
 
 
 def _resize_of_processor(wanted, image_size):
@@ -237,15 +238,15 @@ def _timm(checkpoint, image_size, classes):
     config = checkpoint.config
     wanted = config.get("pretrained_cfg")
     if not isinstance(wanted, dict):
-        return Metadata(origin="no config.json of timm")
+        return _found("no config.json of timm")
     mean, std = wanted.get("mean", IMAGENET_MEAN), wanted.get("std", IMAGENET_STD)
     preprocessing, notes = _resize_of_timm(wanted, image_size)
     labels = config.get("label_names") or wanted.get("label_names")
-    return Metadata(
-        dataclasses.replace(preprocessing, value_range=_checked(value_range, mean, std)),
-        _names(labels, classes),
+    return _found(
         "config.json",
-        tuple(notes),
+        dataclasses.replace(preprocessing, value_range=_checked(value_range, mean, std)),
+        Labels(_names(labels, classes)),
+        notes,
     )
 
 
@@ -294,11 +295,7 @@ def _torchvision(checkpoint, image_size, classes):
         "IMAGENET1K_SWAG_LINEAR_V1 has 224 and bicubic (resize_size and interpolation in "
         f"{PREPROCESSING})"
     )
-    return Metadata(
-        preprocessing,
-        origin="torchvision's own weights",
-        notes=(note,) if is_first else (),
-    )
+    return _found("torchvision's own weights", preprocessing, notes=[note] if is_first else [])
 
 
 # Fields of KerasHub's image converter.
@@ -325,7 +322,7 @@ def _keras_hub(checkpoint, image_size, classes):
             preprocessor = preprocessor.get(name) or {}
         converter = preprocessor
     if not converter:
-        return Metadata(origin="no image converter of KerasHub")
+        return _found("no image converter of KerasHub")
     if converter.get("pad_to_aspect_ratio"):
         raise ValueError(
             "Images must be resized or cropped, not padded. "
@@ -339,7 +336,7 @@ def _keras_hub(checkpoint, image_size, classes):
         (converter.get("interpolation") or "bilinear").removesuffix("3"),  # "lanczos3".
     )
     note = "antialias=True was left out, as the image is cropped first"
-    return Metadata(preprocessing, origin=file, notes=(note,) if crops and antialias else ())
+    return _found(file, preprocessing, notes=[note] if crops and antialias else [])
 
 
 def _affine(scale, offset):
@@ -378,7 +375,7 @@ def class_names_of(config: dict, count: int | None) -> tuple[str, ...] | None:
     return names if count and len(set(names)) == len(labels) == count else None
 
 
-_READERS: dict[str, Callable[[Checkpoint, tuple[int, int], int | None], Metadata]] = {
+_READERS: dict[str, Callable[[Checkpoint, tuple[int, int], int | None], Description]] = {
     OFFICIAL.name: _official,
     BIT.name: _official,
     VIT_KERAS.name: _vit_keras,

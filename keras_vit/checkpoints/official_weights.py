@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import glob
+import dataclasses
 import hashlib
 import logging
 import os
 import pathlib
 import tempfile
-import time
-import uuid
 import warnings
 
 import keras
@@ -24,15 +22,16 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
-from keras_vit.checkpoints.metadata import Metadata, read_metadata
+from keras_vit.checkpoints.metadata import origin_of_numerics, read_metadata
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.files import MODEL, write_text
+from keras_vit.description import Description, held_description, set_description
+from keras_vit.files import MODEL, atomic_write, remove_leftovers, write_text
 from keras_vit.preprocessing import describe_range
 from keras_vit.recognition import layer_shapes, num_classes
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.
-_PARTIAL = ".partial"
+_MAX_PAUSE = 24 * 60 * 60  # Seconds; downloads that paused for longer have ended.
 _NOTED = ".sha256"  # The hash of a file that was read as a whole.
 _ASIDE = ".damaged"
 
@@ -86,26 +85,47 @@ def load_pretrained(
     skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
     report = load_opened(checkpoint, model, LoadOptions(skip))
     logging.getLogger("keras_vit").info("%s", report)
-    _warn_of_range(checkpoint)
+    _describe(model, checkpoint, report)
     return report
 
 
-def _warn_of_range(checkpoint):
-    """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
-    side = configs.DEFAULT_IMAGE_SIZE  # The range does not depend on it.
+def _describe(model, checkpoint, report):
+    """Makes a model hold what is known of the images and classes of its new weights.
+
+    Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them.
+    """
+    held = held_description(model)
+    side = configs.DEFAULT_IMAGE_SIZE
     try:
-        metadata = read_metadata(checkpoint, (side, side), None)
+        found = read_metadata(checkpoint, held.image_size or (side, side), held.classes)
     except ValueError as error:  # Weights are right also where images are prepared otherwise.
-        metadata = Metadata(origin=str(error))
-    preprocessing = metadata.preprocessing
+        found = Description(origins={"pixels": str(error)})
+    if found.preprocessing is not None and held.image_size is not None:
+        resized = found.preprocessing.with_image_size(held.image_size)
+        found = dataclasses.replace(found, preprocessing=resized)
+    numerics = dict.fromkeys(("gelu", "norm_epsilon"), origin_of_numerics(checkpoint))
+    has_head = held.classes and not any(path.startswith("predictions/") for path in report.kept)
+    if held.channels not in (None, 3):
+        found = dataclasses.replace(found, preprocessing=None)
+    set_description(
+        model,
+        dataclasses.replace(
+            held,
+            preprocessing=found.preprocessing,
+            labels=found.labels if has_head else held.labels,
+            origins={**numerics, **found.origins},
+            notes=found.notes,
+        ),
+    )
+    preprocessing, origin = found.preprocessing, found.origins["pixels"]
     if preprocessing is None:
         if checkpoint.layout is KERAS:  # Weights that were saved by hand, without a folder.
             return
-        text = f"does not say the range of its pixels ({metadata.origin})"
+        text = f"does not say the range of its pixels ({origin})"
     elif preprocessing.value_range == (-1.0, 1.0):
         return
     else:
-        text = f"needs pixels of {describe_range(preprocessing.value_range)} ({metadata.origin})"
+        text = f"needs pixels of {describe_range(preprocessing.value_range)} ({origin})"
     warnings.warn(
         f"{checkpoint.path} {text}. keras_vit.preprocess_input(x) gives -1 to 1; with "
         'mode="torch" it gives ImageNet\'s mean and standard deviation.',
@@ -121,13 +141,13 @@ def _path(name_or_config, weights):
             f"Received: weights={weights!r}"
         )
     if isinstance(weights, str):
-        if released := find_released(weights, name_or_config):
-            return released[0].folder / MODEL
+        if find_released(weights, name_or_config):
+            return catalogue.classifier_folder(weights, name_or_config) / MODEL
         if others := find_released(weights):
             models = " or ".join(row.model for row in others)
             raise ValueError(f"weights={weights!r} are of {models}. Received: {name_or_config}")
         is_path = weights.endswith(_SUFFIXES) or os.path.exists(weights)
-        if weights in (*catalogue.NAMES, *catalogue.list_weights()) or not is_path:
+        if catalogue.is_official(weights) or not is_path:
             return None
     return pathlib.Path(weights)
 
@@ -196,20 +216,17 @@ def download(weights: OfficialWeights) -> pathlib.Path:
             aside = final.with_name(f"{final.name}{_ASIDE}")
             os.replace(final, aside)
             print(f"{final} is damaged and will be downloaded again: {error} It is now {aside}.")
-    partial = final.with_name(f"{weights.key}.{uuid.uuid4().hex}{_PARTIAL}")
     try:
-        _remove_leftovers(final.parent, weights.key)
-        fetch(weights.url, partial, TIMEOUT)
-        _note(noted, "", _check(partial, weights))
-        os.replace(partial, final)
+        remove_leftovers(final.parent, _MAX_PAUSE)
+        with atomic_write(final) as partial:
+            fetch(weights.url, partial, TIMEOUT)
+            _note(noted, "", _check(partial, weights))
     except Exception as error:
         raise OSError(
             f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other "
             f"means and put it at {final}. (In the package: {', '.join(RELEASED_NAMES)}.) "
             f"Received: {' '.join(str(error).split())}"
         ) from None  # All of it is in the message.
-    finally:
-        partial.unlink(missing_ok=True)
     return final
 
 
@@ -258,11 +275,3 @@ def _place(name):
             if os.access(folder, os.W_OK):
                 return folder / name
     return folders[0] / name
-
-
-def _remove_leftovers(folder, key):
-    """Removes partial files of killed processes that are older than a day."""
-    for path in folder.glob(f"{glob.escape(key)}.*{_PARTIAL}"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > 24 * 60 * 60:
-                path.unlink()

@@ -1,5 +1,31 @@
 """The commands of `keras-vit`, one file each.
 
-A file has `add_arguments(parser)` and `run(arguments)`, and imports TensorFlow and Keras only
-inside `run`, so that `--help` answers at once.
+A file has a dataclass of settings with `run`, and imports TensorFlow and Keras only inside `run`,
+so that `--help` answers at once.
 """
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from keras_vit.fields import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command: its fields are its arguments, its docstring is the text of `--help`.
+
+    The first paragraph of the docstring is the summary, the rest stands below the arguments.
+    """
+
+    called_as: str = setting("", "the whole command, for the files that a run writes", flag="")
+
+    # Whether it starts at once: it needs no TensorFlow, or starts processes that import it.
+    without_tensorflow: ClassVar[bool] = False
+    # Whether it traces TensorFlow graphs, so that Keras must run on TensorFlow.
+    on_tensorflow_alone: ClassVar[bool] = False
+
+    def run(self) -> int | None:
+        """Runs the command; returns the exit code, None for 0."""
+        raise NotImplementedError

@@ -1,16 +1,24 @@
 """`keras-vit demo`: pre-train, transfer, predict and export on handwritten digits."""
 
+from __future__ import annotations
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    parser.add_argument("--output", default="demo", metavar="DIR", help="(default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier demonstration")
+import dataclasses
+
+from keras_vit.commands import Command
+from keras_vit.fields import setting
 
 
-def run(arguments):
-    """Runs the demonstration and prints its closing table."""
-    from keras_vit.training.demo import demo
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demo(Command):
+    """Run the main job on real digits: pre-train, transfer, evaluate, predict, export."""
 
-    result = demo(arguments.output, seed=arguments.seed, overwrite=arguments.overwrite)
-    print(f"\n{result}")
+    output: str = setting("demo", "the folder to write", unit="DIR")
+    seed: int = setting(0, "seed of the two trainings")
+    overwrite: bool = setting(False, "replace an earlier demonstration")
+
+    def run(self) -> None:
+        """Runs the demonstration and prints its closing table."""
+        from keras_vit.training.demo import demo
+
+        result = demo(self.output, seed=self.seed, overwrite=self.overwrite)
+        print(f"\n{result}")

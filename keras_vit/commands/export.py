@@ -1,36 +1,17 @@
 """`keras-vit export`: a classifier as SavedModel, TFLite, ONNX, OpenVINO or for browsers."""
 
-import dataclasses
+from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
+from keras_vit.commands import Command
 from keras_vit.export.export_format import ExportFormat
 from keras_vit.export.formats import FORMATS, any_of
-from keras_vit.fields import add_argument, add_arguments as add_fields, flag_of, from_arguments
+from keras_vit.fields import REQUIRED, field_info, flag_of, part, setting
 
 
-def add_arguments(parser):
-    """Declares the command's arguments: the fields of all formats."""
-    suffixes = any_of(known.suffix for known in FORMATS.values() if known.suffix)
-    parser.add_argument("folder", metavar="FOLDER", help="the classifier's folder")
-    parser.add_argument("--to", choices=tuple(FORMATS), required=True, help="the format to write")
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="PATH",
-        help=f"folder, or file ending in {suffixes}",
-    )
-    add_fields(parser, ExportFormat)
-    groups = {}
-    for field, formats in options().values():
-        if formats not in groups:
-            groups[formats] = parser.add_argument_group(f"with --to {any_of(formats)}")
-        add_argument(groups[formats], field)
-    precisions = {name: ", ".join(known.precisions) for name, known in FORMATS.items()}
-    parser.epilog = "Precisions: " + "; ".join(
-        f"{precisions[name]} for {name}" for name in options()["precision"][1]
-    )
-
-
-def options():
+def options() -> dict[str, tuple[dataclasses.Field, tuple[str, ...]]]:
     """Returns the options that not every format has: by name, the field and the formats."""
     found: dict[str, tuple[dataclasses.Field, tuple[str, ...]]] = {}
     for name, format_type in FORMATS.items():
@@ -41,15 +22,51 @@ def options():
     return found
 
 
-def run(arguments):
-    """Exports and prints the report of the check."""
-    for name, (field, formats) in options().items():
-        if hasattr(arguments, name) and arguments.to not in formats:
-            raise ValueError(
-                f"{flag_of(field)} is for --to {any_of(formats)}. Received: --to {arguments.to}"
-            )
-    export = from_arguments(FORMATS[arguments.to], arguments)
+def _format_options() -> type:
+    """Returns a dataclass of the options that not every format has, grouped by the formats."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field, formats in options().values():
+        info = dataclasses.replace(field_info(field), group=f"with --to {any_of(formats)}")
+        if field.name == "precision":
+            of_formats = (f"{', '.join(FORMATS[name].precisions)} for {name}" for name in formats)
+            info = dataclasses.replace(info, help=f"{info.help}; {'; '.join(of_formats)}")
+        same = dataclasses.field(default=field.default, metadata={"info": info})
+        fields.append((field.name, field.type, same))
+    return dataclasses.make_dataclass("FormatOptions", fields, frozen=True, kw_only=True)
 
-    from keras_vit.export.publish import write_export
 
-    print(write_export(export, arguments.folder, arguments.output))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export(Command):
+    """Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page."""
+
+    folder: str = setting(
+        REQUIRED,
+        "the classifier's folder",
+        unit="FOLDER",
+        positional=True,
+        completion=("classifiers",),
+    )
+    to: str = setting(REQUIRED, "the format to write", choices=tuple(FORMATS))
+    output: str = setting(
+        REQUIRED,
+        "folder, or file ending in "
+        + any_of(known.suffix for known in FORMATS.values() if known.suffix),
+        unit="PATH",
+    )
+    common: dict[str, Any] = part(ExportFormat, make=dict)
+    options: dict[str, Any] = part(_format_options(), make=dict)
+
+    on_tensorflow_alone = True
+
+    def run(self) -> None:
+        """Exports and prints the report of the check."""
+        for name, (field, formats) in options().items():
+            if name in self.options and self.to not in formats:
+                raise ValueError(
+                    f"{flag_of(field)} is for --to {any_of(formats)}. Received: --to {self.to}"
+                )
+        export = FORMATS[self.to](**self.common, **self.options)
+
+        from keras_vit.export.publish import write_export
+
+        print(write_export(export, self.folder, self.output))

@@ -1,17 +1,26 @@
 """`keras-vit finetune`: a pre-trained model on one's own images, by the paper's recipe."""
 
-from keras_vit.commands import training_arguments
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit.commands import Command
+from keras_vit.commands.jobs import SETTINGS_GROUP, JobArguments, run_job
+from keras_vit.fields import part
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning
 
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    training_arguments.add_job(parser, FineTuning)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finetune(Command):
+    """Fine-tune a pre-trained model on your own images."""
 
+    data: DataSpec = part(DataSpec, group="data")
+    job: JobArguments = part(JobArguments, group="output")
+    settings: FineTuning = part(FineTuning, make=FineTuning.from_options, group=SETTINGS_GROUP)
 
-def run(arguments):
-    """Fine-tunes; returns 130 or 143 if a signal stopped it."""
-    settings = training_arguments.settings(arguments, FineTuning)
-    from keras_vit.training.run.job import FineTune
+    def run(self) -> int:
+        """Fine-tunes; returns 130 or 143 if a signal stopped it."""
+        from keras_vit.training.run.job import FineTune
 
-    return training_arguments.run_job(FineTune, settings, arguments)
+        return run_job(FineTune, self.data, self.settings, self.job, self.called_as)

@@ -1,106 +1,87 @@
 """`keras-vit inspect`: figures of a model's attention, position embeddings and filters."""
 
-from keras_vit.commands.shared_arguments import add_unknown_facts, unknown_facts
+from __future__ import annotations
 
-EPILOG = (
-    "Writes PNG, SVG and numbers (NPZ) of all figures that apply, and index.html, a page with "
-    "all of them."
-)
+import dataclasses
+
+from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands.shared_arguments import ModelArguments, UnknownFacts
+from keras_vit.fields import REQUIRED, changed, part, setting
 
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    parser.epilog = EPILOG
-    parser.add_argument(
-        "model", metavar="MODEL", help="a classifier's folder, other weights, or a model's name"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspect(Command):
+    """Draw what a model has learned and what it looks at.
+
+    Writes PNG, SVG and numbers (NPZ) of all figures that apply, and index.html, a page with all
+    of them.
+    """
+
+    model: str = changed(ModelArguments, "model")
+    facts: UnknownFacts = part(UnknownFacts)
+    images: tuple[str, ...] = setting(
+        (), "image files and folders of images", unit="IMAGE", positional=True
     )
-    add_unknown_facts(parser)
-    parser.add_argument(
-        "images", metavar="IMAGE", nargs="*", help="image files and folders of images"
+    output: str = setting(REQUIRED, "a new or empty folder", unit="DIR")
+    weights: str | None = changed(ModelArguments, "weights", unit="WEIGHTS")
+    image_size: tuple[int, ...] | None = changed(
+        ModelArguments, "image_size", help="for a model's name: one number, or height and width"
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
-    parser.add_argument(
-        "--weights",
-        metavar="WEIGHTS",
-        help="with a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or "
-        "random",
+    figures: tuple[str, ...] | None = setting(
+        None,
+        "filters, position_similarity, attention_distance, rollout, heads",
+        unit="NAME",
+        absent="all that apply",
     )
-    parser.add_argument(
-        "--image-size",
-        type=int,
-        nargs="+",
-        metavar="PIXELS",
-        help="with a model's name: one number, or height and width (default: 224)",
-    )
-    parser.add_argument(
-        "--figures",
-        nargs="+",
-        metavar="NAME",
-        help="filters, position_similarity, attention_distance, rollout, heads (default: all "
-        "that apply)",
-    )
-    parser.add_argument(
-        "--query",
+    query: str | None = setting(
+        None,
+        "attention from the class token, or from the mean over patches",
         choices=("token", "patches"),
-        help="attention from the class token, or from the mean over patches (default: the class "
-        "token if the model has one)",
+        absent="the class token if the model has one",
     )
-    parser.add_argument(
-        "--num-images",
-        type=int,
-        default=128,
-        metavar="N",
-        help="most images for the attention distance (default: 128)",
-    )
-    parser.add_argument(
-        "--num-pictures",
-        type=int,
-        default=4,
-        metavar="N",
-        help="most images whose attention is drawn (default: 4)",
-    )
-    parser.add_argument("--batch-size", type=int, default=8, metavar="N")
+    num_images: int = setting(128, "most images for the attention distance", unit="N")
+    num_pictures: int = setting(4, "most images whose attention is drawn", unit="N")
+    batch_size: int = shared_arguments.batch_size(8)
 
+    def run(self) -> None:
+        """Writes the figures and prints the path of the page."""
+        size = self.image_size
+        if size is not None and (len(size) > 2 or min(size) < 1):
+            raise ValueError(
+                "--image-size must be one positive number, or height and width. "
+                f"Received: {' '.join(map(str, size))}"
+            )
+        from keras_vit.images.decoding import image_files
+        from keras_vit.inspection import write_report
+        from keras_vit.preprocessing import imagenet_classes
+        from keras_vit.training.evaluation.predictions import build_evaluated
 
-def run(arguments):
-    """Writes the figures and prints the path of the page."""
-    size = arguments.image_size
-    if size is not None and (len(size) > 2 or min(size) < 1):
-        raise ValueError(
-            "--image-size must be one positive number, or height and width. "
-            f"Received: {' '.join(map(str, size))}"
+        # Before the model is read, so that a wrong path is reported at once.
+        if self.images:
+            image_files(self.images)
+        opened = build_evaluated(
+            self.model,
+            weights=self.weights,
+            image_size=size and (size[0], size[-1]),
+            **self.facts.given(),
         )
-    from keras_vit.images.decoding import image_files
-    from keras_vit.inspection import write_report
-    from keras_vit.preprocessing import imagenet_classes
-    from keras_vit.training.evaluation.predictions import open_model
-
-    # Before the model is read, so that a wrong path is reported at once.
-    if arguments.images:
-        image_files(arguments.images)
-    opened = open_model(
-        arguments.model,
-        weights=arguments.weights,
-        image_size=size and (size[0], size[-1]),
-        **unknown_facts(arguments),
-    )
-    print(opened.facts)
-    class_names = opened.class_names
-    if class_names is None and arguments.weights == "imagenet":
-        class_names = [name for _, name in imagenet_classes()]
-    written = write_report(
-        arguments.output,
-        opened.model,
-        opened.preprocessing,
-        arguments.images,
-        class_names=class_names,
-        thresholds=opened.thresholds,
-        name=opened.name,
-        figures=arguments.figures,
-        query=arguments.query,
-        num_images=arguments.num_images,
-        num_pictures=arguments.num_pictures,
-        batch_size=arguments.batch_size,
-        progress=print,
-    )
-    print(f"{len(written)} files; open {arguments.output}/index.html")
+        print(opened.description.facts)
+        class_names = opened.description.labels.names
+        if class_names is None and self.weights == "imagenet":
+            class_names = [name for _, name in imagenet_classes()]
+        written = write_report(
+            self.output,
+            opened.model,
+            opened.preprocessing,
+            self.images,
+            class_names=class_names,
+            thresholds=opened.description.labels.limits,
+            name=opened.name,
+            figures=self.figures,
+            query=self.query,
+            num_images=self.num_images,
+            num_pictures=self.num_pictures,
+            batch_size=self.batch_size,
+            progress=print,
+        )
+        print(f"{len(written)} files; open {self.output}/index.html")

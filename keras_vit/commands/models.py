@@ -7,47 +7,45 @@ import dataclasses
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.commands.shared_arguments import image_size
-from keras_vit.models.counting import describe
+from keras_vit.commands import Command
+from keras_vit.description import describe
+from keras_vit.fields import POSITIVE, setting
 from keras_vit.text_tables import align_columns
 from keras_vit.training.paper.pretraining_compute import table_6
 
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help='such as "ViT-B/16"; all models by default'
-    )
-    parser.add_argument(
-        "--image-size",
-        type=image_size,
-        metavar="PIXELS",
-        help="side of the image, or HEIGHTxWIDTH (default: the model's, in general 224)",
-    )
-    parser.add_argument(
-        "--classes", type=int, default=1000, metavar="N", help="classes of the head (default 1000)"
-    )
-    parser.add_argument(
-        "--compute",
-        action="store_true",
-        help="print the pre-training compute of the paper's Table 6 instead",
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Models(Command):
+    """List the models and their costs."""
 
+    names: tuple[str, ...] = setting(
+        (),
+        'such as "ViT-B/16"; all models by default',
+        unit="NAME",
+        positional=True,
+        completion=("models",),
+    )
+    image_size: tuple[int, int] | None = setting(
+        None,
+        "side of the image, or HEIGHTxWIDTH",
+        unit="PIXELS",
+        absent="the model's, in general 224",
+    )
+    classes: int = setting(1000, "classes of the head", unit="N", limits=POSITIVE)
+    compute: bool = setting(False, "print the pre-training compute of the paper's Table 6 instead")
 
-def run(arguments):
-    """Prints a table of models, or the details of the named ones."""
-    if arguments.compute:
-        print(compute_table())
-        return
-    shape = (*arguments.image_size, 3) if arguments.image_size else None
-    if arguments.classes < 1:
-        raise ValueError(f"--classes must be positive. Received: {arguments.classes}")
-    if arguments.names:
-        print(
-            "\n\n".join(model_details(name, shape, arguments.classes) for name in arguments.names)
-        )
-    else:
-        print(model_table(shape, arguments.classes))
+    without_tensorflow = True
+
+    def run(self) -> None:
+        """Prints a table of models, or the details of the named ones."""
+        if self.compute:
+            print(compute_table())
+            return
+        shape = (*self.image_size, 3) if self.image_size else None
+        if self.names:
+            print("\n\n".join(model_details(name, shape, self.classes) for name in self.names))
+        else:
+            print(model_table(shape, self.classes))
 
 
 def model_table(input_shape=None, classes=1000):

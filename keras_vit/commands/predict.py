@@ -1,103 +1,19 @@
 """`keras-vit predict`: the most likely classes of images, or their labels."""
 
+from __future__ import annotations
+
 import csv
+import dataclasses
 import json
 import shlex
 import sys
 
-from keras_vit.commands.shared_arguments import add_classifier
+from keras_vit.commands import Command, shared_arguments
+from keras_vit.fields import AT_LEAST_1, REQUIRED, changed, setting
 from keras_vit.tasks import MULTICLASS, MULTILABEL, SEPARATOR
+from keras_vit.training.data.spec import DataSpec
 
-EPILOG = (
-    "Exit code: 0 if every image was predicted, 1 if some could not be read (they are "
-    "reported and the others predicted), 2 for wrong input or, with --strict, at the first "
-    "image that cannot be read."
-)
-
-
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    parser.epilog = EPILOG
-    add_classifier(parser)
-    parser.add_argument(
-        "images", metavar="IMAGE", nargs="+", help="image files and folders of images"
-    )
-    parser.add_argument(
-        "--top", type=int, default=5, metavar="K", help="classes to print (default: 5)"
-    )
-    parser.add_argument(
-        "--format", choices=tuple(WRITERS), default="text", help="(default: %(default)s)"
-    )
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N")
-    parser.add_argument(
-        "--strict", action="store_true", help="stop at an image that cannot be read"
-    )
-    beam = parser.add_argument_group("many machines, with Apache Beam")
-    beam.add_argument(
-        "--beam-runner",
-        metavar="NAME",
-        help="run as a pipeline, such as on DirectRunner or DataflowRunner; MODEL and IMAGE may "
-        "be URLs that Beam opens",
-    )
-    beam.add_argument(
-        "--beam-options",
-        metavar="OPTIONS",
-        help='options of the runner, in one argument: --beam-options="--project=NAME '
-        '--region=NAME"',
-    )
-    beam.add_argument(
-        "--output",
-        metavar="FILE",
-        help="with --beam-runner: lines of JSON, one an image, in FILE-00000-of-00004 and so on, "
-        "with the suffix of FILE at the end",
-    )
-
-
-def run(arguments):
-    """Predicts; returns 1 if an image could not be read."""
-    if arguments.top < 1 or arguments.batch_size < 1:
-        raise ValueError(
-            "--top and --batch-size must be at least 1. Received: "
-            f"--top {arguments.top} --batch-size {arguments.batch_size}"
-        )
-    if arguments.beam_runner:
-        return _with_beam(arguments)
-    for option in ("beam_options", "output"):
-        if getattr(arguments, option) is not None:
-            raise ValueError(f"--{option.replace('_', '-')} goes with --beam-runner.")
-    from keras_vit.export.artefacts import open_classifier
-    from keras_vit.images.decoding import image_files
-
-    files = image_files(arguments.images)
-    classifier = open_classifier(arguments.model)
-    predictions = classifier.stream(files, arguments.top, arguments.batch_size)
-    failed: list = []
-    several = classifier.task == MULTILABEL
-    WRITERS[arguments.format](_checked(predictions, failed, arguments.strict), several)
-    for prediction in failed:
-        print(f"keras-vit: {prediction.path}: {prediction.error}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def _with_beam(arguments):
-    if not arguments.output or arguments.strict or arguments.format != "text":
-        raise ValueError("--beam-runner needs --output, and goes without --strict and --format.")
-    from keras_vit.export.beam import ClassifyImages, predict_files
-    from keras_vit.images.decoding import image_files
-
-    urls = [path for path in arguments.images if "://" in path]
-    files = [path for path in arguments.images if "://" not in path]
-    handler = ClassifyImages(arguments.model, top=arguments.top, batch_size=arguments.batch_size)
-    unreadable = predict_files(
-        handler,
-        [*urls, *image_files(files)],
-        arguments.output,
-        runner=arguments.beam_runner,
-        options=shlex.split(arguments.beam_options or ""),
-    )
-    if unreadable:
-        print(f"keras-vit: {unreadable} images could not be read", file=sys.stderr)
-    return 1 if unreadable else 0
+BEAM_GROUP = "many machines, with Apache Beam"
 
 
 def _checked(predictions, failed, strict):
@@ -148,3 +64,84 @@ def _write_csv(predictions, several):
 
 
 WRITERS = {"text": _write_text, "json": _write_json, "csv": _write_csv}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predict(Command):
+    """Print the most likely classes of images.
+
+    Exit code: 0 if every image was predicted, 1 if some could not be read (they are reported and
+    the others predicted), 2 for wrong input or, with --strict, at the first image that cannot be
+    read.
+    """
+
+    model: str = shared_arguments.classifier()
+    images: tuple[str, ...] = setting(
+        REQUIRED, "image files and folders of images", unit="IMAGE", positional=True
+    )
+    top: int = setting(5, "classes to print", unit="K", limits=AT_LEAST_1)
+    format: str = setting("text", "", choices=tuple(WRITERS))
+    batch_size: int = shared_arguments.batch_size()
+    strict: bool = changed(DataSpec, "strict")
+    beam_runner: str | None = setting(
+        None,
+        "run as a pipeline, such as on DirectRunner or DataflowRunner; MODEL and IMAGE may be "
+        "URLs that Beam opens",
+        unit="NAME",
+        group=BEAM_GROUP,
+    )
+    beam_options: str | None = setting(
+        None,
+        'options of the runner, in one argument: --beam-options="--project=NAME --region=NAME"',
+        unit="OPTIONS",
+        group=BEAM_GROUP,
+    )
+    output: str | None = setting(
+        None,
+        "with --beam-runner: lines of JSON, one an image, in FILE-00000-of-00004 and so on, with "
+        "the suffix of FILE at the end",
+        unit="FILE",
+        group=BEAM_GROUP,
+    )
+
+    def run(self) -> int:
+        """Predicts; returns 1 if an image could not be read."""
+        if self.beam_runner:
+            return self._with_beam()
+        for option in ("beam_options", "output"):
+            if getattr(self, option) is not None:
+                raise ValueError(f"--{option.replace('_', '-')} goes with --beam-runner.")
+        from keras_vit.export.artefacts import open_classifier
+        from keras_vit.images.decoding import image_files
+
+        files = image_files(self.images)
+        classifier = open_classifier(self.model)
+        predictions = classifier.stream(files, self.top, self.batch_size)
+        failed: list = []
+        several = classifier.task == MULTILABEL
+        WRITERS[self.format](_checked(predictions, failed, self.strict), several)
+        for prediction in failed:
+            print(f"keras-vit: {prediction.path}: {prediction.error}", file=sys.stderr)
+        return 1 if failed else 0
+
+    def _with_beam(self):
+        if not self.output or self.strict or self.format != "text":
+            raise ValueError(
+                "--beam-runner needs --output, and goes without --strict and --format."
+            )
+        from keras_vit.export.beam import ClassifyImages, predict_files
+        from keras_vit.images.decoding import image_files
+
+        urls = [path for path in self.images if "://" in path]
+        files = [path for path in self.images if "://" not in path]
+        handler = ClassifyImages(self.model, top=self.top, batch_size=self.batch_size)
+        unreadable = predict_files(
+            handler,
+            [*urls, *image_files(files)],
+            self.output,
+            runner=self.beam_runner,
+            options=shlex.split(self.beam_options or ""),
+        )
+        if unreadable:
+            print(f"keras-vit: {unreadable} images could not be read", file=sys.stderr)
+        return 1 if unreadable else 0

@@ -1,44 +1,50 @@
 """`keras-vit pretrain`: a model from random weights, by the paper's recipe."""
 
-import dataclasses
+from __future__ import annotations
 
-from keras_vit.commands import training_arguments
+import dataclasses
+from typing import Any
+
+from keras_vit.commands import Command
+from keras_vit.commands.jobs import SETTINGS_GROUP, JobArguments, run_job
+from keras_vit.fields import part, setting
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining
 
 CLASSES = "classes"  # The objective with labels.
 WITH_CLASSES = [field.name for field in dataclasses.fields(PreTraining)]
 
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    training_arguments.add_job(parser, PreTraining)
-    objective = parser.add_argument_group("objective")
-    objective.add_argument(
-        "--objective",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretrain(Command):
+    """Train a model from random weights."""
+
+    data: DataSpec = part(DataSpec, group="data")
+    job: JobArguments = part(JobArguments, group="output")
+    settings: dict[str, Any] = part(PreTraining, make=dict, group=SETTINGS_GROUP)
+    objective: str = setting(
+        CLASSES,
+        "predict classes; or without any labels the colours of corrupted patches, which gives "
+        "weights to fine-tune",
         choices=(CLASSES, OBJECTIVE),
-        default=CLASSES,
-        help="predict classes; or without any labels the colours of corrupted patches, which "
-        "gives weights to fine-tune (default: %(default)s)",
+        group="objective",
     )
-    training_arguments.add_fields(
-        parser.add_argument_group(f"--objective {OBJECTIVE}"), MaskedPatches, without=WITH_CLASSES
+    masked_patches: dict[str, Any] = part(
+        MaskedPatches, make=dict, without=WITH_CLASSES, group=f"--objective {OBJECTIVE}"
     )
 
+    def run(self) -> int:
+        """Pre-trains; returns 130 or 143 if a signal stopped it."""
+        if self.objective == OBJECTIVE:
+            masked = MaskedPatches.from_options(**self.settings, **self.masked_patches)
+            from keras_vit.training.paper.masked_patches import PretrainMaskedPatches
 
-def run(arguments):
-    """Pre-trains; returns 130 or 143 if a signal stopped it."""
-    if arguments.objective == OBJECTIVE:
-        settings = training_arguments.settings(arguments, MaskedPatches)
-        from keras_vit.training.paper.masked_patches import PretrainMaskedPatches
-
-        return training_arguments.run_job(PretrainMaskedPatches, settings, arguments)
-    for name in training_arguments.given_fields(arguments, MaskedPatches):
-        if name not in WITH_CLASSES:
+            return run_job(PretrainMaskedPatches, self.data, masked, self.job, self.called_as)
+        for name in self.masked_patches:
             raise ValueError(
-                f"--{name} needs --objective {OBJECTIVE}. "
-                f"Received: --objective {arguments.objective}"
+                f"--{name} needs --objective {OBJECTIVE}. Received: --objective {self.objective}"
             )
-    settings = training_arguments.settings(arguments, PreTraining)
-    from keras_vit.training.run.job import Pretrain
+        settings = PreTraining.from_options(**self.settings)
+        from keras_vit.training.run import job
 
-    return training_arguments.run_job(Pretrain, settings, arguments)
+        return run_job(job.Pretrain, self.data, settings, self.job, self.called_as)

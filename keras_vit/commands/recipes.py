@@ -1,9 +1,12 @@
 """`keras-vit recipes`: the paper's recipes by name, and ours for small classifiers."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 
-from keras_vit.fields import field_info
+from keras_vit.commands import Command
+from keras_vit.fields import changed, field_info, setting
 from keras_vit.text_tables import align_columns
 from keras_vit.training.recipes import (
     FINETUNING,
@@ -20,42 +23,49 @@ from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, 
 SETTINGS = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}
 
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help='such as "CIFAR-10"; a table of all by default'
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipes(Command):
+    """List the paper's recipes, and ours for small classifiers."""
+
+    names: tuple[str, ...] = setting(
+        (),
+        'such as "CIFAR-10"; a table of all by default',
+        unit="NAME",
+        positional=True,
+        completion=("recipes",),
     )
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=1.0,
-        metavar="SHARE",
+    scale: float = changed(
+        Settings,
+        "scale",
         help="of the recipe's images, in (0, 1], as keras-vit pretrain and finetune take it",
     )
 
+    without_tensorflow = True
 
-def run(arguments):
-    """Prints the tables, or all values of the named recipes."""
-    if arguments.names:
-        print("\n\n".join(recipe_details(name, arguments.scale) for name in arguments.names))
-        return
-    print(f'keras-vit pretrain --recipe "{next(iter(PRETRAINING))}"\n')
-    print(recipe_table(PRETRAINING.values(), arguments.scale))
-    print("\nkeras-vit pretrain --objective masked-patches, which needs no labels\n")
-    print(recipe_table(MASKED_PATCHES.values(), arguments.scale))
-    print('\nkeras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates\n')
-    print(recipe_table(FINETUNING.values(), arguments.scale))
-    print("\nOurs, for images of 32 pixels; finetune starts the last from the one before it\n")
-    print(recipe_table(SMALL.values(), arguments.scale))
-    print(f"\n{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
+    def run(self) -> None:
+        """Prints the tables, or all values of the named recipes."""
+        if self.names:
+            print("\n\n".join(recipe_details(name, self.scale) for name in self.names))
+            return
+        print(f'keras-vit pretrain --recipe "{next(iter(PRETRAINING))}"\n')
+        print(recipe_table(PRETRAINING.values(), self.scale))
+        print("\nkeras-vit pretrain --objective masked-patches, which needs no labels\n")
+        print(recipe_table(MASKED_PATCHES.values(), self.scale))
+        print(
+            '\nkeras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates\n'
+        )
+        print(recipe_table(FINETUNING.values(), self.scale))
+        print("\nOurs, for images of 32 pixels; finetune starts the last from the one before it\n")
+        print(recipe_table(SMALL.values(), self.scale))
+        print(f"\n{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
 
 
 def recipe_table(recipes, scale=1.0):
     """Returns a line for each recipe; the columns are settings with a `column`."""
     columns = {
-        field.name: field_info(field).column
+        field.name: column
         for field in dataclasses.fields(Settings)
-        if field_info(field).column
+        if (column := field_info(field).column)
     }
     rows = [("recipe", *columns.values())]
     for recipe in recipes:

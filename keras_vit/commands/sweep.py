@@ -1,63 +1,60 @@
 """`keras-vit sweep`: the learning rate found on a development split, then several seeds."""
 
-from keras_vit.commands import training_arguments
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit.commands import Command
+from keras_vit.commands.jobs import SETTINGS_GROUP, report_stop
+from keras_vit.fields import REQUIRED, part, setting
 from keras_vit.files import named_disk_errors
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
 
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    training_arguments.add_fields(
-        parser.add_argument_group("data"), DataSpec, without=("split_seed",)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep(Command):
+    """Fine-tune with several learning rates, then the best with several seeds."""
+
+    data: DataSpec = part(DataSpec, without=("split_seed",), group="data")
+    output: str = setting(
+        REQUIRED,
+        "the folder of all runs; the same command again continues a stopped sweep",
+        unit="DIR",
     )
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="DIR",
-        help="the folder of all runs; the same command again continues a stopped sweep",
+    learning_rates: tuple[float, ...] | None = setting(
+        None,
+        "the rates to try",
+        unit="RATE",
+        absent=f"the recipe's, else {' '.join(map(str, SWEEP_RATES))}",
     )
-    parser.add_argument(
-        "--learning-rates",
-        type=float,
-        nargs="+",
-        metavar="RATE",
-        help="the rates to try (default: the recipe's, else 0.001 0.003 0.01 0.03)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=[0, 1, 2],
-        metavar="SEED",
-        help="seeds of the final runs (default: 0 1 2)",
-    )
-    training_arguments.add_fields(
-        parser.add_argument_group(training_arguments.SETTINGS_GROUP),
+    seeds: tuple[int, ...] = setting(SWEEP_SEEDS, "seeds of the final runs", unit="SEED")
+    settings: FineTuning = part(
         FineTuning,
+        make=FineTuning.from_options,
         without=("learning_rate", "seed", "patience"),
+        group=SETTINGS_GROUP,
     )
 
+    def run(self) -> int:
+        """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""
+        from keras_vit.training.run.loop import Interrupted
+        from keras_vit.training.run.sweep import sweep
 
-def run(arguments):
-    """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""
-    settings = training_arguments.settings(arguments, FineTuning)
-    from keras_vit.training.run.loop import Interrupted
-    from keras_vit.training.run.sweep import sweep
-
-    try:
-        with named_disk_errors(
-            arguments.output, lambda: f"Free space there, and go on with: {arguments.called_as}"
-        ):
-            done = sweep(
-                training_arguments.data(arguments),
-                arguments.output,
-                settings,
-                learning_rates=arguments.learning_rates,
-                seeds=arguments.seeds,
-                command=arguments.called_as,
-            )
-    except Interrupted as stop:
-        return training_arguments.report_stop(stop, arguments.called_as)
-    print(f"\n{done}\n\nwritten {done.folder}")
-    return 0
+        try:
+            with named_disk_errors(
+                self.output, lambda: f"Free space there, and go on with: {self.called_as}"
+            ):
+                done = sweep(
+                    self.data,
+                    self.output,
+                    self.settings,
+                    learning_rates=self.learning_rates,
+                    seeds=self.seeds,
+                    command=self.called_as,
+                )
+        except Interrupted as stop:
+            return report_stop(stop, self.called_as)
+        print(f"\n{done}\n\nwritten {done.folder}")
+        return 0

@@ -1,30 +1,35 @@
 """`keras-vit verify`: an export's probabilities in its own runtime, on this machine."""
 
+from __future__ import annotations
 
-def add_arguments(parser):
-    """Declares the command's arguments."""
-    parser.epilog = (
-        "Without --classifier the export's own golden samples are used: images with the "
-        "probabilities that the Keras model gave. Exit code: 0 if they agree, 2 if not."
+import dataclasses
+
+from keras_vit.commands import Command
+from keras_vit.fields import REQUIRED, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verify(Command):
+    """Check an export in its own runtime, on this machine.
+
+    Without --classifier the export's own golden samples are used: images with the probabilities
+    that the Keras model gave. Exit code: 0 if they agree, 2 if not.
+    """
+
+    artefact: str = setting(REQUIRED, "what keras-vit export wrote", unit="EXPORT", positional=True)
+    classifier: str | None = setting(
+        None, "compare with this classifier's Keras model instead", unit="FOLDER"
     )
-    parser.add_argument("artefact", metavar="EXPORT", help="what keras-vit export wrote")
-    parser.add_argument(
-        "--classifier", metavar="FOLDER", help="compare with this classifier's Keras model instead"
-    )
-    parser.add_argument(
-        "--check-images",
-        nargs="+",
-        metavar="PATH",
-        help="with --classifier: images, files or folders; by default the classifier's samples",
+    check_images: tuple[str, ...] | None = setting(
+        None,
+        "with --classifier: images, files or folders; by default the classifier's samples",
+        unit="PATH",
     )
 
+    def run(self) -> None:
+        """Verifies and prints the report."""
+        import keras_vit.export
 
-def run(arguments):
-    """Verifies and prints the report."""
-    import keras_vit.export
-
-    print(
-        keras_vit.export.verify(
-            arguments.artefact, arguments.classifier, check_images=arguments.check_images
+        print(
+            keras_vit.export.verify(self.artefact, self.classifier, check_images=self.check_images)
         )
-    )

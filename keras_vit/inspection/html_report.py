@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import html
-import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from keras_vit.classifier import predict_batch
 from keras_vit.files import atomic_folder, check_folder
@@ -29,18 +25,9 @@ from keras_vit.inspection.heads import (
 )
 from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.plots import evenly_spread, new_figure
 from keras_vit.preprocessing import Preprocessing
-
-MAX_WIDTH = 1600  # Pixels; the page shows wider pictures smaller.
-
-STYLE = """
-body { font-family: sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-figure { margin: 2rem 0; }
-img { max-width: 100%; height: auto; border: 1px solid #ddd; }
-figcaption { color: #444; margin-top: .4rem; }
-th { text-align: left; padding-right: 1rem; font-weight: normal; color: #444; }
-"""
 
 SEEN_BY = {
     "token": "from the class token",
@@ -259,11 +246,12 @@ def write_report(
         preprocessing: The preprocessing from an image to the model's input.
         images: Image files and folders of images.
         class_names: Names of the model's classes, for predictions in the titles, or None.
-        thresholds: For several labels an image, the probability above which it has each.
+        thresholds: For a multi-label model, the probability of each label above which an image has
+            it; None for other models.
         name: The heading of the page; by default the model's name.
         figures: Names of `FIGURES`; by default all that the model and the images allow.
         query: See `attention_rollout`.
-        num_images: Most images for the attention distance; of more, evenly spread ones.
+        num_images: Most images for the attention distance; evenly spread ones of more.
         num_pictures: Most images whose attention is drawn.
         batch_size: Images that run at once.
         progress: Function that is called with a line of text for each figure.
@@ -292,24 +280,20 @@ def write_report(
         _read_images(
             inspected, images, preprocessing, class_names, thresholds, num_images, num_pictures
         )
-    sections = []
+    facts = {
+        "image size (height x width)": "{} x {}".format(*preprocessing.image_size),
+        "images": 0 if inspected.images is None else len(inspected.images),
+    }
+    parts = [facts_table(facts)]
     with atomic_folder(folder) as scratch:
         for figure in names:
             if progress:
                 progress(f"{FIGURES[figure].heading} ...")
             arrays, pictures = FIGURES[figure].make(inspected)
             np.savez(scratch / f"{figure}.npz", **arrays)
-            sections.append((FIGURES[figure].heading, list(_save(scratch, pictures))))
-        page = html_page(
-            name or inspected.model.name,
-            {
-                "image size (height x width)": "{} x {}".format(*preprocessing.image_size),
-                "images": 0 if inspected.images is None else len(inspected.images),
-            },
-            sections,
-            left_out,
-        )
-        (scratch / "index.html").write_text(page, encoding="utf-8")
+            parts += [heading(FIGURES[figure].heading), *_save(scratch, pictures)]
+        parts += map(paragraph, left_out)
+        write_page(scratch / "index.html", name or inspected.model.name, *parts)
         written = sorted(path.name for path in scratch.iterdir())
     return written
 
@@ -414,56 +398,8 @@ def seen_region(
 
 
 def _save(folder, pictures):
-    for picture in pictures:
+    """Writes pictures, and yields them for the page."""
+    for name, drawing, caption in pictures:
         for suffix in ("png", "svg"):
-            picture.drawing.savefig(folder / f"{picture.name}.{suffix}")
-        yield folder / f"{picture.name}.png", picture.caption
-
-
-def html_page(
-    title: str,
-    facts: Mapping[str, object],
-    sections: Iterable[tuple[str, Sequence[tuple[pathlib.Path, str]]]],
-    notes: Sequence[str] = (),
-) -> str:
-    """Returns an HTML page with all pictures inside, which needs no network.
-
-    Args:
-        title: The heading.
-        facts: Rows of the table below the heading.
-        sections: For each section its heading, and PNG files with captions.
-        notes: Paragraphs at the end.
-    """
-    rows = "".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>\n"
-        for name, value in facts.items()
-    )
-    body = "".join(
-        f"<h2>{html.escape(heading)}</h2>\n" + "".join(_figure(*picture) for picture in pictures)
-        for heading, pictures in sections
-    )
-    ends = "".join(f"<p>{html.escape(note)}</p>\n" for note in notes)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{html.escape(title)}</h1>\n<table>\n{rows}</table>\n{body}{ends}</body>\n</html>\n"
-    )
-
-
-def _figure(path, caption):
-    data = base64.b64encode(_shown(path)).decode()
-    text = html.escape(caption)
-    return (
-        f'<figure><img alt="{html.escape(path.stem)}" src="data:image/png;base64,{data}">\n'
-        f"<figcaption>{text}</figcaption></figure>\n"
-    )
-
-
-def _shown(path):
-    with Image.open(path) as image:
-        if image.width <= MAX_WIDTH:
-            return path.read_bytes()
-        smaller = image.resize((MAX_WIDTH, round(image.height * MAX_WIDTH / image.width)))
-    buffer = io.BytesIO()
-    smaller.save(buffer, "PNG")
-    return buffer.getvalue()
+            drawing.savefig(folder / f"{name}.{suffix}")
+        yield wide_picture((folder / f"{name}.png").read_bytes(), name, caption)

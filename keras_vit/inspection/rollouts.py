@@ -17,7 +17,7 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.layers import EncoderBlock, SplitLines
-from keras_vit.plots import displayed, new_figure
+from keras_vit.plots import colored, displayed, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240
@@ -206,11 +206,9 @@ def draw_rollout(
 
 def _colored(pixels, attention, region):
     """Returns the grey image with the attention as a colour over it."""
-    from matplotlib import colormaps
-
     low, high = attention.min(), attention.max()
     scaled = (attention - low) / max(high - low, 1e-12)
-    color = colormaps["viridis"](over_pixels(scaled, pixels.shape[:2], region))[..., :3]
+    color = colored(over_pixels(scaled, pixels.shape[:2], region))
     seen = over_pixels(np.ones_like(scaled), pixels.shape[:2], region)[..., None]
     grey = pixels.mean(axis=-1, keepdims=True).repeat(3, axis=-1)
     return (1 - COLOR * seen) * grey + COLOR * seen * color

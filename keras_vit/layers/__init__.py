@@ -1,5 +1,6 @@
 """The layers; importing this package registers all of them with Keras."""
 
+from keras_vit.block_configs import AttentionConfig, BlockConfig, MLPConfig, PoolingConfig
 from keras_vit.layers.attention import BiasedSelfAttention, RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.classification_head import AttentionPooling, class_scores
@@ -11,6 +12,7 @@ from keras_vit.layers.encoder_block import (
     LayerScale,
     RelativeEncoderBlock,
 )
+from keras_vit.layers.model_description import ModelDescription
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
 from keras_vit.layers.residual_units import (
@@ -29,11 +31,13 @@ from keras_vit.layers.tokens import (
 
 __all__ = [
     "MLP",
+    "AttentionConfig",
     "AttentionPooling",
     "AxialAttention",
     "AxialUnit",
     "BiasedEncoderBlock",
     "BiasedSelfAttention",
+    "BlockConfig",
     "ClassToken",
     "Dropout",
     "EncoderBlock",
@@ -41,10 +45,13 @@ __all__ = [
     "JoinLines",
     "LayerNorm",
     "LayerScale",
+    "MLPConfig",
+    "ModelDescription",
     "PatchCorruption",
     "PatchEmbedding",
     "PositionEmbedding",
     "PositionEmbedding2D",
+    "PoolingConfig",
     "PostActivationUnit",
     "PreActivationUnit",
     "Registers",

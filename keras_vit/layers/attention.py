@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.block_configs import AttentionConfig, documented_by
+from keras_vit.layers.base_layers import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import GridTable, resize_offsets
@@ -48,7 +50,8 @@ def make_projections(dim, num_heads, dtype_policy):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SelfAttention(keras.layers.Layer):
+@documented_by(AttentionConfig)
+class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention; paper, equations 5 to 8.
 
         [q, k, v] = z U_qkv
@@ -63,12 +66,7 @@ class SelfAttention(keras.layers.Layer):
     out `(k, D_h, D)`, with Glorot-uniform values of the flattened matrix.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
-        dropout_rate: Share of attention probabilities dropped, in [0, 1).
-        qk_norm: Whether to normalise queries and keys, each head by itself: LayerNorm with one
-            scale and shift `(D_h,)` for all heads (arXiv 2302.05442).
-        norm_epsilon: Added to the variance of that normalisation.
-        rotary: Arguments of `RotaryPositions`, or None without rotary positions.
+        *fields: An `AttentionConfig`, or its fields.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -93,39 +91,23 @@ class SelfAttention(keras.layers.Layer):
     (2, 197, 192)
     """
 
-    def __init__(
-        self,
-        num_heads,
-        dropout_rate=0.0,
-        qk_norm=False,
-        norm_epsilon=1e-6,
-        rotary=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.dropout_rate = dropout_rate
-        self.qk_norm = qk_norm
-        self.norm_epsilon = norm_epsilon
-        self.rotary = rotary
+    config_type = AttentionConfig
 
     def build(self, tokens_shape, patches_shape=None):
-        dim = tokens_shape[-1]
-        self.head_dim = dim // self.num_heads
-        self.query, self.key, self.value, self.out = make_projections(
-            dim, self.num_heads, self.dtype_policy
-        )
-        if self.qk_norm:
+        dim, config, policy = tokens_shape[-1], self.config, self.dtype_policy
+        self.head_dim = dim // config.num_heads
+        self.query, self.key, self.value, self.out = make_projections(dim, config.num_heads, policy)
+        if config.qk_norm:
             self.query_norm, self.key_norm = (
-                LayerNorm(self.norm_epsilon, dtype=self.dtype_policy, name=name)
+                LayerNorm(config.norm_epsilon, dtype=policy, name=name)
                 for name in ("query_norm", "key_norm")
             )
             for norm in (self.query_norm, self.key_norm):
                 norm.build((None, None, None, self.head_dim))
-        if self.rotary:
-            self.rotation = RotaryPositions(**self.rotary, dtype=self.dtype_policy, name="rotation")
-            self.rotation.build((None, self.num_heads, None, self.head_dim))
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        if config.rotary:
+            self.rotation = RotaryPositions(config.rotary, dtype=policy, name="rotation")
+            self.rotation.build((None, config.num_heads, None, self.head_dim))
+        self.dropout = Dropout(config.dropout_rate, dtype=policy, name="dropout")
 
     def call(
         self,
@@ -138,12 +120,12 @@ class SelfAttention(keras.layers.Layer):
     ):
         # The scale goes into the query's kernel, the smallest tensor that it can go into.
         scale = 1 / math.sqrt(self.head_dim)
-        query = self._to_heads(self.query, tokens, 1.0 if self.qk_norm else scale)
+        query = self._to_heads(self.query, tokens, 1.0 if self.config.qk_norm else scale)
         key, value = self._to_heads(self.key, tokens), self._to_heads(self.value, tokens)
-        if self.qk_norm:
+        if self.config.qk_norm:
             query = self.query_norm(query, training=training) * scale
             key = self.key_norm(key, training=training)
-        if self.rotary:
+        if self.config.rotary:
             query, key = self.rotation(query, key, patches)
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
         logits = self.add_position_logits(logits, query, patches)
@@ -189,22 +171,12 @@ class SelfAttention(keras.layers.Layer):
     ):
         return output_spec(self, tokens, return_attention, as_rows)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "dropout_rate": self.dropout_rate,
-            "qk_norm": self.qk_norm,
-            "norm_epsilon": self.norm_epsilon,
-            "rotary": self.rotary,
-        }
-
 
 class _GridSelfAttention(GridTable, SelfAttention):
     """Self-attention with a table for the patches of a grid behind some prefix tokens."""
 
-    def __init__(self, num_heads, grid, num_prefix_tokens=0, dropout_rate=0.0, **kwargs):
-        super().__init__(num_heads, dropout_rate, **kwargs)
+    def __init__(self, *fields, grid, num_prefix_tokens=0, **kwargs):
+        super().__init__(*fields, **kwargs)
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
 
@@ -217,6 +189,7 @@ class _GridSelfAttention(GridTable, SelfAttention):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@documented_by(AttentionConfig)
 class RelativeSelfAttention(_GridSelfAttention):
     """Self-attention with one-dimensional relative positions; paper, Appendix D.4.
 
@@ -235,11 +208,10 @@ class RelativeSelfAttention(_GridSelfAttention):
     `resize_offsets`. On the table's own grid this changes nothing.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
+        *fields: An `AttentionConfig`, or its fields.
         grid: Patches (down, across) that the table is for; (1, length) for a line.
         num_prefix_tokens: Tokens in front of the patches.
-        dropout_rate: Share of attention probabilities dropped, in [0, 1).
-        **kwargs: Passed to `keras_vit.layers.SelfAttention`.
+        **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, P + N, D)`: batch, prefix and patches, token size.
@@ -295,6 +267,7 @@ class RelativeSelfAttention(_GridSelfAttention):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@documented_by(AttentionConfig)
 class BiasedSelfAttention(_GridSelfAttention):
     """Self-attention with relative position biases, as in Swin (arXiv 2103.14030).
 
@@ -303,11 +276,10 @@ class BiasedSelfAttention(_GridSelfAttention):
     the patches have no position, so a pair with one of them has the content's logit only.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
+        *fields: An `AttentionConfig`, or its fields.
         grid: Patches (down, across); the table is not resized to another one.
         num_prefix_tokens: Tokens in front of the patches.
-        dropout_rate: Share of attention probabilities dropped, in [0, 1).
-        **kwargs: Passed to `keras_vit.layers.SelfAttention`.
+        **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         As of `keras_vit.layers.SelfAttention`.

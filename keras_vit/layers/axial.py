@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import RelativeSelfAttention
-from keras_vit.layers.quantization import QuantizedSublayers
+from keras_vit.layers.base_layers import CompositeLayer
 from keras_vit.layers.residual_units import PreActivationUnit
 
 
@@ -56,7 +56,9 @@ class AxialAttention(keras.layers.Layer):
     def build(self, input_shape):
         down, across = self.grid
         self.row, self.column = (
-            RelativeSelfAttention(self.num_heads, (1, length), dtype=self.dtype_policy, name=name)
+            RelativeSelfAttention(
+                self.num_heads, grid=(1, length), dtype=self.dtype_policy, name=name
+            )
             for name, length in (("row", across), ("column", down))
         )
         for axis in (self.row, self.column):
@@ -83,7 +85,7 @@ class AxialAttention(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialUnit(QuantizedSublayers, PreActivationUnit):
+class AxialUnit(CompositeLayer, PreActivationUnit):
     """The unit of a BiT ResNet with axial attention for its 3x3 convolution.
 
         a = relu(norm_1(x))

@@ -5,10 +5,11 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.block_configs import PoolingConfig, documented_by
 from keras_vit.layers.attention import make_projections
+from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
 from keras_vit.layers.encoder_block import MLP
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.quantization import QuantizedSublayers
 
 
 def class_scores(x, classes: int, activation, bias: float = 0.0, name: str = "predictions"):
@@ -38,7 +39,8 @@ def class_scores(x, classes: int, activation, bias: float = 0.0, name: str = "pr
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(QuantizedSublayers):
+@documented_by(PoolingConfig)
+class AttentionPooling(CompositeLayer, ConfiguredLayer):
     """Pools a sequence by attention; the MAP head of big_vision (arXiv 2106.04560).
 
         x = softmax(p U_q (z U_k)^T / sqrt(D_h)) z U_v U_out        p: a learned probe
@@ -48,10 +50,7 @@ class AttentionPooling(QuantizedSublayers):
     under every dtype policy. Kernels have the shapes of the official files.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
-        mlp_dim: Hidden units of the MLP.
-        gelu: The MLP's nonlinearity; see `keras_vit.layers.MLP`.
-        norm_epsilon: Added to LayerNorm's variance.
+        *fields: A `PoolingConfig`, or its fields.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Input shape:
@@ -69,26 +68,22 @@ class AttentionPooling(QuantizedSublayers):
     (2, 192)
     """
 
-    def __init__(self, num_heads, mlp_dim, gelu="tanh", norm_epsilon=1e-6, **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.mlp_dim = mlp_dim
-        self.gelu = gelu
-        self.norm_epsilon = norm_epsilon
+    config_type = PoolingConfig
 
     def build(self, input_shape):
-        dim = input_shape[-1]
-        policy = self.dtype_policy
+        dim, config, policy = input_shape[-1], self.config, self.dtype_policy
         self.probe = self.add_weight(shape=(1, 1, dim), initializer="glorot_uniform", name="probe")
-        self.query, self.key, self.value, self.out = make_projections(dim, self.num_heads, policy)
-        self.norm = LayerNorm(self.norm_epsilon, dtype=policy, name="norm")
-        self.mlp = MLP(self.mlp_dim, gelu=self.gelu, dtype=policy, name="mlp")
+        self.query, self.key, self.value, self.out = make_projections(
+            dim, self.config.num_heads, policy
+        )
+        self.norm = LayerNorm(config.norm_epsilon, dtype=policy, name="norm")
+        self.mlp = MLP(config.mlp, dtype=policy, name="mlp")
         for part in (self.norm, self.mlp):
             part.build((None, None, dim))
 
     def call(self, tokens):
         query = self.query(ops.convert_to_tensor(self.probe)) / math.sqrt(
-            tokens.shape[-1] // self.num_heads
+            tokens.shape[-1] // self.config.num_heads
         )  # (1, 1, k, D_h)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, k, D_h)
         logits = ops.sum(query * key, axis=-1)  # (B, N, k)
@@ -97,12 +92,3 @@ class AttentionPooling(QuantizedSublayers):
         mixed = ops.sum(attention[..., None] * value, axis=1, keepdims=True)
         x = self.out(mixed)  # (B, 1, D)
         return (x + self.mlp(self.norm(x)))[:, 0]
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "gelu": self.gelu,
-            "norm_epsilon": self.norm_epsilon,
-        }

@@ -1,21 +1,34 @@
 """The encoder block of the Vision Transformer, and its MLP."""
 
+from __future__ import annotations
+
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_vit.block_configs import BlockConfig, MLPConfig, documented_by
 from keras_vit.layers.attention import (
     BiasedSelfAttention,
     RelativeSelfAttention,
     SelfAttention,
     output_spec,
 )
+from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
 from keras_vit.layers.compiled_functions import compiled_in_training
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.quantization import QuantizedSublayers
-from keras_vit.layers.random_numbers import draws_by_example, named_seed
+from keras_vit.layers.random_numbers import DrawsByExample, named_seed
+
+
+def as_rows(tokens):
+    """Returns tokens `(B, N, D)` as the rows of a matrix, `(B N, D)`.
+
+    TensorFlow fuses a product with its bias, its activation and a sum behind it only if all are
+    matrices. So the dense layers see rows, and the sums of the residuals are sums of rows.
+    """
+    return ops.reshape(tokens, (-1, tokens.shape[-1]))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -41,33 +54,37 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
-GELUS = {
+# By the field `gelu` of `MLPConfig`.
+ACTIVATIONS = {
     "tanh": gelu_tanh,
     "exact": keras.activations.gelu,
     "quick": gelu_quick,
     "relu": keras.activations.relu,
     "swiglu": swiglu,
 }
-_TRAINED_GELUS = {name: compiled_in_training(gelu) for name, gelu in GELUS.items()}
+_TRAINED_ACTIVATIONS = {name: compiled_in_training(f) for name, f in ACTIVATIONS.items()}
 
 
-class _GeluDense(keras.layers.Dense):
-    """A dense layer followed by GELU.
+class _ActivatedDense(keras.layers.Dense):
+    """A dense layer followed by an activation of `ACTIVATIONS`.
 
     Both in one layer, and so under one name: TensorFlow's graph optimizer visits operations in
     the order of their names, and fuses the two in inference only if they are neighbours.
     """
 
-    def __init__(self, units, gelu, **kwargs):
+    def __init__(self, units, activation_name, **kwargs):
         super().__init__(units, **kwargs)
-        self.gelu = gelu
+        self.activation_name = activation_name
 
     def call(self, inputs, training=False):
-        return (_TRAINED_GELUS if training else GELUS)[self.gelu](super().call(inputs))
+        return self._activate(super().call(inputs), training)
 
     def quantized_call(self, inputs, training=False):
-        outputs = super().quantized_call(inputs, training=training)
-        return (_TRAINED_GELUS if training else GELUS)[self.gelu](outputs)
+        return self._activate(super().quantized_call(inputs, training=training), training)
+
+    def _activate(self, outputs, training):
+        functions = _TRAINED_ACTIVATIONS if training else ACTIVATIONS
+        return functions[self.activation_name](outputs)
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras refuses subclasses, as it does not know what they compute.
@@ -75,17 +92,15 @@ class _GeluDense(keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MLP(keras.layers.Layer):
+@documented_by(MLPConfig)
+class MLP(ConfiguredLayer):
     """Two dense layers with GELU (or another nonlinearity) between; paper, section 3.1.
 
     Kernels are Glorot-uniform, biases normal with standard deviation 1e-6, as in the
     official code (Keras starts biases at zero).
 
     Args:
-        hidden_dim: Units of the first layer; half of them with "swiglu".
-        dropout_rate: Share of units dropped after each dense layer, in [0, 1).
-        gelu: "tanh", the approximation of the official code, "exact", Keras's default, "quick",
-            "relu" or "swiglu"; see `keras_vit.ViTConfig`.
+        *fields: An `MLPConfig`, or its fields.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -96,55 +111,43 @@ class MLP(keras.layers.Layer):
     Output shape:
         The input's.
 
+    Raises:
+        ValueError: If `gelu` is unknown.
+
     Example:
     >>> mlp = MLP(hidden_dim=768)
     >>> tuple(mlp(keras.ops.zeros((2, 197, 192))).shape)
     (2, 197, 192)
     """
 
-    def __init__(self, hidden_dim, dropout_rate=0.0, gelu="tanh", **kwargs):
-        super().__init__(**kwargs)
-        self.hidden_dim = hidden_dim
-        self.dropout_rate = dropout_rate
-        self.gelu = gelu
+    config_type = MLPConfig
 
     def build(self, input_shape):
-        dim = input_shape[-1]
+        dim, config, policy = input_shape[-1], self.config, self.dtype_policy
 
         def options():
-            return {
-                "bias_initializer": keras.initializers.RandomNormal(stddev=1e-6),
-                "dtype": self.dtype_policy,
-            }
+            biases = keras.initializers.RandomNormal(stddev=1e-6)
+            return {"bias_initializer": biases, "dtype": policy}
 
-        units = 2 * self.hidden_dim if self.gelu == "swiglu" else self.hidden_dim
-        self.dense_1 = _GeluDense(units, self.gelu, name="dense_1", **options())
+        self.dense_1 = _ActivatedDense(config.first_units, config.gelu, name="dense_1", **options())
         self.dense_2 = keras.layers.Dense(dim, name="dense_2", **options())
         self.dense_1.build((None, dim))
-        self.dense_2.build((None, self.hidden_dim))
+        self.dense_2.build((None, config.hidden_dim))
         self.dropout_1, self.dropout_2 = (
-            Dropout(self.dropout_rate, dtype=self.dtype_policy, name=name)
+            Dropout(config.dropout_rate, dtype=policy, name=name)
             for name in ("dropout_1", "dropout_2")
         )
 
     def call(self, tokens, training=False, seed=None):
-        if len(tokens.shape) > 2:  # TensorFlow fuses 2-D products only.
-            rows = ops.reshape(tokens, (-1, tokens.shape[-1]))
-            return ops.reshape(self.call(rows, training, seed), ops.shape(tokens))
+        if len(tokens.shape) > 2:
+            rows = self.call(as_rows(tokens), training, seed)
+            return ops.reshape(rows, ops.shape(tokens))
         seed_1, seed_2 = (
             None if seed is None else named_seed(seed, name) for name in ("dropout_1", "dropout_2")
         )
         x = self.dense_1(tokens, training=training)
         x = self.dropout_1(x, training=training, seed=seed_1)
         return self.dropout_2(self.dense_2(x), training=training, seed=seed_2)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "dropout_rate": self.dropout_rate,
-            "gelu": self.gelu,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -170,8 +173,22 @@ class LayerScale(keras.layers.Layer):
         return inputs * ops.cast(self.gamma, inputs.dtype)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What the parts of a block share in one call."""
+
+    training: Any
+    seed: Any
+    shape: Any
+    patches: Any
+
+    def seed_of(self, use):
+        return None if self.seed is None else named_seed(self.seed, use)
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(QuantizedSublayers):
+@documented_by(BlockConfig)
+class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
     Paper, equations 2 and 3:
@@ -179,26 +196,16 @@ class EncoderBlock(QuantizedSublayers):
         z' = MSA(LN(z)) + z
         z  = MLP(LN(z')) + z'
 
+    With `block_norm="after"`, as in Swin V2 (arXiv 2111.09883):
+
+        z' = LN(MSA(z)) + z
+        z  = LN(MLP(z')) + z'
+
     GELU is the tanh approximation and LayerNorm's epsilon is 1e-6, as in the
     official Flax code; Keras's own defaults differ on both.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
-        mlp_dim: Hidden units of the MLP.
-        dropout_rate: Share of units dropped after each dense layer but query, key and
-            value, in [0, 1).
-        attention_dropout_rate: Share of attention probabilities dropped, in [0, 1).
-        stochastic_depth_rate: Share of examples that skip the attention in a training step,
-            and as many the MLP, in [0, 1); the other branches are divided by 1 - rate
-            (arXiv 1603.09382).
-        gelu: The MLP's nonlinearity: "tanh", "exact", "quick", "relu" or "swiglu".
-        norm_epsilon: Added to LayerNorm's variance.
-        remat: Whether to keep only the input in training and recompute the rest in the
-            backward pass, with the same dropout masks: less memory, more time.
-        block_norm: "before" attention and MLP, or "after" them.
-        layer_scale: Whether a `LayerScale` multiplies both branches.
-        qk_norm: Whether the attention normalises queries and keys.
-        rotary: Arguments of `RotaryPositions` for the attention, or None.
+        *fields: A `BlockConfig`, or its fields.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -211,7 +218,7 @@ class EncoderBlock(QuantizedSublayers):
         `(B, N, D)`; with `return_attention` a pair, the second `(B, k, N, N)`.
 
     Raises:
-        ValueError: On build, if `num_heads` does not divide D.
+        ValueError: If a field is out of range; on build, if `num_heads` does not divide D.
 
     Example:
     >>> block = EncoderBlock(num_heads=3, mlp_dim=768)
@@ -219,153 +226,108 @@ class EncoderBlock(QuantizedSublayers):
     (2, 197, 192)
     """
 
-    def __init__(
-        self,
-        num_heads,
-        mlp_dim,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        gelu="tanh",
-        norm_epsilon=1e-6,
-        remat=False,
-        stochastic_depth_rate=0.0,
-        layer_scale=False,
-        qk_norm=False,
-        block_norm="before",
-        rotary=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.mlp_dim = mlp_dim
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.gelu = gelu
-        self.norm_epsilon = norm_epsilon
-        self.remat = remat
-        self.stochastic_depth_rate = stochastic_depth_rate
-        self.layer_scale = layer_scale
-        self.qk_norm = qk_norm
-        self.block_norm = block_norm
-        self.rotary = rotary
+    config_type = BlockConfig
 
     def build(self, tokens_shape, patches_shape=None):
-        policy = self.dtype_policy
+        config, policy = self.config, self.dtype_policy
         self.norm_1, self.norm_2 = (
-            LayerNorm(self.norm_epsilon, dtype=policy, name=name) for name in ("norm_1", "norm_2")
+            LayerNorm(config.norm_epsilon, dtype=policy, name=name) for name in ("norm_1", "norm_2")
         )
         self.attention = self.make_attention()
-        self.dropout = Dropout(self.dropout_rate, dtype=policy, name="dropout")
+        self.dropout = Dropout(config.dropout_rate, dtype=policy, name="dropout")
         self.stochastic_depth = Dropout(
-            self.stochastic_depth_rate, (None, 1, 1), dtype=policy, name="stochastic_depth"
+            config.stochastic_depth_rate, (None, 1, 1), dtype=policy, name="stochastic_depth"
         )
-        self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu, dtype=policy, name="mlp")
+        self.mlp = MLP(config.mlp, dtype=policy, name="mlp")
         for part in (self.norm_1, self.attention, self.norm_2, self.mlp):
             part.build(tokens_shape)
-        if self.layer_scale:
+        if config.layer_scale:
             self.layer_scale_1, self.layer_scale_2 = (
                 LayerScale(dtype=policy, name=name) for name in ("layer_scale_1", "layer_scale_2")
             )
             for part in (self.layer_scale_1, self.layer_scale_2):
                 part.build(tokens_shape)
-        if self._is_random:
+        if config.is_random:
             self.seed_generator = keras.random.SeedGenerator()
-            draws_by_example(self)
-
-    @property
-    def _is_random(self):
-        return self.dropout_rate or self.attention_dropout_rate or self.stochastic_depth_rate
 
     def make_attention(self):
         """Returns the attention layer; `RelativeEncoderBlock` has another one."""
-        return SelfAttention(
-            self.num_heads,
-            self.attention_dropout_rate,
-            self.qk_norm,
-            self.norm_epsilon,
-            self.rotary,
-            dtype=self.dtype_policy,
-            name="attention",
-        )
+        return SelfAttention(self.config.attention, dtype=self.dtype_policy, name="attention")
 
     def call(self, tokens, training=False, return_attention=False, patches=None):
         # Drawn once, outside of the recomputed part, which must see the same masks again.
-        seed = self.seed_generator.next() if training and self._is_random else None
-        if self.remat and training and not return_attention:
-            return keras.remat(lambda z: self._encode(z, training, seed, patches)[0])(tokens)
-        outputs, attention = self._encode(tokens, training, seed, patches)
+        seed = self.seed_generator.next() if training and self.config.is_random else None
+
+        def encode(z):
+            shape = ops.shape(z)
+            # One class for both: Keras finds a layer's weights in a file by its class's name.
+            equations = self.post_norm if self.config.block_norm == "after" else self.pre_norm
+            rows, attention = equations(z, _Call(training, seed, shape, patches))
+            return ops.reshape(rows, shape), attention
+
+        if self.config.remat and training and not return_attention:
+            return keras.remat(lambda z: encode(z)[0])(tokens)
+        outputs, attention = encode(tokens)
         return (outputs, attention) if return_attention else outputs
 
-    def _encode(self, z, training, seed, patches):
-        """Returns the tokens after the block `(B, N, D)`, and the attention probabilities."""
+    def pre_norm(self, z, call):
+        """Returns the tokens after the block as rows, and the attention probabilities."""
+        rows = as_rows(z)
+        y, attention = self.attend(self.norm_1(z), call)
+        rows = rows + self.residual(1, y, call)  # Equation 2.
+        y = self.transform(self.norm_2(rows), call)
+        rows = rows + self.residual(2, y, call)  # Equation 3.
+        return rows, attention
 
-        def seed_of(use):
-            return None if seed is None else named_seed(seed, use)
+    def post_norm(self, z, call):
+        """Returns the same for a block that normalises after attention and MLP."""
+        rows = as_rows(z)
+        y, attention = self.attend(z, call)
+        rows = rows + self.residual(1, self.norm_1(y), call)
+        y = self.transform(rows, call)
+        rows = rows + self.residual(2, self.norm_2(y), call)
+        return rows, attention
 
-        shape = ops.shape(z)
-        # TensorFlow fuses a sum with the product before it if both are matrices, so the
-        # residual stream is kept as the rows of all examples, (B N, D).
-        rows = ops.reshape(z, (-1, z.shape[-1]))
-        is_before = self.block_norm == "before"
+    def attend(self, z, call):
+        """Returns the attention's outputs as rows, and its probabilities."""
         y, attention = self.attention(
-            self.norm_1(z) if is_before else z,
-            training=training,
-            seed=seed_of("attention"),
+            z,
+            training=call.training,
+            seed=call.seed_of("attention"),
             return_attention=True,
             as_rows=True,
-            patches=patches,
+            patches=call.patches,
         )
-        y = self.dropout(y, training=training, seed=seed_of("dropout"))
-        y = y if is_before else self.norm_1(y)
-        y = self.layer_scale_1(y) if self.layer_scale else y
-        y = self._drop_examples(y, shape, training, seed_of("stochastic_depth_1"))
-        rows = rows + y  # Equation 2.
-        y = self.norm_2(rows) if is_before else rows
-        y = self.mlp(y, training=training, seed=seed_of("mlp"))
-        y = y if is_before else self.norm_2(y)
-        y = self.layer_scale_2(y) if self.layer_scale else y
-        y = self._drop_examples(y, shape, training, seed_of("stochastic_depth_2"))
-        rows = rows + y  # Equation 3.
-        return ops.reshape(rows, shape), attention
+        return self.dropout(y, training=call.training, seed=call.seed_of("dropout")), attention
 
-    def _drop_examples(self, rows, shape, training, seed):
-        """Sets all rows of some examples to zero: stochastic depth."""
-        if not (training and self.stochastic_depth_rate):
-            return rows
-        branch = self.stochastic_depth(ops.reshape(rows, shape), training=training, seed=seed)
-        return ops.reshape(branch, ops.shape(rows))
+    def transform(self, rows, call):
+        """Returns the MLP's outputs as rows."""
+        return self.mlp(rows, training=call.training, seed=call.seed_of("mlp"))
+
+    def residual(self, number, y, call):
+        """Returns what branch 1 or 2 adds to the tokens: y by LayerScale and stochastic depth."""
+        if self.config.layer_scale:
+            y = self.layer_scale_1(y) if number == 1 else self.layer_scale_2(y)
+        if not (call.training and self.config.stochastic_depth_rate):
+            return y
+        seed = call.seed_of(f"stochastic_depth_{number}")
+        examples = ops.reshape(y, call.shape)
+        return as_rows(self.stochastic_depth(examples, training=call.training, seed=seed))
 
     def compute_output_spec(self, tokens, training=False, return_attention=False, patches=None):
         return output_spec(self, tokens, return_attention)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "gelu": self.gelu,
-            "norm_epsilon": self.norm_epsilon,
-            "remat": self.remat,
-            "stochastic_depth_rate": self.stochastic_depth_rate,
-            "layer_scale": self.layer_scale,
-            "qk_norm": self.qk_norm,
-            "block_norm": self.block_norm,
-            "rotary": self.rotary,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@documented_by(BlockConfig)
 class RelativeEncoderBlock(EncoderBlock):
     """An encoder block whose attention has relative positions; paper, Appendix D.4.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
-        mlp_dim: Hidden units of the MLP.
+        *fields: A `BlockConfig`, or its fields.
         grid: Patches (down, across) that the table of offsets is for.
         num_prefix_tokens: Tokens in front of the patches.
-        **kwargs: Passed to `keras_vit.layers.EncoderBlock`.
+        **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, P + N, D)`: batch, prefix and patches, token size.
@@ -382,21 +344,18 @@ class RelativeEncoderBlock(EncoderBlock):
     (2, 196, 192)
     """
 
-    def __init__(self, num_heads, mlp_dim, grid, num_prefix_tokens=0, **kwargs):
-        super().__init__(num_heads, mlp_dim, **kwargs)
+    attention_type: Any = RelativeSelfAttention
+
+    def __init__(self, *fields, grid, num_prefix_tokens=0, **kwargs):
+        super().__init__(*fields, **kwargs)
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
 
-    attention_type: Any = RelativeSelfAttention
-
     def make_attention(self):
         return self.attention_type(
-            self.num_heads,
-            self.grid,
-            self.num_prefix_tokens,
-            self.attention_dropout_rate,
-            qk_norm=self.qk_norm,
-            norm_epsilon=self.norm_epsilon,
+            self.config.attention,
+            grid=self.grid,
+            num_prefix_tokens=self.num_prefix_tokens,
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -410,15 +369,15 @@ class RelativeEncoderBlock(EncoderBlock):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@documented_by(BlockConfig)
 class BiasedEncoderBlock(RelativeEncoderBlock):
     """An encoder block whose attention has relative position biases, as in Swin.
 
     Args:
-        num_heads: Attention heads, k. Divides the token size D.
-        mlp_dim: Hidden units of the MLP.
+        *fields: A `BlockConfig`, or its fields.
         grid: Patches (down, across) that the table of biases is for.
         num_prefix_tokens: Tokens in front of the patches.
-        **kwargs: Passed to `keras_vit.layers.EncoderBlock`.
+        **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         As of `RelativeEncoderBlock`.

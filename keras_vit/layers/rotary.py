@@ -1,5 +1,6 @@
 """Rotary positions: queries and keys turned by angles that grow with row and column."""
 
+import dataclasses
 import json
 import math
 
@@ -7,9 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.block_configs import Rotary, documented_by
+from keras_vit.layers.base_layers import ConfiguredLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RotaryPositions(keras.layers.Layer):
+@documented_by(Rotary)
+class RotaryPositions(ConfiguredLayer):
     """Turns pairs of units of queries and keys by the position of their patch (RoPE).
 
     Pair i of the patch at row y and column x is turned by an angle (arXiv 2104.09864, 2403.13298)
@@ -24,15 +29,7 @@ class RotaryPositions(keras.layers.Layer):
     policy, so a model serves images of any size.
 
     Args:
-        temperature: The base of the frequencies, t.
-        coordinates: "centred", 2 pi (2 (i + 1/2) / n - 1) for number i of n (DINOv3), or "index",
-            i + offset.
-        offset: Added to the index.
-        reference_grid: Patches (down, across) to which coordinates by index are scaled, or None.
-        columns_first: Whether the first half of the pairs belongs to columns.
-        pairs: Units i and i + D_h / 2 are a pair ("halves"), or 2 i and 2 i + 1 ("neighbours").
-        learned: Whether the frequencies are learned. They start in a random direction for each
-            head, at a right angle for the second half of the pairs.
+        *fields: A `Rotary`, or its fields.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -56,25 +53,7 @@ class RotaryPositions(keras.layers.Layer):
     (2, 3, 197, 64)
     """
 
-    def __init__(
-        self,
-        temperature=100.0,
-        coordinates="centred",
-        offset=0.0,
-        reference_grid=None,
-        columns_first=False,
-        pairs="halves",
-        learned=False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.temperature = temperature
-        self.coordinates = coordinates
-        self.offset = offset
-        self.reference_grid = None if reference_grid is None else tuple(reference_grid)
-        self.columns_first = columns_first
-        self.pairs = pairs
-        self.learned = learned
+    config_type = Rotary
 
     def build(self, query_shape, key_shape=None, patches_shape=None):
         _, heads, _, dim = query_shape
@@ -83,8 +62,8 @@ class RotaryPositions(keras.layers.Layer):
                 "Rotary positions need heads with a multiple of 4 units. "
                 f"Received: {dim} units in a head"
             )
-        spectrum = self.temperature ** (-4 * np.arange(dim // 4) / dim)
-        if self.learned:
+        spectrum = self.config.temperature ** (-4 * np.arange(dim // 4) / dim)
+        if self.config.learned:
 
             def directions(shape, dtype):
                 turns = keras.random.uniform((heads, 1), 0, 2 * math.pi, dtype="float32")
@@ -100,7 +79,7 @@ class RotaryPositions(keras.layers.Layer):
             )
         else:
             first, second = np.kron(np.eye(2), spectrum)
-            of_axes = (first, second) if self.columns_first else (second, first)
+            of_axes = (first, second) if self.config.columns_first else (second, first)
             self.frequencies = np.stack(of_axes)[:, None].astype("float32")  # (2, 1, D_h / 2)
 
     def call(self, query, key, patches=None):
@@ -129,49 +108,35 @@ class RotaryPositions(keras.layers.Layer):
 
     def _coordinate(self, place, side, axis):
         place, side = ops.cast(place, "float32"), ops.cast(side, "float32")
-        if self.coordinates == "centred":
+        if self.config.coordinates == "centred":
             return 2 * math.pi * (2 * (place + 0.5) / side - 1)
-        if self.reference_grid is None:
-            return place + self.offset
-        return (place + self.offset) / side * self.reference_grid[axis]
+        if self.config.reference_grid is None:
+            return place + self.config.offset
+        return (place + self.config.offset) / side * self.config.reference_grid[axis]
 
     def _turned(self, x, cos, sin):
         values = ops.cast(x, "float32")
-        if self.pairs == "halves":
+        if self.config.pairs == "halves":
             first, second = ops.split(values, 2, axis=-1)
         else:
             first, second = values[..., ::2], values[..., 1::2]
         turned = [first * cos - second * sin, second * cos + first * sin]
         return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)
 
-    @property
-    def arguments(self):
-        """The arguments, by name."""
-        return {
-            "temperature": self.temperature,
-            "coordinates": self.coordinates,
-            "offset": self.offset,
-            "reference_grid": self.reference_grid,
-            "columns_first": self.columns_first,
-            "pairs": self.pairs,
-            "learned": self.learned,
-        }
-
     def save_own_variables(self, store):
         """Saves the weights, and the arguments as JSON: no shape in a file shows them."""
         super().save_own_variables(store)
-        store["rotary"] = np.frombuffer(json.dumps(self.arguments).encode(), "uint8")
+        store["rotary"] = np.frombuffer(
+            json.dumps(dataclasses.asdict(self.config)).encode(), "uint8"
+        )
 
     def load_own_variables(self, store):
         """Loads the weights; raises ValueError if they were saved with other arguments."""
         values = {key: store[key] for key in store.keys()}  # noqa: SIM118
         saved = json.loads(bytes(np.asarray(values.pop("rotary"))))
-        if saved != json.loads(json.dumps(self.arguments)):
+        if saved != json.loads(json.dumps(dataclasses.asdict(self.config))):
             raise ValueError(
                 "The rotary positions must be those of the model. "
-                f"Received: {saved}, the model has {self.arguments}"
+                f"Received: {saved}, the model has {dataclasses.asdict(self.config)}"
             )
         super().load_own_variables(values)
-
-    def get_config(self):
-        return {**super().get_config(), **self.arguments}

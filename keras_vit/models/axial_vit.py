@@ -35,15 +35,15 @@ def encode_axes(config: AxialConfig, x, patches, block: int, grid: tuple[int, in
     Returns:
         A Keras tensor `(B, P + N, D)`.
     """
-    prefix, arguments = config.num_prefix_tokens, config.block_arguments(block)
+    prefix, fields = config.num_prefix_tokens, config.block(block)
     for axis, length in (("row", grid[1]), ("column", grid[0])):
         name = f"{axis}_block_{block}"
         if config.position_embedding == "relative":
             encoder_block = RelativeEncoderBlock(
-                **arguments, grid=(1, length), num_prefix_tokens=prefix, name=name
+                fields, grid=(1, length), num_prefix_tokens=prefix, name=name
             )
         else:
-            encoder_block = EncoderBlock(**arguments, name=name)
+            encoder_block = EncoderBlock(fields, name=name)
         # For rows (B * h, P + w, D), for columns (B * w, P + h, D).
         lines = SplitLines(axis, prefix, name=f"split_{axis}s_{block}")(x, patches)
         x = JoinLines(axis, prefix, name=f"join_{axis}s_{block}")(encoder_block(lines), patches)

@@ -11,11 +11,19 @@ from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
 from keras_vit.checkpoints.official_weights import load_pretrained
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.description import LAYER, Description
+from keras_vit.layers import ModelDescription
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
 
-DEFAULT_CLASSES = 1000
 POOLINGS = (None, "token", "avg", "max", "map")
+
+
+class _Default(int):
+    """The default of an argument, to tell it from the same number that was given."""
+
+
+DEFAULT_CLASSES = _Default(1000)
 
 
 def build(
@@ -37,9 +45,9 @@ def build(
         name_or_config: A name of `keras_vit.list_models()` such as "ViT-B/16", or a config.
         include_top: Whether to end with the classification head.
         weights: None for random values; "imagenet" (1000 classes), "imagenet21k", a key of
-            the catalogue, or a path to `.npz`, `.weights.h5` or `.safetensors`. But for
-            "imagenet", `classes` other than the file's gives a new head of zeros, and
-            another image size resizes the position embeddings.
+            the catalogue, a classifier of the package, or a path to `.npz`, `.weights.h5` or
+            `.safetensors`. Except for "imagenet", `classes` other than the file's gives a new
+            head of zeros. Another image size resizes the position embeddings.
         input_tensor: A Keras tensor to build on, instead of a new input.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default. The
             sides may differ, need not be multiples of the patch (the rest is cut off at the
@@ -48,7 +56,7 @@ def build(
             (for a ResNet the last feature map), "token" the class token `(B, D)`, "avg" and
             "max" a pooling over the map `(B, D)`, "map" the attention pooling of a model with
             `classifier="map"`.
-        classes: Classes of the head.
+        classes: Classes of the head; by default 1000, or those of a classifier of the package.
         classifier_activation: Activation of the head; None gives logits. With weights it must
             be "softmax" or None, as in Keras.
         name: Name of the Keras model; such as "vit_b16" by default.
@@ -67,8 +75,9 @@ def build(
     (None, 10)
     """
     config = configs.resolve(name_or_config, **changes)
-    if classes == DEFAULT_CLASSES and (released := find_released(weights)):
-        classes = released[0].classes
+    if classes is DEFAULT_CLASSES:
+        released = find_released(weights)
+        classes = released[0].classes if released else int(classes)
     _check_arguments(config, include_top, weights, pooling, classes, classifier_activation)
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
@@ -79,13 +88,16 @@ def build(
     side = configs.default_image_size(name_or_config)
     images = _images(input_tensor, input_shape, (side, side, 3))
     _check_image_size(config, images.shape[1:], include_top)
+    is_row = isinstance(name_or_config, str) and not changes
+    description = Description(str(name_or_config) if is_row else "", config)
+    described = ModelDescription(description.to_json(), name=LAYER)(images)
     if isinstance(config, BiTConfig):  # Also an Axial-ResNet.
-        x = build_resnet(config, images, side)  # (B, h, w, C)
+        x = build_resnet(config, described, side)  # (B, h, w, C)
         outputs = resnet_head(config, x, include_top, pooling, classes, classifier_activation)
     else:
         is_free = None in images.shape[1:3]
         grid = config.grid((side, side) if is_free else images.shape[1:3])
-        x, patches = build_vit(config, images, grid)  # (B, P + N, D), (B, h, w, D)
+        x, patches = build_vit(config, described, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
     if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
         # The model includes the layers upstream of the tensor.

@@ -10,6 +10,7 @@ feature_model(model, feature)   a representation of the image instead of class s
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
+from keras_vit.description import description_layer, held_description, set_description
 from keras_vit.layers import PositionEmbedding, SelfAttention
 from keras_vit.models.build import build
 from keras_vit.recognition import config_of
@@ -100,6 +102,8 @@ def inference_model(
         keras.config.set_dtype_policy(policy)
     values = merged_weights(model)
     rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])
+    held = held_description(model)
+    set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
 
 
@@ -155,6 +159,7 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     """
     layers = {layer.name: layer for layer in model.layers}
     patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
+    description = description_layer(model)
     is_rotary = bool(getattr(layers.get("encoder_block_0"), "rotary", None))
     is_known = type(positions) is PositionEmbedding or (is_rotary and positions is None)
     if patches is None or not is_known:
@@ -173,18 +178,19 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
             f"The image must be larger than a patch. Received: image_size={tuple(image_size)}"
         )
 
-    if positions is None:
-        return keras.models.clone_model(model, images, clone_function=lambda layer: layer)
-    resized = PositionEmbedding.from_config({**positions.get_config(), "grid": grid})
+    # Only these differ between the two models.
+    new = {layer: type(layer).from_config(layer.get_config()) for layer in [description] if layer}
+    if positions is not None:
+        new[positions] = PositionEmbedding.from_config({**positions.get_config(), "grid": grid})
     clone = keras.models.clone_model(
-        model,
-        images,
-        clone_function=lambda layer: resized if layer is positions else layer,
+        model, images, clone_function=lambda layer: new.get(layer, layer)
     )
+    if positions is None:
+        return clone
     table = keras.ops.convert_to_numpy(positions.embedding)[0]  # (P + N, D)
     prefix, cells = np.split(table, [positions.num_prefix_tokens])
     cells = resize_positions(cells, positions.grid, grid)
-    resized.embedding.assign(np.concatenate([prefix, cells])[None])
+    new[positions].embedding.assign(np.concatenate([prefix, cells])[None])
     return clone
 
 

@@ -129,7 +129,7 @@ def pool_tokens(config: ViTConfig, x, pooling: str):
     patches = x[:, prefix:] if prefix else x  # (B, N, D)
     if pooling == "map":
         read = x if config.map_reads_prefix else patches
-        pooled = AttentionPooling(**config.map_arguments(), name="map_head")(read)
+        pooled = AttentionPooling(config.attention_pooling, name="map_head")(read)
     elif pooling == "max":
         pooled = keras.layers.GlobalMaxPooling1D(name="max_pool")(patches)
     else:
@@ -180,18 +180,15 @@ def add_positions(layer: PositionEmbedding | None, x, patches):
 
 def encode(config: ViTConfig, x, patches, block: int, grid):
     """Returns the tokens `(B, P + N, D)` after an encoder block."""
-    name = f"encoder_block_{block}"
-    block_types = {"relative": RelativeEncoderBlock, "relative_bias": BiasedEncoderBlock}
-    if config.position_embedding not in block_types:
-        layer = EncoderBlock(**config.block_arguments(block), name=name)
-        return layer(x, patches=patches) if config.rotary else layer(x)
-    layer = block_types[config.position_embedding](
-        **config.block_arguments(block),
-        grid=grid,
-        num_prefix_tokens=config.num_prefix_tokens,
-        name=name,
-    )
-    return call_on_grid(layer, x, patches)
+    fields, name, prefix = config.block(block), f"encoder_block_{block}", config.num_prefix_tokens
+    if config.position_embedding == "relative":
+        layer = RelativeEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
+        return call_on_grid(layer, x, patches)
+    if config.position_embedding == "relative_bias":
+        layer = BiasedEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
+        return call_on_grid(layer, x, patches)
+    layer = EncoderBlock(fields, name=name)
+    return layer(x, patches=patches) if fields.rotary else layer(x)
 
 
 def call_on_grid(layer, x, patches):

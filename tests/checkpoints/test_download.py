@@ -245,13 +245,14 @@ def test_an_interrupt_leaves_nothing_behind(server, row, tmp_path, monkeypatch):
 def test_leftovers_of_a_killed_process_are_removed_a_day_later(server, row, tmp_path):
     folder = tmp_path / "keras" / "models"
     folder.mkdir(parents=True)
-    for age, name in ((2 * 86400, "old"), (60, "new")):
-        leftover = folder / f"{row.key}.{name}.partial"
+    old, new = (f".{letter * 32}-{row.key}.npz" for letter in "ab")
+    for age, name in ((2 * 86400, old), (60, new)):
+        leftover = folder / name
         leftover.write_bytes(b"x")
         os.utime(leftover, (time.time() - age,) * 2)
     official_weights.download(row)
     assert _cache(tmp_path) == [
-        f"{row.key}.new.partial",
+        new,
         f"{row.key}.npz",
         f"{row.key}.npz.sha256",
     ]

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED, classifier_folder
-from keras_vit.trained_weights import open_weights
+from keras_vit.models.opening import open_model
 from keras_vit.training.recipes import find_recipe
 
 BEST, PLAIN = RELEASED[0], RELEASED[-1]
@@ -79,11 +79,11 @@ def test_the_best_of_a_data_set_goes_first():
 
 
 def test_a_models_name_selects_among_the_classifiers():
-    assert open_weights("cifar10").model_name == BEST.model
-    assert open_weights("cifar10", model=PLAIN.model).model_name == PLAIN.model
+    assert open_model("cifar10").description.name == BEST.model
+    assert open_model("cifar10", model=PLAIN.model).description.name == PLAIN.model
     assert classifier_folder("cifar10", configs.MODELS[PLAIN.model]) == PLAIN.folder
     with pytest.raises(ValueError, match="ViT-Ti/16"):
-        open_weights("cifar10", model="ViT-Ti/16")
+        open_model("cifar10", model="ViT-Ti/16")
 
 
 def test_other_classes_and_sizes_are_a_transfer():
@@ -109,8 +109,25 @@ def test_weights_that_are_no_name_are_refused():
         keras_vit.build("ViT-Mini/4", weights=7)
 
 
-def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
+def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PLAIN.folder, "cifar10")
-    assert classifier_folder("cifar10") == pathlib.Path("cifar10")
+    for use in (
+        classifier_folder,
+        open_model,
+        lambda name: keras_vit.build("ViT-Mini/4", weights=name),
+    ):
+        with pytest.raises(
+            ValueError, match=r"write \./cifar10 for the latter, (r14_vit_micro16|vit_mini4)_"
+        ):
+            use("cifar10")
+    assert classifier_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")
+    assert open_model("./cifar10").description.name == PLAIN.model
     assert classifier_folder("runs/cifar10") == pathlib.Path("runs/cifar10")
+
+
+def test_classes_that_are_given_are_kept():
+    assert keras_vit.build("ViT-Mini/4", weights="cifar10").output_shape == (None, 10)
+    given = keras_vit.build("ViT-Mini/4", weights="cifar10", classes=1000)
+    assert given.output_shape == (None, 1000)
+    assert not given.get_layer("predictions").kernel.numpy().any()

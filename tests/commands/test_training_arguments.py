@@ -7,20 +7,19 @@ import dataclasses
 
 import pytest
 
-from keras_vit.commands import training_arguments
-from keras_vit.fields import field_info, setting
+from keras_vit.fields import add_arguments, field_info, from_arguments, given_fields, setting
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
 
 
 def parsed(settings_type, *flags):
     parser = argparse.ArgumentParser()
-    training_arguments.add_fields(parser, settings_type)
+    add_arguments(parser, settings_type)
     return parser.parse_args([str(flag) for flag in flags])
 
 
 def settings(settings_type, *flags):
-    return training_arguments.settings(parsed(settings_type, *flags), settings_type)
+    return settings_type.from_options(**given_fields(settings_type, parsed(settings_type, *flags)))
 
 
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
@@ -61,7 +60,7 @@ def test_flags_win_over_the_recipe():
 def test_images_to_leave_out_are_the_lines_of_a_file(tmp_path):
     (tmp_path / "list").write_text("a.png\n\nb.png\n")
     arguments = parsed(DataSpec, "--data", "photos", "--exclude", tmp_path / "list")
-    assert training_arguments.data(arguments) == DataSpec("photos", exclude=("a.png", "b.png"))
+    assert from_arguments(DataSpec, arguments) == DataSpec("photos", exclude=("a.png", "b.png"))
 
 
 def test_a_new_setting_needs_its_field_alone():
@@ -77,7 +76,7 @@ def test_a_new_setting_needs_its_field_alone():
         )
 
     parser = argparse.ArgumentParser()
-    training_arguments.add_fields(parser, WithNoise)
+    add_arguments(parser, WithNoise)
     text = " ".join(parser.format_help().split())
     assert "--noise SIGMA standard deviation of noise (default: 0.0; nowhere)" in text
     given = settings(WithNoise, "--noise", 0.5)

@@ -196,7 +196,7 @@ def test_names_of_another_number_than_the_outputs_are_refused(path_of, tmp_path)
     names = next(entry for entry in content.metadata_props if entry.key == "class_names")
     names.value = json.dumps(["cat", "dog"])
     onnx.save(content, tmp_path / "two.onnx")
-    with pytest.raises(ValueError, match="one probability for each class name"):
+    with pytest.raises(ValueError, match="classes.txt and description.json do not belong together"):
         load_artefact(tmp_path / "two.onnx")
 
 

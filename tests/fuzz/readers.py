@@ -27,8 +27,8 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.classifier import load_classifier, save_classifier
 from keras_vit.images.decoding import read_image, reading_error
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.trained_weights import open_weights
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data.sources import open_source
 from keras_vit.training.data.spec import DataSpec
@@ -89,14 +89,14 @@ def _values(checkpoint):
 
 def read_weights(path, **known):
     """Opens weights with the facts about them, reads the values, and builds the model."""
-    opened = open_weights(path, **known)
+    opened = open_model(path, **known)
     if opened.checkpoint is not None:
         _values(opened.checkpoint)
     if opened.config is not None:
         assert opened.config.width <= 4096, "a model of this size in a small file"
     with contextlib.suppress(ValueError):
         keras_vit.load_checkpoint(model(), path)
-    opened.describe()
+    assert opened.description.facts
     return opened.to_model()
 
 

@@ -24,6 +24,7 @@ from keras_vit.images.headers import read_header
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
+from makers import encode
 
 needs_webp = pytest.mark.skipif(
     not hasattr(tf.io, "decode_webp"), reason="This TensorFlow does not decode WebP."
@@ -46,12 +47,6 @@ def photo(height=37, width=50, seed=0):
     smooth = np.asarray(small.resize((width, height)), "int32")
     noisy = smooth + rng.randint(-20, 21, (height, width, 3))
     return Image.fromarray(noisy.clip(0, 255).astype("uint8"))
-
-
-def encode(image, kind, **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def exif(orientation, order):

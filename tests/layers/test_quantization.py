@@ -7,6 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier import read_model
 from keras_vit.configs import AxialResNetConfig
+from makers import tiny_config
 
 AXIAL_RESNET = AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
 
@@ -17,9 +18,9 @@ pytestmark = [
 
 CONFIGS = {
     "token": keras_vit.ViTConfig(8, 16, 2, 32, 2),
-    "map": keras_vit.ViTConfig(8, 16, 1, 32, 2, classifier="map", gelu="exact"),
-    "relative": keras_vit.ViTConfig(8, 16, 1, 32, 2, position_embedding="relative"),
-    "swiglu": keras_vit.ViTConfig(8, 16, 1, 32, 2, gelu="swiglu"),
+    "map": tiny_config(patch_size=8, mlp_dim=32, classifier="map", gelu="exact"),
+    "relative": tiny_config(patch_size=8, mlp_dim=32, position_embedding="relative"),
+    "swiglu": tiny_config(patch_size=8, mlp_dim=32, gelu="swiglu"),
     "Axial-ResNet": AXIAL_RESNET,
 }
 
@@ -57,7 +58,7 @@ def test_the_file_of_another_model_is_unchanged():
 
 
 def test_keras_cannot_read_its_own_quantised_attention(tmp_path):
-    """Where it can, `QuantizedSublayers` can go."""
+    """Where it can, `CompositeLayer` can go."""
     inputs = keras.Input((5, 8))
     model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 3)(inputs, inputs))
     model.quantize("int8")

@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.models.counting import describe
+from keras_vit.description import describe
 
 WIDTH, HEADS, HIDDEN, GRID = 8, 2, 12, (3, 4)
 SMALL = keras_vit.AxialConfig(4, WIDTH, 1, HIDDEN, HEADS)

@@ -100,7 +100,7 @@ def names():
         "keras_vit": keras_vit,
         "np": np,
         "few_shot": few_shot,
-        "open_model": predictions.open_model,
+        "build_evaluated": predictions.build_evaluated,
         "FEW_SHOT_RESIZE": protocols.FEW_SHOT_RESIZE,
         "image": np.asarray(Image.open("garden.jpg")),
         "images": images,

@@ -104,7 +104,7 @@ def embed(
     """Returns the features of image files, and `(file, reason)` of those that cannot be read.
 
     Args:
-        model: The model, from `predictions.open_model`.
+        model: The model, from `predictions.build_evaluated`.
         files: Image files.
         feature: One of `configs.FEATURES`.
         batch_size: Images in a batch.

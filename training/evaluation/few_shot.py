@@ -254,7 +254,7 @@ def evaluate(
     """Evaluates a model by linear maps from its features, fitted to a few images per class.
 
     Args:
-        model: The model, from `predictions.open_model`.
+        model: The model, from `predictions.build_evaluated`.
         source: The data, from `keras_vit.training.data.open_source`; the shots are chosen
             from its training images.
         shots: Numbers of images per class.
@@ -271,7 +271,7 @@ def evaluate(
             the test images has no training image.
 
     Example:
-    >>> model = open_model("ViT-B/16", weights="imagenet21k", evaluation=FEW_SHOT_RESIZE)
+    >>> model = build_evaluated("ViT-B/16", weights="imagenet21k", evaluation=FEW_SHOT_RESIZE)
     >>> print(few_shot.evaluate(model, open_source("tfds:oxford_iiit_pet"), shots=[5]))
     """
     test = source.splits.get("test")

@@ -1,21 +1,20 @@
-"""Answers of a classifier for each image: a table, and a page of the surest mistakes."""
+"""Answers of a classifier for each image: a table, and a page of the most confident errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from keras_vit.files import write_csv
+from keras_vit.pages import GridPicture, paragraph, picture_grid, write_page
 from keras_vit.tasks import SEPARATOR
 from keras_vit.training.data import Examples
 
-from .picture_page import PageImage, encoded_images, write_picture_page
-
-MAX_SHOWN = 100  # Mistakes on a page.
+MAX_SHOWN = 100  # Errors on a page.
 
 ANSWERS_CSV = "answers.csv"
 MISTAKES_HTML = "mistakes.html"
@@ -30,11 +29,11 @@ class Answers:
     Args:
         examples: The N images.
         class_names: The K names.
-        true: The class of each image, int `(N,)`; of several labels whether it has each, bool
-            `(N, K)`.
-        given: What was answered, likewise.
-        probability: Of the answer, `(N,)`; of several labels that of the surest wrong decision,
-            or of the least sure one if all are right.
+        true: The class of each image, int `(N,)`; for multi-label data whether it has each label,
+            bool `(N, K)`.
+        given: The answers, in the same form.
+        probability: The probability of each answer, `(N,)`; for multi-label data that of the most
+            confident wrong decision, or of the least confident one if all are right.
         right: Whether the answer is right, bool `(N,)`.
     """
 
@@ -46,7 +45,7 @@ class Answers:
     right: np.ndarray
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes a row for each image (CSV), and the page of the surest mistakes (HTML).
+        """Writes a row for each image (CSV), and the page of the most confident errors (HTML).
 
         Args:
             folder: An existing folder.
@@ -66,33 +65,48 @@ class Answers:
         self._write_page(page)
         return [table, page]
 
-    def surest_mistakes(self, count: int = MAX_SHOWN) -> np.ndarray:
+    def most_confident_errors(self, count: int = MAX_SHOWN) -> np.ndarray:
         """Returns the numbers of wrong answers, the most probable first, int `(M,)`."""
         wrong = np.flatnonzero(~self.right)
         return wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
 
     def _text(self, classes):
-        """A class number, or bool `(K,)`, for people; several labels are separated by ";"."""
+        """Returns the name of a class number, or the names of labels, bool `(K,)`, between ";"."""
         if classes.ndim:
             return SEPARATOR.join(self.class_names[k] for k in np.flatnonzero(classes).tolist())
         return self.class_names[int(classes)]
 
     def _write_page(self, path):
-        chosen, names = self.surest_mistakes(), self.examples.names
+        chosen = self.most_confident_errors()
         wrong = int((~self.right).sum())
-        shown = f", the {len(chosen)} surest of them below" if wrong > len(chosen) else ""
-        images = (
-            PageImage(
-                names[number],
+        shown = f"; the {len(chosen)} most confident are below" if wrong > len(chosen) else ""
+        pictures = (
+            GridPicture(
+                self.examples.names[number],
                 encoded,
-                [
-                    f"answer ({self.probability[number]:.1%})",
-                    self._text(self.given[number]) or "no label",
-                    "true",
-                    self._text(self.true[number]) or "no label",
-                ],
+                {
+                    f"answer ({self.probability[number]:.1%})": self._text(self.given[number])
+                    or "no label",
+                    "true": self._text(self.true[number]) or "no label",
+                },
             )
-            for number, encoded in zip(chosen, encoded_images(self.examples, chosen), strict=True)
+            for number, encoded in zip(chosen, _encoded_images(self.examples, chosen), strict=True)
         )
-        text = f"{wrong:,} of {len(self.right):,} images have a wrong answer{shown}."
-        write_picture_page(path, "Surest mistakes", text, images)
+        write_page(
+            path,
+            "Most confident errors",
+            paragraph(f"{wrong:,} of {len(self.right):,} images have a wrong answer{shown}."),
+            picture_grid(pictures),
+        )
+
+
+def _encoded_images(examples: Examples, chosen: np.ndarray) -> Iterator[bytes]:
+    """Returns the encoded images of some examples, in the order given.
+
+    Args:
+        examples: The examples.
+        chosen: Their numbers, each once.
+    """
+    found = examples.take(chosen).encoded()  # In ascending order.
+    images = {place: image for place, (image, _) in zip(sorted(chosen), found, strict=True)}
+    return (images[place] for place in chosen)

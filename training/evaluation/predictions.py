@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
@@ -13,15 +12,12 @@ import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.classifier import Classifier, predict_batch
-from keras_vit.models.build import build
-from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_range, value_range
+from keras_vit.description import Description
+from keras_vit.fields import required
+from keras_vit.models.opening import is_model_name, open_model
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import progress_bar
-from keras_vit.recognition import config_of
-from keras_vit.tasks import Thresholds, check_task
-from keras_vit.trained_weights import open_weights
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.image_files import decoding_errors
 from keras_vit.training.data.sources import describe_skipped
@@ -167,49 +163,45 @@ def without(
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatedModel:
-    """A model with its preprocessing and its origin.
+    """A built model with its description and its origin.
 
     Args:
         model: From images `(B, H, W, C)` to scores.
-        preprocessing: How an image becomes the model's input.
+        description: What it is. Without names of classes its head is not trained.
         name: The model's name as in the paper, or its folder.
         weights: Name, file or folder of the weights.
-        class_names: Names of the outputs, or None for a model without a trained head.
         pretraining: Fields of result files about the pre-training; see
             `pretraining_fields`.
         recipe: The `recipe.json` of its folder; empty if there is none.
-        facts: Range of the pixels and GELU, with where they are from, for people.
-        thresholds: For several labels an image, the probability above which it has each of the
-            class names; None for one class an image.
     """
 
     model: keras.Model
-    preprocessing: Preprocessing
+    description: Description
     name: str
     weights: str
-    class_names: tuple[str, ...] | None = None
     pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
-    facts: str = ""
-    thresholds: Thresholds = None
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes the model's input."""
+        return required(self.description.preprocessing, "preprocessing")
 
     def to_json(self) -> dict[str, Any]:
         """Returns the field `model` of a result file."""
-        try:
-            config = config_of(self.model)
-        except ValueError:
-            config = None
+        description = self.description.to_json()
         return {
             "name": self.name,
-            "config": config and {"type": type(config).__name__, **dataclasses.asdict(config)},
+            "config": description.get("config"),
             "weights": self.weights,
             "weights_sha256": weights_hash(self.model),
             **self.pretraining,
-            **json.loads(self.preprocessing.to_json()),
+            **self.preprocessing.to_fields(),
+            "description": description,
         }
 
 
-def open_model(
+def build_evaluated(
     model: str | os.PathLike,
     *,
     weights: str | None = None,
@@ -223,9 +215,8 @@ def open_model(
     """Returns the model to evaluate, from its weights or by its name.
 
     Args:
-        model: A classifier's folder or any other weights that `open_weights` takes, or a name
-            of `keras_vit.list_models()`.
-        weights: For a name: weights as `keras_vit.build` takes them, or "random".
+        model: Anything that `keras_vit.open_model` takes.
+        weights: For a name: its weights, or "random".
         image_size: For a name: pixels; by default those of a file, or 224.
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
@@ -239,88 +230,48 @@ def open_model(
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
             weights was neither found nor given.
     """
-    name = os.fspath(model)
-    given = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
-    if classifier_folder(model).exists() and name not in configs.MODELS:
-        if weights is not None or image_size is not None:
-            raise ValueError(
-                "Weights and image size are stored in the classifier's folder; give them only "
-                f"with a model's name. Received: model={name!r}, "
-                f"weights={weights!r}, image_size={image_size}"
-            )
-        opened = open_weights(model, **given)
-        preprocessing = opened.preprocessing_for(evaluation=evaluation)
-        return EvaluatedModel(
-            opened.to_model()[0],
-            preprocessing,
-            name=opened.recipe.get("model") or name,
-            weights=os.fspath(classifier_folder(model)),
-            class_names=opened.class_names,
-            pretraining=pretraining_fields(dict(opened.recipe), None),
-            recipe=dict(opened.recipe),
-            facts=opened.describe(),
-            thresholds=_thresholds(opened),
-        )
-    try:
-        configs.resolve(name)
-    except ValueError as error:
-        raise ValueError(
-            f"The model must be a classifier's folder or a model's name. {error}"
-        ) from error
-    if weights is None:
-        raise ValueError(
-            "A model's name needs weights (--weights): imagenet21k, imagenet, a key of the "
-            f"catalogue, a file, or random. Received: {name!r} without weights"
-        )
+    source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    pretraining = {"pretraining": PRETRAINING.get(weights)}
-    if weights in (*catalogue.NAMES, *catalogue.list_weights(), "random"):
-        changes = {"num_heads": num_heads, "gelu": gelu}
-        changes = {field: value for field, value in changes.items() if value is not None}
-        if changes and weights != "random":
+    given = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
+    if weights is None and not is_model_name(source):
+        if image_size is not None:
             raise ValueError(
-                "The number of heads and GELU are given for files that do not hold them. "
-                f"Received: {changes} for {weights}"
+                "The image size is stored in the classifier's folder; give it only "
+                f"with a model's name. Received: model={source!r}, image_size={image_size}"
             )
-        side = configs.default_image_size(name)
-        height, width = size or (side, side)
-        # Weights "imagenet" need their own classes; others accept a new head.
-        built = build(
-            name,
-            weights=None if weights == "random" else weights,
-            input_shape=(height, width, 3),
-            classes=classes or (1000 if weights == "imagenet" else 1),
-            **changes,
-        )
-        values = value_range(*NORMALIZATIONS[normalization or "half"])
-        preprocessing = Preprocessing((height, width), evaluation or "resize", values)
-        facts = f"pixels {describe_range(values)}"
+        opened = open_model(model, **given)
+        built, _ = opened.to_model()
+        recipe = dict(opened.recipe)
         return EvaluatedModel(
-            built, preprocessing, name, weights, pretraining=pretraining, facts=facts
+            built,
+            _evaluated(opened, None, evaluation),
+            name=recipe.get("model") or source,
+            weights=os.fspath(opened.folder or source),
+            pretraining=pretraining_fields(recipe, None),
+            recipe=recipe,
         )
-    opened = open_weights(weights, model=name, image_size=size, **given)
-    preprocessing = opened.preprocessing_for(size, evaluation)
-    if classes not in (None, opened.classes):
+    opened = open_model(model, weights=weights, image_size=size, **given)
+    if size is None and (opened.official or opened.is_random):
+        size = (configs.default_image_size(source),) * 2
+    pretraining = {"pretraining": PRETRAINING.get(str(weights))}
+    # Weights "imagenet" need their own classes; others accept a new head.
+    if classes is None and weights == "imagenet":
+        classes = opened.description.classes
+    if classes not in (None, opened.description.classes) and not opened.is_random:
         raise ValueError(
             f"The weights must have a head of {classes} classes. "
-            f"Received: {weights}, with {opened.classes or 'none'}"
+            f"Received: {weights}, with {opened.description.classes or 'none'}"
         )
+    built, _ = opened.to_model(size, classes=classes, hidden_layer=classes is not None)
     return EvaluatedModel(
-        opened.to_model(size, hidden_layer=classes is not None)[0],
-        preprocessing,
-        name,
-        weights,
-        class_names=opened.class_names,
-        pretraining=pretraining,
-        facts=opened.describe(),
-        thresholds=_thresholds(opened),
+        built, _evaluated(opened, size, evaluation), source, str(weights), pretraining=pretraining
     )
 
 
-def _thresholds(opened):
-    """The thresholds of weights whose classes have names."""
-    names = opened.class_names
-    return None if names is None else check_task(opened.task, names, opened.thresholds)
+def _evaluated(opened, image_size, evaluation):
+    """The description of an opened model for another image size or way of resizing."""
+    preprocessing = opened.preprocessing_for(image_size, evaluation)
+    return dataclasses.replace(opened.description, preprocessing=preprocessing)
 
 
 def evaluated_classifier(classifier: Classifier, task: str | None = None) -> EvaluatedModel:
@@ -333,10 +284,9 @@ def evaluated_classifier(classifier: Classifier, task: str | None = None) -> Eva
     recipe, folder = classifier.recipe, os.fspath(classifier.folder or "")
     return EvaluatedModel(
         classifier.model,
-        classifier.preprocessing,
+        classifier.description,
         name=recipe.get("model") or folder,
         weights=folder,
-        class_names=classifier.class_names,
         pretraining=pretraining_fields(recipe, task),
         recipe=recipe,
     )

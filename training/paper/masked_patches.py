@@ -7,7 +7,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,12 +15,15 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
+from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, RECIPE, write_history
+from keras_vit.description import set_description
+from keras_vit.description_files import texts_of
 from keras_vit.fields import required
 from keras_vit.files import write_text
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
+from keras_vit.recognition import config_of
 from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.data.spec import Data, data_spec
@@ -29,7 +32,7 @@ from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.model_card import recipe_lines
 from keras_vit.training.run.plan import TrainingPlan
-from keras_vit.training.run.transfer import Body, find_body
+from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 
@@ -41,14 +44,11 @@ def pretrain_masked_patches(
     output: str | os.PathLike,
     settings: MaskedPatches | None = None,
     *,
-    data_dir: str | os.PathLike | None = None,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
+    **data_options: Any,
 ) -> Pretrained:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 
@@ -62,14 +62,11 @@ def pretrain_masked_patches(
         output: The folder to write: `model.keras`, without a head, recipe, history and model
             card. Until the end everything is in `OUTPUT.partial`.
         settings: The settings; the paper's by default.
-        data_dir: As for `finetune`.
-        strict: As for `finetune`.
-        exclude: As for `finetune`.
-        split_seed: As for `finetune`.
         overwrite: As for `finetune`.
         resume: As for `finetune`.
         command: As for `finetune`.
         log: As for `finetune`.
+        **data_options: As for `finetune`.
 
     Returns:
         A `Pretrained`.
@@ -84,9 +81,14 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    spec = data_spec(data, data_dir, strict=strict, exclude=exclude, split_seed=split_seed)
     return PretrainMaskedPatches(
-        spec, output, settings, overwrite=overwrite, resume=resume, command=command, log=log
+        data_spec(data, **data_options),
+        output,
+        settings,
+        overwrite=overwrite,
+        resume=resume,
+        command=command,
+        log=log,
     ).run()
 
 
@@ -236,24 +238,24 @@ class PretrainMaskedPatches(Job):
 
     settings_type = MaskedPatches
 
-    def find_body(self, settings: MaskedPatches) -> Body:
+    def find_start(self, settings: MaskedPatches) -> Start:
         if mixup_parameter(settings.augmentation, settings.mixup):
             raise ValueError(
                 "Masked patches need images without mixup: mixup=0, or an augmentation other than "
                 f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
                 f"mixup={settings.mixup}"
             )
-        body = find_body(settings.model, None)
-        _check_fit(body.config, settings.target)
-        return body
+        start = find_start(settings.model, None)
+        _check_fit(start.config, settings.target)
+        return start
 
-    def open(self, body: Body, *, download: bool = True) -> Source:
+    def open(self, start: Start, *, download: bool = True) -> Source:
         share = self.settings.validation_share
         return self.data.open(share, labelled=False, download=download)
 
-    def build(self, body, settings, num_classes):
+    def build(self, start, settings, num_classes):
         config = configs.resolve(
-            body.config,
+            start.config,
             dropout_rate=settings.dropout_rate,
             stochastic_depth_rate=settings.stochastic_depth_rate,
             remat=settings.remat,
@@ -275,7 +277,7 @@ class PretrainMaskedPatches(Job):
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
         batches = evaluation_batches(
             required(plan.validation, "validation"),
-            preprocessing=plan.preprocessing,
+            preprocessing=plan.start.preprocessing,
             batch_size=min(plan.settings.micro_batch_size, 64),
         )
 
@@ -291,10 +293,13 @@ class PretrainMaskedPatches(Job):
         """Writes the folder of a model without classes; see `Job.finish`."""
         folder = self.folder
         recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best(plan.source.task)}
-        name = configs.layer_name(plan.body.name)
+        name = configs.layer_name(plan.start.description.name)
         plain = inference_model(model, include_top=False, name=name)
+        described = dataclasses.replace(plan.start.description, config=config_of(plain))
+        set_description(plain, described)
         plain.save(folder.path / MODEL)
-        write_text(folder.path / PREPROCESSING, plan.preprocessing.to_json())
+        for text_name, text in texts_of(described).items():
+            write_text(folder.path / text_name, text)
         write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
         write_history(folder.path / HISTORY, history)
         write_text(folder.path / MODEL_CARD, _card(recipe, history))

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.models.counting import describe
+from keras_vit.description import describe
 from keras_vit.recognition import config_of_json
 from keras_vit.training.evaluation.results import Result
 
@@ -25,7 +25,7 @@ DATA_SETS = {
     "JFT-300M": (303e6, 18_291),
 }
 
-# The fields that the count of compute needs beside the config.
+# The fields that the count of compute needs in addition to the config.
 COMPUTE_FIELDS = ("images", "epochs", "image_size", "classes")
 
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 import shutil
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.fields import required
+from keras_vit.models.opening import open_model
 from keras_vit.text_tables import align_columns
-from keras_vit.trained_weights import open_weights
 from keras_vit.training import recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.data.vtab_tasks import (
@@ -29,8 +29,8 @@ from keras_vit.training.data.vtab_tasks import (
 )
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
-from keras_vit.training.evaluation.predictions import EvaluatedModel, open_model
-from keras_vit.training.evaluation.protocols import VTAB_SEEDS
+from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated
+from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
 from keras_vit.training.run.job import finetune
 from keras_vit.training.settings import FineTuning
@@ -87,17 +87,10 @@ def run_vtab(
     output: str | os.PathLike,
     *,
     weights: str | None = None,
-    tasks: Sequence[str] = (),
-    seeds: Sequence[int] = VTAB_SEEDS,
     settings: FineTuning = SETTINGS,
-    scale: float = 1.0,
-    linear: bool = False,
-    tune: bool = False,
-    data_dir: str | os.PathLike | None = None,
-    skip_missing: bool = False,
-    keep_models: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
+    **options: Any,
 ) -> list[Result]:
     """Transfers a model to VTAB's tasks and writes a result file for each task and seed.
 
@@ -108,19 +101,10 @@ def run_vtab(
         model: A name of `keras_vit.list_models()` or a classifier's folder.
         output: The folder for results.
         weights: For a name: `weights` of `keras_vit.build`, or "random".
-        tasks: Names of tasks or groups; all 19 by default.
-        seeds: One run of each task per seed; the median counts.
         settings: The settings of fine-tuning.
-        scale: Less than 1 for a small trial; see `scaled`.
-        linear: Whether to fit a linear map to features of the frozen model instead; its
-            regularisation is chosen on the 200 validation images.
-        tune: Whether to train on 800 images and evaluate on the 200 validation images, to
-            choose settings.
-        data_dir: The folder of TFDS.
-        skip_missing: Whether to leave out tasks whose data are missing.
-        keep_models: Whether to keep the fine-tuned models, as classifier folders.
         command: The command line, for the result files.
         log: Receives messages.
+        **options: Fields of `VtabOptions`, such as `tasks` and `seeds`.
 
     Returns:
         The results, including results of earlier calls.
@@ -130,32 +114,34 @@ def run_vtab(
             other settings.
         Interrupted: On Ctrl-C or SIGTERM, after saving; a KeyboardInterrupt.
     """
-    if linear and tune:
+    asked = VtabOptions(**options)
+    linear, data_dir = asked.linear, asked.data_dir
+    if linear and asked.tune:
         raise ValueError("A linear probe tunes itself on the validation images. Received: both")
-    chosen = resolve(tasks)
-    settings = dataclasses.replace(scaled(settings, scale), **_start(model, weights))
+    chosen = resolve(asked.tasks)
+    settings = dataclasses.replace(scaled(settings, asked.scale), **_start(model, weights))
     if settings.model is not None:
         configs.resolve(settings.model)  # A wrong name is an error before data are downloaded.
     facts = {name: getattr(settings, name) for name in ("num_heads", "gelu", "normalization")}
     if settings.weights is not None:  # So is a fact that must be given.
         start = {"model": settings.model, "image_size": settings.image_size}
-        open_weights(settings.weights, **start, **facts).preprocessing_for()
-    chosen = _available(chosen, data_dir, skip_missing, log)
+        open_model(settings.weights, **start, **facts).preprocessing_for()
+    chosen = _available(chosen, data_dir, asked.skip_missing, log)
     output = pathlib.Path(output)
     results = []
     if linear:
-        probed = open_model(
+        probed = build_evaluated(
             model,
             weights=weights,
             image_size=None if classifier_folder(model).exists() else settings.image_size,
             evaluation=settings.evaluation,
             **facts,
         )
-        log(probed.facts)
+        log(probed.description.facts)
         described = probed.to_json()
     for name, task in chosen.items():
-        for seed in (None,) if linear else seeds:
-            recipe = _recipe(described if linear else settings, seed, scale, linear, tune)
+        for seed in (None,) if linear else asked.seeds:
+            recipe = _recipe(described if linear else settings, seed, asked)
             path = output / name / ("result.json" if linear else f"result_seed_{seed}.json")
             if path.exists():
                 done = read_result(path)
@@ -167,10 +153,10 @@ def run_vtab(
                 result = _probe(probed, described, name, data_dir)
             else:
                 folder = output / name / f"seed_{seed}"
-                result = _finetune(name, folder, settings, seed, tune, data_dir, command, log)
+                result = _finetune(name, folder, settings, seed, asked, command, log)
             result = dataclasses.replace(
                 result,
-                protocol=_protocol(linear, tune, scale),
+                protocol=_protocol(asked),
                 task=task.title,
                 recipe=recipe,
                 seed=seed,
@@ -178,7 +164,7 @@ def run_vtab(
                 data={**result.data, **_described(task, data_dir)},
             )
             result.write(path)
-            if not linear and not keep_models:
+            if not linear and not asked.keep_models:
                 shutil.rmtree(folder)
             results.append(result)
     return results
@@ -225,10 +211,10 @@ def _mean_line(
     return [name, ours, *(f"{value:.1f}" for value in theirs), ""]
 
 
-def _protocol(linear: bool, tune: bool, scale: float) -> str:
+def _protocol(asked: VtabOptions) -> str:
     """The protocol's name; only "vtab" is comparable to the paper."""
-    name = "vtab-linear" if linear else "vtab-tune" if tune else "vtab"
-    return name if scale == 1 or linear else f"{name}-scaled"
+    name = "vtab-linear" if asked.linear else "vtab-tune" if asked.tune else "vtab"
+    return name if asked.scale == 1 or asked.linear else f"{name}-scaled"
 
 
 def _start(model: str | os.PathLike, weights: str | None) -> dict[str, str | None]:
@@ -269,23 +255,24 @@ def _available(
     return available
 
 
-def _recipe(start: Any, seed: int | None, scale: float, linear: bool, tune: bool) -> dict[str, Any]:
+def _recipe(start: Any, seed: int | None, asked: VtabOptions) -> dict[str, Any]:
     """The settings in a result file, which must be equal to continue."""
-    if linear:
+    if asked.linear:
         kept = ["name", "weights_sha256", "image_size", "evaluation"]
         if start["value_range"] != [-1.0, 1.0]:
             kept.append("value_range")
         return {"linear": True, "l2_choices": list(L2_CHOICES), **{k: start[k] for k in kept}}
-    return {**dataclasses.replace(start, seed=seed).to_json(), "scale": scale, "tune": tune}
+    settings = dataclasses.replace(start, seed=seed).to_json()
+    return {**settings, "scale": asked.scale, "tune": asked.tune}
 
 
-def _finetune(name, folder, settings, seed, tune, data_dir, command, log):
+def _finetune(name, folder, settings, seed, asked, command, log):
     if not folder.exists():  # It exists if a stop came before the result file.
         finetune(
-            f"vtab{'-tune' if tune else ''}:{name}",
+            f"vtab{'-tune' if asked.tune else ''}:{name}",
             folder,
             dataclasses.replace(settings, seed=seed, head="new"),  # As in the protocol.
-            data_dir=data_dir,
+            data_dir=asked.data_dir,
             resume=(folder.with_name(folder.name + ".partial") / "recipe.json").exists(),
             command=command,
             log=log,

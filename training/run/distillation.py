@@ -12,9 +12,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit.classifier import load_classifier
+from keras_vit.models.opening import is_numbered
 from keras_vit.preprocessing import Preprocessing, describe_range
 from keras_vit.tasks import MULTICLASS
-from keras_vit.trained_weights import is_numbered
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.trainer.trainer import Trainer
 

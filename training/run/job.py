@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
+from keras_vit.description import Description, Labels
+from keras_vit.files import RECIPE
 from keras_vit.models.rebuild import inference_model
-from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES, Thresholds
+from keras_vit.recognition import config_of
+from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation import classification, multilabel
+from keras_vit.training.evaluation import classification
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import (
@@ -38,7 +40,7 @@ from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .replay import extend
 from .trainer_setup import make_loss, make_metric, make_schedule, make_trainer, not_decayed
-from .transfer import Body, build_model, choose_trained, dtype_policy, find_body, settle
+from .transfer import Start, build_model, choose_trained, dtype_policy, find_start, settle
 
 _MAX_LISTED = 20  # Thresholds that are printed.
 
@@ -48,42 +50,29 @@ def finetune(
     output: str | os.PathLike,
     settings: FineTuning | None = None,
     *,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
-    test: bool = True,
-    class_names: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    **data_options: Any,
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
-    The pre-training head is removed and a linear layer of zeros put in its place, but for the
-    rows of classes that the weights name too; position embeddings are interpolated to the new
-    resolution, and everything is trained: by default
-    with SGD with momentum, cosine decay after a linear warm-up, gradients clipped at global
-    norm 1. The weights, or their averages, with the best validation accuracy are kept, and
-    evaluated on the test images, which are used for nothing else.
+    The pre-training head is removed and a linear layer of zeros put in its place, except for
+    the rows of classes that the weights name too; position embeddings are interpolated to
+    the new resolution, and everything is trained: by default with SGD with momentum, cosine
+    decay after a linear warm-up, gradients clipped at global norm 1. The weights, or their
+    averages, with the best validation accuracy are kept, and evaluated on the test images,
+    which are used for nothing else.
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
             labels, or "tfds:NAME". None with `resume`. Arrays, a `tf.data.Dataset` or a
             `pandas.DataFrame`, see `open_source`; with `resume` the same again. Or a
-            `DataSpec`, which replaces the options up to `class_names`.
+            `DataSpec`, which has the `data_options` too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
-        data_dir: The folder of TFDS, or of the relative paths in a CSV file.
-        holdout: Share of the images for testing where the data have no test part.
-        strict: Whether an image that cannot be read is an error.
-        exclude: Images to leave out.
-        split_seed: Seed of the choice of images that are held out; the settings' by default.
-        test: Whether to evaluate on the test images.
-        class_names: Names of the classes of arrays, in the order of their numbers.
         overwrite: Whether to replace an existing classifier.
         resume: Whether to continue a stopped run, with its data and settings.
         command: The command to record in `recipe.json`.
@@ -92,12 +81,14 @@ def finetune(
             Their model is the `Trainer`, batches are optimizer steps, and logs have the mean
             loss and accuracy since the last row of the history, after a validation also
             `val_loss` and `val_accuracy`.
+        **data_options: Fields of `DataSpec`, such as `holdout`, `exclude` and `class_names`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
 
     Raises:
         ValueError: If something does not fit, or the loss is not finite.
+        TypeError: If one of the data options is no field of `DataSpec`.
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
 
@@ -106,9 +97,8 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return FineTune(
-        spec,
+        data_spec(data, **data_options),
         output,
         settings,
         overwrite=overwrite,
@@ -124,18 +114,12 @@ def pretrain(
     output: str | os.PathLike,
     settings: PreTraining | None = None,
     *,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
-    split_seed: int | None = None,
-    test: bool = True,
-    class_names: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     command: str = "",
     log: Callable[[str], object] = print,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    **data_options: Any,
 ) -> Finished:
     """Trains a model from random weights and writes a classifier's folder; paper, Table 3.
 
@@ -146,18 +130,12 @@ def pretrain(
         data: As for `finetune`.
         output: The folder to write.
         settings: The recipe; Table 3's for ImageNet by default.
-        data_dir: As for `finetune`.
-        holdout: As for `finetune`.
-        strict: As for `finetune`.
-        exclude: As for `finetune`.
-        split_seed: As for `finetune`.
-        test: As for `finetune`.
-        class_names: As for `finetune`.
         overwrite: As for `finetune`.
         resume: As for `finetune`.
         command: As for `finetune`.
         log: As for `finetune`.
         callbacks: As for `finetune`.
+        **data_options: As for `finetune`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
@@ -167,9 +145,8 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    spec = data_spec(data, data_dir, holdout, strict, exclude, split_seed, test, class_names)
     return Pretrain(
-        spec,
+        data_spec(data, **data_options),
         output,
         settings,
         overwrite=overwrite,
@@ -186,8 +163,8 @@ class Finished:
 
     Args:
         classifier: The best weights, as read back from the folder.
-        report: The evaluation on the test images, a `ClassificationReport`, or of several
-            labels a `MultilabelReport`; None if the data have none.
+        report: The evaluation on the test images, a `ClassificationReport`, or of
+            multi-label data a `MultilabelReport`; None if the data have none.
         history: The rows of `history.csv`.
     """
 
@@ -199,7 +176,7 @@ class Finished:
 class Job:
     """A training run from data to a folder.
 
-    A subclass has the class of its settings, `find_body` and `build`. By default it trains
+    A subclass has the class of its settings, `find_start` and `build`. By default it trains
     and writes a classifier.
 
     Args:
@@ -240,7 +217,7 @@ class Job:
         self.data = data
         self.command = command
         self.log = log
-        self.facts: dict[str, Any] = {}  # Of the unfinished run.
+        self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
         # The same command again, as a restarted machine gives it, continues the run.
         unfinished_command = unfinished_recipe(output).get("command", "")
         resume = resume or (not overwrite and unfinished_command == command != "")
@@ -248,7 +225,7 @@ class Job:
         if resume:
             recipe = self.folder.recipe(self.settings_type.command)
             self.settings = self.settings_type.from_json(_settings_of(recipe))
-            self.facts = recipe.get("facts", {})
+            self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             self.command = recipe["command"]
         if self.data.split_seed is None:
@@ -275,7 +252,7 @@ class Job:
 
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.body, settings, num_classes)
+            model, weights = self.build(plan.start, settings, num_classes)
             trainer = self.make_trainer(model, plan)
         self.check(plan, model)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
@@ -287,7 +264,7 @@ class Job:
             augmentation=settings.augmentation,
             mixup=settings.mixup,
             resize=settings.resize,
-            value_range=plan.preprocessing.value_range,
+            value_range=plan.start.preprocessing.value_range,
             start_step=start_step * settings.accumulate,
             num_classes=num_classes,
             data_service=settings.data_service,
@@ -317,7 +294,7 @@ class Job:
         return finished
 
     def dry_run(self) -> str:
-        """Returns a description of the run for people; trains, writes and fetches nothing.
+        """Returns a human-readable description of the run; trains, writes and fetches nothing.
 
         Data that would have to be downloaded are described instead.
 
@@ -340,8 +317,8 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = self.settings
-        body = self.find_body(settings)  # Before the data are read: a wrong name fails at once.
-        source = self.open(body, download=download)
+        start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
+        source = self.open(start, download=download)
         counts = {
             name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
         }
@@ -354,30 +331,36 @@ class Job:
                 "patience needs validation images, to tell when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
-        body, settings, preprocessing, facts = settle(body, settings, source.class_names)
-        if settings.class_weights is not None and "class_weights" not in self.facts:
-            labels, names = source.splits["train"].labels, source.class_names
-            weights = class_weights(settings.class_weights, labels, names)
-            by_name = dict(zip(names, weights, strict=True))
+        start, settings = settle(start, settings, Labels(source.class_names or None, source.task))
+        facts, weights = start.facts, None
+        if settings.class_weights is not None:
+            weights = self.class_weights(settings.class_weights, source)
+            by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
         if settings.sampling == "classes":
             train = balanced(source.splits["train"], source.class_names, settings.seed)
             source = dataclasses.replace(source, splits={**source.splits, "train": train})
         teacher = None
         if name := getattr(settings, "teacher", None):
-            known = self.facts.get("teacher")
-            teacher = open_teacher(name, source.class_names, preprocessing, known)
+            known = self.unfinished.get("facts", {}).get("teacher")
+            teacher = open_teacher(name, source.class_names, start.preprocessing, known)
             facts["teacher"] = teacher.fact
         make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
-        settings = choose_accumulation(settings, body.config, replicas=replicas)
+        settings = choose_accumulation(settings, start.config, replicas=replicas)
+        description = start.description
+        if "description" in self.unfinished:  # Where its facts were from at the start.
+            before = Description.from_json(self.unfinished["description"], RECIPE)
+            description = dataclasses.replace(description, origins=before.origins)
+            start = dataclasses.replace(start, description=description)
         recipe = {
             "job": self.settings_type.command,
             "command": self.command,
-            "model": body.name,
-            "config": dataclasses.asdict(body.config),
+            "description": description.to_json(),
+            "model": description.name,
+            "config": dataclasses.asdict(start.config),
             "settings": settings.to_json(),
-            "facts": {**facts, **self.facts},
-            "preprocessing": json.loads(preprocessing.to_json()),
+            "facts": {**facts, **self.unfinished.get("facts", {})},
+            "preprocessing": start.preprocessing.to_fields(),
             "data": self.data.to_json(),
             "overwrite": self.folder.overwrite,
             "classes": len(source.class_names),
@@ -385,9 +368,20 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        plan = TrainingPlan(body, source, settings, preprocessing, recipe, teacher)
+        plan = TrainingPlan(start, source, settings, recipe, weights, teacher)
         self.check(plan)
         return plan
+
+    def class_weights(self, balance: str, source: Source) -> list[float]:
+        """Returns the weight of each class in the loss; a resumed run keeps its own.
+
+        Args:
+            balance: The setting `class_weights`.
+            source: The images in splits.
+        """
+        if known := self.unfinished.get("facts", {}).get("class_weights"):
+            return [known["value"][name] for name in source.class_names]
+        return class_weights(balance, source.splits["train"].labels, source.class_names)
 
     def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
         """Raises ValueError where `finish` would, before the first step.
@@ -396,24 +390,23 @@ class Job:
             plan: The plan.
             model: The model to train, once it is built.
         """
-        check_classifier(plan.source.class_names, model, plan.preprocessing)
+        check_classifier(plan.source.class_names, model, plan.start.preprocessing)
 
-    def find_body(self, settings: Any) -> Body:
-        """Returns the architecture and where its weights are."""
+    def find_start(self, settings: Any) -> Start:
+        """Returns the weights to start from, and what the model to train is."""
         raise NotImplementedError
 
-    def open(self, body: Body, *, download: bool = True) -> Source:
+    def open(self, start: Start, *, download: bool = True) -> Source:
         """Returns the images in splits."""
         return self.data.open(self.settings.validation_share, download=download)
 
-    def build(self, body: Body, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
+    def build(self, start: Start, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
         """Returns the model to train, giving logits, and the origin of its weights in words."""
         raise NotImplementedError
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
         """Returns a compiled trainer."""
-        weights = plan.recipe["facts"].get("class_weights")
-        loss = make_loss(plan.settings, weights and list(weights["value"].values()))
+        loss = make_loss(plan.settings, plan.class_weights)
         metric = make_metric(plan.source.task)
         if plan.teacher is None:
             return make_trainer(model, plan.settings, loss=loss, metric=metric)
@@ -464,15 +457,11 @@ class Job:
             self.log(f"test    {report.summary}")
         test_json = report and report.to_json()
         recipe = {**plan.recipe, "best": self.best(source.task), "test": test_json}
-        classifier = Classifier(
-            kept,
-            source.class_names,
-            plan.preprocessing,
-            recipe,
-            folder.path,
-            task=source.task,
-            thresholds=thresholds,
-        )
+        described = plan.start.description
+        labels = dataclasses.replace(described.labels, thresholds=thresholds)
+        described = dataclasses.replace(described, config=config_of(kept), labels=labels)
+        recipe["description"] = described.to_json()
+        classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
         write_samples(folder.path, test if report else source.splits["train"])
         self.publish(source)
@@ -495,21 +484,22 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
         plan: The run.
         model: The model, or its predictor.
         examples: The images.
-        **options: More arguments of `classification.evaluate` or `multilabel.evaluate`.
+        **options: More arguments of `classification.evaluate`.
     """
-    of_task = multilabel if plan.source.task == MULTILABEL else classification
-    return of_task.evaluate(
+    return classification.evaluate(
         model,
         examples,
         plan.source.class_names,
-        preprocessing=plan.preprocessing,
+        preprocessing=plan.start.preprocessing,
         batch_size=min(plan.settings.micro_batch_size, 64),
         **options,
     )
 
 
-def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Thresholds, list[str]]:
-    """Returns the threshold of each class of several labels, and lines that print them.
+def choose_thresholds(
+    plan: TrainingPlan, model: keras.Model
+) -> tuple[tuple[float, ...] | None, list[str]]:
+    """Returns the threshold of each class of multi-label data, and lines that print them.
 
     They are chosen on the validation images; without any, each is 0.5.
 
@@ -521,7 +511,7 @@ def choose_thresholds(plan: TrainingPlan, model: keras.Model) -> tuple[Threshold
     if plan.source.task != MULTILABEL:
         return None, []
     if plan.validation is None:
-        thresholds: Thresholds = (DEFAULT_THRESHOLD,) * len(names)
+        thresholds: tuple[float, ...] = (DEFAULT_THRESHOLD,) * len(names)
         return thresholds, [f"labels  probability above {DEFAULT_THRESHOLD}, no validation images"]
     report = evaluate(plan, model, plan.validation)
     thresholds = report.best_thresholds
@@ -543,11 +533,11 @@ class FineTune(Job):
 
     settings_type = FineTuning
 
-    def find_body(self, settings: FineTuning) -> Body:
+    def find_start(self, settings: FineTuning) -> Start:
         size = settings.image_size
         if size is None and settings.recipe != HYPER_RULE_NAME:
             size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-        return find_body(
+        return find_start(
             settings.model,
             settings.weights,
             size,
@@ -556,19 +546,21 @@ class FineTune(Job):
             normalization=settings.normalization,
         )
 
-    def open(self, body: Body, *, download: bool = True) -> Source:
-        source = super().open(body, download=download)
+    def open(self, start: Start, *, download: bool = True) -> Source:
+        source = super().open(start, download=download)
         share = self.settings.validation_share
-        return extend(source, body.weights, self.settings, share, download=download)
+        return extend(source, start.opened, self.settings, share, download=download)
 
-    def build(self, body, settings, num_classes):
-        model, report = _build_classifier(body, settings, num_classes)
+    def build(self, start, settings, num_classes):
+        model, report = _build_classifier(start, settings, num_classes)
         choose_trained(
             model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
         )
         if report is None:
             return model, "random"
-        origin = f"{settings.weights}" + (", a new head of zeros" if body.head_rows is None else "")
+        origin = str(settings.weights) + (
+            ", a new head of zeros" if start.head_rows is None else ""
+        )
         if report.resized:
             grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
             origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
@@ -580,11 +572,11 @@ class Pretrain(Job):
 
     settings_type = PreTraining
 
-    def find_body(self, settings: PreTraining) -> Body:
-        return find_body(settings.model, None)
+    def find_start(self, settings: PreTraining) -> Start:
+        return find_start(settings.model, None)
 
-    def build(self, body, settings, num_classes):
-        model, _ = _build_classifier(body, settings, num_classes)
+    def build(self, start, settings, num_classes):
+        model, _ = _build_classifier(start, settings, num_classes)
         return model, "random"
 
 
@@ -597,9 +589,9 @@ def _settings_of(recipe):
     return {**settings, "normalization": "half", "head": "new", "gelu": gelu}
 
 
-def _build_classifier(body, settings, num_classes):
+def _build_classifier(start, settings, num_classes):
     return build_model(
-        body,
+        start,
         classes=num_classes,
         image_size=settings.image_size,
         dropout_rate=settings.dropout_rate,

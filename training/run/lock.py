@@ -7,9 +7,9 @@ import json
 import os
 import pathlib
 import socket
-import uuid
 from typing import Any
 
+from keras_vit.files import temporary_sibling
 from keras_vit.json_files import read_json
 
 LOCK = "lock.json"
@@ -32,7 +32,7 @@ def acquire(folder: pathlib.Path) -> None:
             if holder == _this_process():
                 return
             with contextlib.suppress(FileNotFoundError):  # Another process was faster.
-                ended = path.with_name(f".{uuid.uuid4().hex}-{LOCK}")
+                ended = temporary_sibling(path)
                 os.replace(path, ended)
                 if _holder(ended) != holder:  # Another process took the lock just now.
                     os.replace(ended, path)
@@ -45,7 +45,7 @@ def _create(path):
     Raises:
         FileExistsError: If there is one.
     """
-    draft = path.with_name(f".{uuid.uuid4().hex}-{LOCK}")
+    draft = temporary_sibling(path)
     draft.write_text(json.dumps(_this_process()), encoding="utf-8")
     try:
         os.link(draft, path)

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.classifier import HISTORY, RECIPE
@@ -24,8 +24,6 @@ from keras_vit.training.settings import FineTuning
 from .folder import PARTIAL
 from .job import FineTune, finetune
 
-SEEDS = (0, 1, 2)
-LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)  # As for CIFAR, Pets and Flowers.
 PROTOCOL = "sweep"
 
 SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
@@ -45,7 +43,7 @@ class SweepResult:
         test: Accuracy on the test images by seed.
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
-            several labels an image.
+            multi-label data.
     """
 
     learning_rate: float
@@ -89,13 +87,10 @@ def sweep(
     settings: FineTuning | None = None,
     *,
     learning_rates: Sequence[float] | None = None,
-    seeds: Sequence[int] = SEEDS,
-    data_dir: str | os.PathLike | None = None,
-    holdout: float = 0.2,
-    strict: bool = False,
-    exclude: Iterable[str] = (),
+    seeds: Sequence[int] = recipes.SWEEP_SEEDS,
     command: str = "",
     log: Callable[[str], object] = print,
+    **data_options: Any,
 ) -> SweepResult:
     """Finds the learning rate on a development split, then trains on all with several seeds.
 
@@ -117,13 +112,11 @@ def sweep(
         learning_rates: Learning rates to try; by default those of the recipe's row of
             Table 4. A single rate is not tried but taken.
         seeds: Seeds of the final runs. The first is also the seed of the trial runs, of the
-            development split, and of the test images held out of data without a test part.
-        data_dir: As for `finetune`.
-        holdout: As for `finetune`.
-        strict: As for `finetune`.
-        exclude: As for `finetune`.
+            development split, and of the test images held out of data without a test part,
+            unless the data have a `split_seed`.
         command: The command to record.
         log: Receives messages.
+        **data_options: As for `finetune`.
 
     Returns:
         A `SweepResult`.
@@ -148,8 +141,9 @@ def sweep(
             "A sweep is scored on images kept out of training: validation must not be 0. "
             f"Received: validation={settings.validation}"
         )
-    spec = data_spec(data, data_dir, holdout, strict, exclude)
-    spec = dataclasses.replace(spec, split_seed=seeds[0])
+    spec = data_spec(data, **data_options)
+    if spec.split_seed is None:
+        spec = dataclasses.replace(spec, split_seed=seeds[0])
     folder = pathlib.Path(output).absolute()
     start_or_continue(folder, spec, settings)
 
@@ -191,7 +185,7 @@ def sweep(
 def _recipe_rates(settings):
     """Returns the learning rates of the settings' recipe, scaled as the recipe was."""
     if settings.recipe is None:
-        return LEARNING_RATES
+        return recipes.SWEEP_RATES
     if settings.recipe == recipes.HYPER_RULE_NAME:
         return (settings.learning_rate,)
     recipe = recipes.find_recipe(settings.recipe)
@@ -206,7 +200,7 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
     Args:
         folder: The output of the sweep.
         data: The data, with the seed of their split.
-        settings: Settings of all runs but for learning rate and seed.
+        settings: Settings of all runs except for learning rate and seed.
 
     Raises:
         ValueError: If the folder is of another sweep, or the data have no test images.

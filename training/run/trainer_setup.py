@@ -67,14 +67,14 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
 def make_loss(
     settings: Settings, class_weights: Sequence[float] | None = None
 ) -> keras.losses.Loss:
-    """Returns the loss of logits, for class numbers, several labels or mixup's shares."""
+    """Returns the loss of logits, for class numbers, multi-hot labels or mixup's shares."""
     if settings.loss == "sigmoid":
         return SigmoidCrossentropy(class_weights=class_weights)
     return SoftmaxCrossentropy(settings.label_smoothing, class_weights=class_weights)
 
 
 def make_metric(task: str) -> str | keras.metrics.Metric:
-    """Returns the metric that a task shows beside the loss."""
+    """Returns the metric that a task shows in addition to the loss."""
     if task == MULTICLASS:
         return "accuracy"
     return keras.metrics.MeanMetricWrapper(label_accuracy, name=label_accuracy.__name__)
@@ -96,7 +96,7 @@ def make_trainer(
         settings: Resolved settings.
         trainer_type: `Trainer`, or a subclass with another objective.
         loss: By default the settings' loss of classes.
-        metric: The metric that is shown beside the loss.
+        metric: The metric that is shown in addition to the loss.
         **options: Passed to `trainer_type`.
 
     Raises:

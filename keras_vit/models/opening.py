@@ -1,9 +1,11 @@
-"""Trained weights of any origin: opened once, with the facts that are needed to use them."""
+"""The one door to a model: what a name, file, folder or export is, and what builds or runs it."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,24 +14,25 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
-from keras_vit.checkpoints.checkpoint import (
-    BuildArguments,
-    Checkpoint,
-    build_arguments,
-    open_checkpoint,
-)
+from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_checkpoint
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions
 from keras_vit.checkpoints.metadata import (
-    Metadata,
+    origin_of_numerics,
     read_folder,
     read_metadata,
     usual_resize,
 )
 from keras_vit.checkpoints.official_weights import download
-from keras_vit.classifier import load_classifier, read_model
+from keras_vit.classifier import Classifier, load_classifier, read_model
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.description import (
+    Description,
+    completed,
+    held_description,
+    set_description,
+)
 from keras_vit.files import CLASSES, MODEL, PREPROCESSING
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights
@@ -41,67 +44,53 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.recognition import config_of
-from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL, Thresholds, task_of_model
 
 DEFAULT_SIZE = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE)
 # The head and the hidden layer of pre-training, as patterns of `skip`.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
+_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon")
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedWeights:
-    """Weights and the facts about them, with the place of each fact.
+class OpenedModel:
+    """What a model is, and where its weights are; most are not read before they are needed.
 
     Args:
-        name: What was given: an official name, or a path.
-        model_name: The model's name as in the paper, or "ViT".
-        config: The architecture, with the heads, GELU and epsilon of the weights; None for a
-            classifier whose model is not of this package.
-        image_size: Pixels (height, width); None where any size fits.
-        channels: Channels of the images.
-        classes: Classes of the head, or None without a head.
-        class_names: Names of the classes, or None.
-        preprocessing: How an image becomes the model's input, or None if that is unknown.
-        origins: Where "pixels" (their range), "evaluation", "gelu" and "norm_epsilon" are from,
-            for people.
-        notes: A sentence for each assumption and each difference from the source.
+        source: What was given: a name or a path.
+        description: What the model is. Its config is None for a classifier whose model is not of
+            this package.
         recipe: The `recipe.json` of a folder; {} without one.
         official: A row of the catalogue, or None.
         checkpoint: The opened file, or None.
-        position_grid: Patches (down, across) of its position table, or None.
-        model: The Keras model of a `.keras` file, or None.
-        task: "multilabel" if an image may have several labels, else "multiclass".
-        thresholds: For several labels the probability above which an image has each, or None
-            for 0.5.
+        model: The Keras model of a `.keras` file, an export in its own runtime, or None.
+        folder: The folder or file of a classifier, or None.
+
+    Without official weights, checkpoint and model the weights are random.
     """
 
-    name: str
-    model_name: str
-    config: ViTConfig | BiTConfig | None
-    image_size: tuple[int, int] | None
-    channels: int
-    classes: int | None
-    class_names: tuple[str, ...] | None
-    preprocessing: Preprocessing | None
-    origins: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    source: str
+    description: Description
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     official: OfficialWeights | None = None
     checkpoint: Checkpoint | None = None
-    position_grid: tuple[int, int] | None = None
-    model: keras.Model | None = None
-    task: str = MULTICLASS
-    thresholds: Thresholds = None
+    model: Any = None
+    folder: pathlib.Path | None = None
 
-    def __post_init__(self):
-        known = self.preprocessing
-        if known is not None and known.num_channels not in (None, self.channels):
-            raise ValueError(
-                "The range of the pixels must have the model's channels. Received: "
-                f"{known.num_channels} channels ({self.origins['pixels']}), a model of "
-                f"{self.channels} channels, {self.name}"
-            )
+    @property
+    def is_random(self) -> bool:
+        """Whether there are no weights."""
+        return self.official is None and self.checkpoint is None and self.model is None
+
+    def classifier(self) -> Classifier:
+        """Returns the model as a classifier, which predicts image files.
+
+        Raises:
+            ValueError: If its classes have no names, or the range of its pixels is unknown.
+        """
+        model, _ = self.to_model()
+        preprocessing = self.preprocessing_for()
+        description = dataclasses.replace(self.description, preprocessing=preprocessing)
+        return Classifier.of(model, description, self.recipe, self.folder)
 
     def preprocessing_for(
         self, image_size: tuple[int, int] | None = None, evaluation: str | None = None
@@ -115,13 +104,13 @@ class TrainedWeights:
         Raises:
             ValueError: If the range of the pixels is unknown.
         """
-        known = self.preprocessing
+        known = self.description.preprocessing
         if known is None:
             raise ValueError(
                 "The range of the pixels must be known: give --normalization half (values from -1 "
                 "to 1) or imagenet (ImageNet's mean and standard deviation); in Python "
-                f"normalization=. Received: {self.name}, which does not hold it "
-                f"({self.origins['pixels']})"
+                f"normalization=. Received: {self.source}, which does not hold it "
+                f"({self.description.origins['pixels']})"
             )
         if evaluation not in (None, known.evaluation):
             known = Preprocessing(known.image_size, evaluation, known.value_range)
@@ -133,7 +122,7 @@ class TrainedWeights:
         *,
         skip: Sequence[str] = (),
         head_rows: Sequence[int | None] | None = None,
-    ) -> LoadReport:
+    ) -> LoadReport | None:
         """Loads the weights into a model; errors are those of `keras_vit.load_checkpoint`.
 
         Args:
@@ -141,19 +130,35 @@ class TrainedWeights:
             skip: Patterns of weights that are left out.
             head_rows: For each class of the model its number in these weights, or None for a
                 class that keeps the initial values.
+
+        Returns:
+            The `LoadReport`; None for random weights, which are the model's own.
         """
+        if self.is_random:
+            return None
         if self.model is not None:
+            if not isinstance(self.model, keras.Model):
+                raise ValueError(
+                    "The weights of an export are in its own format; give the classifier's folder. "
+                    f"Received: {self.source}"
+                )
             return copy_weights(self.model, model, skip=skip, head_rows=head_rows)
         checkpoint = self.checkpoint
         if checkpoint is None:
             assert self.official is not None
             checkpoint = open_checkpoint(download(self.official))
-        options = LoadOptions(tuple(skip), position_grid=self.position_grid, head_rows=head_rows)
+        options = LoadOptions(
+            tuple(skip), position_grid=self.description.position_grid, head_rows=head_rows
+        )
         return load_opened(checkpoint, model, options)
 
     def to_model(
-        self, image_size: tuple[int, int] | None = None, *, hidden_layer: bool = True
-    ) -> tuple[keras.Model, tuple[str, ...]]:
+        self,
+        image_size: tuple[int, int] | None = None,
+        *,
+        hidden_layer: bool = True,
+        classes: int | None = None,
+    ) -> tuple[Any, tuple[str, ...]]:
         """Returns the model with its weights, and a sentence for each part left out.
 
         Its head gives probabilities; without a head the output is what the head would read.
@@ -162,19 +167,22 @@ class TrainedWeights:
             image_size: Pixels (height, width); the weights' by default.
             hidden_layer: Whether to keep the head and its hidden layer of pre-training, if
                 there is one. Without both, the head is new, for one class.
+            classes: For random weights the classes of the head; by default one.
         """
-        if self.model is not None and image_size in (None, self.image_size):
+        known = self.description
+        if self.model is not None and image_size in (None, known.image_size):
             return self.model, ()
-        config, shapes = self.config, self.checkpoint.shapes if self.checkpoint else {}
+        config, shapes = known.config, self.checkpoint.shapes if self.checkpoint else {}
         if config is None:
             raise ValueError(
                 "Another image size needs a model of keras_vit.build. "
-                f"Received: {self.name}, image_size={image_size}"
+                f"Received: {self.source}, image_size={image_size}"
             )
         skip: tuple[str, ...] = ()
         notes = []
-        classes = self.classes
-        if not hidden_layer and getattr(config, "representation_size", None):
+        classes = (classes or 1) if self.is_random else known.classes
+        has_hidden_layer = self.official or getattr(config, "representation_size", None)
+        if not hidden_layer and has_hidden_layer:
             config, skip, classes = without_hidden_layer(config), HEAD, 1
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
@@ -182,46 +190,57 @@ class TrainedWeights:
         headless = {"include_top": False, "pooling": config.pooling}
         built = build(
             config,
-            input_shape=(*(image_size or self.image_size or DEFAULT_SIZE), self.channels),
+            input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
             name="vit" if config.architecture == "vit" else None,
             **(
-                {"classes": classes, "classifier_activation": ACTIVATIONS[self.task]}
+                {"classes": classes, "classifier_activation": known.labels.activation}
                 if classes
                 else headless
             ),
         )
-        return built, (*notes, *self.load_into(built, skip=skip).notes)
+        report = self.load_into(built, skip=skip)
+        set_description(built, self._description_of(built))
+        return built, (*notes, *(report.notes if report else ()))
 
-    def describe(self) -> str:
-        """Returns the facts that change the numbers, and the notes, in one line for people."""
-        known = self.preprocessing
-        pixels = "unknown" if known is None else describe_range(known.value_range)
-        parts = [f"pixels {pixels} ({self.origins['pixels']})"]
-        if known is not None:
-            parts.append(f"resize {describe_resize(known)} ({self.origins['evaluation']})")
-        if isinstance(self.config, ViTConfig):
-            parts.append(f"GELU {self.config.gelu} ({self.origins['gelu']})")
-        if self.task == MULTILABEL:
-            parts.append("several labels an image")
-        return "; ".join([", ".join(parts), *self.notes])
+    def _description_of(self, built):
+        """The description of a model with these weights, perhaps of another size or head."""
+        known, held = self.description, held_description(built)
+        preprocessing = known.preprocessing
+        if preprocessing is not None and held.image_size is not None:
+            preprocessing = preprocessing.with_image_size(held.image_size)
+        labels = known.labels if held.classes == known.classes else held.labels
+        return dataclasses.replace(
+            known,
+            config=held.config,
+            input_shape=held.input_shape,
+            classes=held.classes,
+            preprocessing=preprocessing,
+            labels=labels,
+        )
 
 
-def open_weights(
-    weights: str | os.PathLike,
+def open_model(
+    anything: str | os.PathLike | ViTConfig | BiTConfig,
     *,
+    weights: str | os.PathLike | None = None,
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     source_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
-) -> TrainedWeights:
-    """Opens weights of any origin and returns the facts about them; downloads nothing.
+) -> OpenedModel:
+    """Opens a model of any origin; downloads nothing and builds nothing.
+
+    A name is a name and a path is a path: if both exist, it is an error that says how to write
+    each.
 
     Args:
-        weights: "imagenet21k" or another name of `keras_vit.list_weights()`, a classifier's
-            folder, the folder of a pre-trained model, or anything that
-            `keras_vit.load_checkpoint` reads.
+        anything: A classifier's folder, the folder of a pre-trained model, an export of this
+            package, anything that `keras_vit.load_checkpoint` reads, "imagenet21k" or another
+            name of `keras_vit.list_weights()`. Or a config or name of `keras_vit.list_models()`,
+            with `weights`.
+        weights: For the name or config of a model: its weights, one of the above, or "random".
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.
         image_size: Pixels (height, width), by which an official file is chosen; and those of
@@ -235,66 +254,122 @@ def open_weights(
         ValueError: If there are no such weights, they are not of the model, or a fact about
             their architecture is in no file and was not given.
         OSError: If a file cannot be read.
+
+    Example:
+    >>> opened = open_model("runs/pets")
+    >>> opened.description.labels.names
+    ('beagle', 'boxer')
     """
+    if weights is not None:
+        if model is not None:
+            raise ValueError("With weights, the model is the first argument. Received: both")
+        if weights == "random":
+            check_normalization(normalization)
+            return _open_random(anything, num_heads, gelu, normalization)
+        source: str | os.PathLike = weights
+        model = anything if not isinstance(anything, os.PathLike) else os.fspath(anything)
+    elif not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
+        raise ValueError(
+            "A model's name needs weights (weights=, --weights): imagenet21k, imagenet, a key of "
+            f"the catalogue, a file, or random. Received: {anything!r} without weights"
+        )
+    else:
+        source = anything
     check_normalization(normalization)
-    opened = _open(weights, model, image_size, source_size, num_heads, gelu)
+    opened = _open(source, model, image_size, source_size, num_heads, gelu)
     for name, value in (("num_heads", num_heads), ("gelu", gelu)):
-        found = getattr(opened.config, name, None)
+        found = getattr(opened.description.config, name, None)
         if value not in (None, found):
             raise ValueError(
                 f"{name} is for weights that do not hold it. Received: {name}={value!r} for "
-                f"{os.fspath(weights)}, which has {found!r}"
+                f"{os.fspath(source)}, which has {found!r}"
             )
-    if source_size is not None and opened.image_size != source_size:
+    if source_size is not None and opened.description.image_size != source_size:
         raise ValueError(
             "The image size (image_size, --image-size) must be that of the source. "
-            f"Received: {source_size} for {opened.name} of {opened.image_size}"
+            f"Received: {source_size} for {opened.source} of {opened.description.image_size}"
         )
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
+def is_model_name(name: Any) -> bool:
+    """Returns whether a text is a name of `keras_vit.list_models()`.
+
+    Raises:
+        ValueError: If there is also a file or folder of that name.
+    """
+    if not isinstance(name, str) or name not in configs.MODELS:
+        return False
+    catalogue.check_unambiguous(name, "a config of keras_vit.configs.MODELS for the model")
+    return True
+
+
+def _open_random(model, num_heads, gelu, normalization):
+    """A model with random weights; a fact that is given is one of its config."""
+    given = {"num_heads": num_heads, "gelu": gelu}
+    changes = {name: value for name, value in given.items() if value is not None}
+    side = configs.default_image_size(model)
+    description = Description(
+        name=model if isinstance(model, str) else "ViT",
+        config=configs.resolve(model, **changes),
+        input_shape=(side, side, 3),
+        preprocessing=Preprocessing(
+            (side, side), value_range=value_range(*NORMALIZATIONS[normalization or "half"])
+        ),
+        origins=dict.fromkeys(_FACTS, "the settings"),
+    )
+    return OpenedModel(description.name, description)
+
+
 def _with_normalization(opened, normalization):
     """The weights with the range of pixels that was given, whatever their source says."""
-    given = value_range(*NORMALIZATIONS[normalization])
-    known, notes = opened.preprocessing, opened.notes
-    origins = {**opened.origins, "pixels": f"--normalization {normalization}"}
+    given, described = value_range(*NORMALIZATIONS[normalization]), opened.description
+    known, notes = described.preprocessing, described.notes
+    origins = {**described.origins, "pixels": f"--normalization {normalization}"}
     if known is None:
         layout = opened.checkpoint.layout.name if opened.checkpoint else ""
-        known = usual_resize(layout, opened.image_size or DEFAULT_SIZE)
+        known = usual_resize(layout, described.image_size or DEFAULT_SIZE)
         resize = describe_resize(known)
         notes += (f"{origins['evaluation']}: the usual resize was assumed ({resize})",)
         origins["evaluation"] = f"the usual of {layout or 'the official code'}"
     elif known.value_range != given:
-        origins["pixels"] += (
-            f" instead of {describe_range(known.value_range)}, {opened.origins['pixels']}"
-        )
+        before = f"{describe_range(known.value_range)}, {described.origins['pixels']}"
+        origins["pixels"] += f" instead of {before}"
     known = dataclasses.replace(known, value_range=given)
-    return dataclasses.replace(opened, preprocessing=known, origins=origins, notes=notes)
+    described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
+    return dataclasses.replace(opened, description=described)
 
 
 def _open(weights, model, image_size, source_size, num_heads, gelu):
-    if weights in catalogue.NAMES or any(row.key == weights for row in catalogue.rows()):
+    if catalogue.is_official(weights):
         return _open_official(weights, model, image_size)
     path = classifier_folder(weights, model)
     if not path.exists():
         raise ValueError(
             f"Weights must be {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a name of "
-            "keras_vit.list_weights(), a file or a classifier's folder. "
-            f"Received: {os.fspath(weights)}"
+            "keras_vit.list_weights(), a file or a classifier's folder; or a model's name is given "
+            f"with its weights. Received: {os.fspath(weights)}"
         )
-    if path.is_dir() and (path / CLASSES).exists():
+    if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
         classifier = load_classifier(path)
-        names = None if is_numbered(classifier) else classifier.class_names
-        metadata = Metadata(
-            classifier.preprocessing,
-            names,
-            PREPROCESSING,
-            task=classifier.task,
-            thresholds=classifier.thresholds,
-        )
-        opened = _of_model(weights, classifier.model, metadata, classifier.recipe)
+        description = classifier.description
+        if is_numbered(classifier):
+            labels = dataclasses.replace(description.labels, names=None, thresholds=None)
+            description = dataclasses.replace(description, labels=labels)
+        opened = _of_model(weights, classifier.model, description, classifier.recipe)
+        opened = dataclasses.replace(opened, folder=path)
     elif (path / MODEL).is_file():  # Pre-trained without classes.
-        opened = _of_model(weights, read_model(path / MODEL), read_folder(path, None), {})
+        opened = _of_model(weights, read_model(path / MODEL), read_folder(path, None))
+    elif is_export(path):
+        # By name, as export/ is built on this file.
+        classifier = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
+        opened = OpenedModel(
+            os.fspath(weights),
+            classifier.description,
+            classifier.recipe,
+            model=classifier.model,
+            folder=path,
+        )
     else:
         checkpoint = open_checkpoint(path)
         if checkpoint.layout is not KERAS or not checkpoint.config:
@@ -302,11 +377,24 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
                 weights, checkpoint, model, image_size, source_size, num_heads, gelu
             )
         found = read_model(path)  # A `.keras` file holds more than its weights show.
-        classes = found.output_shape[-1] if has_head(found) else None
-        opened = _of_model(weights, found, read_folder(path.parent, classes), {})
+        held = held_description(found)
+        beside = read_folder(path.parent, held.classes)
+        if beside.preprocessing is None and held.preprocessing is not None:
+            beside = held
+        opened = _of_model(weights, found, beside)
     if model is not None:
-        _check_agrees(model, weights, opened.config)
+        _check_agrees(model, weights, opened.description.config)
     return opened
+
+
+def is_export(path: pathlib.Path) -> bool:
+    """Returns whether a path looks like an export of this package."""
+    formats = importlib.import_module("keras_vit.export.formats")
+    try:
+        formats.format_of(path)
+    except ValueError:
+        return False
+    return True
 
 
 def _open_official(weights, model, image_size):
@@ -319,48 +407,26 @@ def _open_official(weights, model, image_size):
         )
     config = configs.resolve(model)
     row = catalogue.find(model, os.fspath(weights), image_size or (None, None))
-    return TrainedWeights(
-        name=os.fspath(weights),
-        model_name=model,
+    description = Description(
+        name=model,
         config=config,
-        image_size=(row.resolution, row.resolution),
-        channels=3,
+        input_shape=(row.resolution, row.resolution, 3),
         classes=row.classes,
-        class_names=None,
         preprocessing=Preprocessing((row.resolution, row.resolution)),
-        origins=dict.fromkeys(
-            ("pixels", "evaluation", "gelu", "norm_epsilon"), "the official code"
-        ),
-        official=row,
+        origins=dict.fromkeys(_FACTS, "the official code"),
     )
+    return OpenedModel(os.fspath(weights), description, official=row)
 
 
-def _of_model(weights, model, metadata, recipe):
-    try:
-        config = config_of(model)
-    except ValueError:
-        config = None
-    _, height, width, channels = model.input_shape
-    return TrainedWeights(
-        name=os.fspath(weights),
-        model_name=recipe.get("model") or paper_name(config) or model.name,
-        config=config,
-        image_size=None if None in (height, width) else (height, width),
-        channels=channels,
-        classes=model.output_shape[-1] if config is None or has_head(model) else None,
-        class_names=metadata.class_names,
-        preprocessing=metadata.preprocessing,
-        origins={
-            "pixels": metadata.origin,
-            "evaluation": metadata.origin,
-            "gelu": MODEL,
-            "norm_epsilon": MODEL,
-        },
-        recipe=recipe,
-        model=model,
-        task=MULTILABEL if metadata.task == MULTILABEL else task_of_model(model),
-        thresholds=metadata.thresholds,
+def _of_model(weights, model, description, recipe=None):
+    """A Keras model with the description in the files beside it."""
+    described = completed(description, held_description(model))
+    name = (recipe or {}).get("model") or paper_name(described.config) or described.name
+    origins = {**dict.fromkeys(_FACTS[:2], PREPROCESSING), **dict.fromkeys(_FACTS[2:], MODEL)}
+    described = dataclasses.replace(
+        described, name=name, origins={**origins, **description.origins}
     )
+    return OpenedModel(os.fspath(weights), described, recipe or {}, model=model)
 
 
 def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_heads, gelu):
@@ -375,36 +441,30 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
     else:
         facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
         known = {name: value for name, value in facts.items() if value is not None}
-        shown = BuildArguments(dataclasses.replace(given, **known), None, 3, None)
+        shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
     config = shown.config
     if checkpoint.layout is KERAS:  # Such a file is of this package and holds no numerics.
         numerics = "the given model" if given else "assumed"
         if isinstance(config, ViTConfig) and given is not None:
             config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
     else:
-        numerics = "config.json" if checkpoint.config else f"usual for {checkpoint.layout.name}"
-    metadata = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
-    return TrainedWeights(
-        name=os.fspath(weights),
-        model_name=paper_name(config) or "ViT",
+        numerics = origin_of_numerics(checkpoint)
+    beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
+    is_given = gelu is not None and not checkpoint.states("gelu")
+    description = dataclasses.replace(
+        beside,
+        name=paper_name(config) or "ViT",
         config=config,
-        image_size=shown.image_size,
-        position_grid=shown.position_grid,
-        channels=shown.channels,
+        input_shape=shown.input_shape,
         classes=shown.classes,
-        class_names=metadata.class_names,
-        preprocessing=metadata.preprocessing,
         origins={
-            "pixels": metadata.origin,
-            "evaluation": metadata.origin,
-            "gelu": numerics if checkpoint.states("gelu") or gelu is None else "--gelu",
+            **beside.origins,
+            "gelu": "--gelu" if is_given else numerics,
             "norm_epsilon": numerics,
         },
-        notes=(*shown.notes, *metadata.notes),
-        checkpoint=checkpoint,
-        task=metadata.task,
-        thresholds=metadata.thresholds,
+        notes=(*shown.notes, *beside.notes),
     )
+    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint)
 
 
 def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):
@@ -469,11 +529,6 @@ def without_hidden_layer(config: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(config)}
     changes = {"representation_size": None, "head_bias": 0.0}
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
-
-
-def has_head(model: keras.Model) -> bool:
-    """Returns whether a model of this package ends in a head."""
-    return configs.classifier_layer({layer.name: layer for layer in model.layers}) is not None
 
 
 def is_numbered(classifier: Any) -> bool:

@@ -13,13 +13,14 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier import save_classifier
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
-from keras_vit.trained_weights import open_weights
+from makers import tiny_config
 
 pytest.importorskip("safetensors.numpy")
 
 IMAGENET = value_range(*NORMALIZATIONS["imagenet"])
-CONFIG = keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact")
+CONFIG = tiny_config(mlp_dim=32, gelu="exact")
 TIMM_CONFIG = {
     "architecture": "deit_tiny_patch16_224",
     "num_classes": 3,
@@ -54,13 +55,19 @@ def written(folder, model, layout, config=None, prefix=""):
 
 
 def test_a_folder_of_timm_says_everything(model, tmp_path):
-    opened = open_weights(written(tmp_path / "timm", model, TIMM, TIMM_CONFIG))
-    assert opened.preprocessing.value_range == IMAGENET
-    assert opened.preprocessing.evaluation == "torchvision"
-    assert opened.class_names == ("cat", "dog", "fox")
-    assert (opened.image_size, opened.channels, opened.classes) == ((8, 8), 3, 3)
-    assert opened.config == CONFIG
-    assert opened.origins["pixels"] == opened.origins["gelu"] == "config.json"
+    opened = open_model(written(tmp_path / "timm", model, TIMM, TIMM_CONFIG))
+    assert opened.description.preprocessing.value_range == IMAGENET
+    assert opened.description.preprocessing.evaluation == "torchvision"
+    assert opened.description.labels.names == ("cat", "dog", "fox")
+    assert (
+        opened.description.image_size,
+        opened.description.channels,
+        opened.description.classes,
+    ) == ((8, 8), 3, 3)
+    assert opened.description.config == CONFIG
+    assert (
+        opened.description.origins["pixels"] == opened.description.origins["gelu"] == "config.json"
+    )
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     ours, _ = opened.to_model()
     np.testing.assert_allclose(ours(images), model(images), atol=1e-6)
@@ -70,50 +77,59 @@ def test_a_folder_of_timm_says_everything(model, tmp_path):
 
 def test_a_file_alone_is_asked_for_its_range(model, tmp_path):
     path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
-    opened = open_weights(path, num_heads=2, gelu="exact")
-    assert opened.preprocessing is None
+    opened = open_model(path, num_heads=2, gelu="exact")
+    assert opened.description.preprocessing is None
     with pytest.raises(ValueError, match="--normalization half .*no config.json of timm"):
         opened.preprocessing_for()
-    given = open_weights(path, num_heads=2, gelu="exact", normalization="imagenet")
+    given = open_model(path, num_heads=2, gelu="exact", normalization="imagenet")
     assert given.preprocessing_for() == Preprocessing((8, 8), "torchvision", IMAGENET, "bicubic", 8)
     with pytest.raises(ValueError, match="normalization must be one of .*'clip'"):
-        open_weights(path, normalization="clip")
+        open_model(path, normalization="clip")
 
 
 def test_a_given_normalization_wins_and_says_what_it_replaces(model, tmp_path):
     folder = written(tmp_path / "timm", model, TIMM, TIMM_CONFIG)
-    opened = open_weights(folder, normalization="half")
-    assert opened.preprocessing.value_range == (-1, 1)
-    assert "instead of -2.118 to 2.249" in opened.origins["pixels"]
-    assert "ImageNet's mean and deviation" in opened.origins["pixels"]
+    opened = open_model(folder, normalization="half")
+    assert opened.description.preprocessing.value_range == (-1, 1)
+    assert "instead of -2.118 to 2.249" in opened.description.origins["pixels"]
+    assert "ImageNet's mean and deviation" in opened.description.origins["pixels"]
 
 
 def test_hugging_face_needs_its_processor_and_torchvision_nothing(model, tmp_path):
     config = {"model_type": "vit", "image_size": 8, "patch_size": 4, "num_attention_heads": 2}
     folder = written(tmp_path / "hub", model, HUGGING_FACE, config)
-    assert open_weights(folder).preprocessing is None
-    assert open_weights(folder).config.norm_epsilon == 1e-12
+    assert open_model(folder).description.preprocessing is None
+    assert open_model(folder).description.config.norm_epsilon == 1e-12
     processor = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
-    opened = open_weights(folder)
-    assert opened.preprocessing.value_range == (0, 1)
+    opened = open_model(folder)
+    assert opened.description.preprocessing.value_range == (0, 1)
     vision = written(tmp_path / "vision", model, TORCHVISION) / "model.safetensors"
-    assert open_weights(vision, num_heads=2).preprocessing.value_range == IMAGENET
+    assert open_model(vision, num_heads=2).description.preprocessing.value_range == IMAGENET
 
 
 def test_official_weights_are_known_without_a_download():
-    opened = open_weights("imagenet21k", model="ViT-B/16", image_size=(224, 224))
-    assert (opened.preprocessing, opened.image_size) == (Preprocessing((224, 224)), (224, 224))
-    assert (opened.config, opened.class_names) == (configs.MODELS["ViT-B/16"], None)
-    key = open_weights("vit_b16_augreg_imagenet21k")
-    assert (key.model_name, key.origins["pixels"]) == ("ViT-B/16", "the official code")
+    opened = open_model("imagenet21k", model="ViT-B/16", image_size=(224, 224))
+    assert (opened.description.preprocessing, opened.description.image_size) == (
+        Preprocessing((224, 224)),
+        (224, 224),
+    )
+    assert (opened.description.config, opened.description.labels.names) == (
+        configs.MODELS["ViT-B/16"],
+        None,
+    )
+    key = open_model("vit_b16_augreg_imagenet21k")
+    assert (key.description.name, key.description.origins["pixels"]) == (
+        "ViT-B/16",
+        "the official code",
+    )
 
 
 def test_an_official_file_is_in_minus_one_to_one(model, tmp_path):
     keras_vit.save_checkpoint(model, tmp_path / "model.npz")
-    opened = open_weights(tmp_path / "model.npz", num_heads=2)
-    assert opened.preprocessing == Preprocessing((8, 8))
-    assert opened.config.gelu == "exact"
+    opened = open_model(tmp_path / "model.npz", num_heads=2)
+    assert opened.description.preprocessing == Preprocessing((8, 8))
+    assert opened.description.config.gelu == "exact"
 
 
 def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
@@ -121,31 +137,31 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
     ours = Preprocessing((8, 8), "resize_small_central_crop", IMAGENET)
     save_classifier(tmp_path / "pets", model, names, ours)
     for path in (tmp_path / "pets", tmp_path / "pets" / "model.keras"):
-        opened = open_weights(path)
+        opened = open_model(path)
         assert opened.preprocessing_for() == ours
-        assert (opened.class_names, opened.config) == (names, CONFIG)
-        assert opened.origins["pixels"] == "preprocessing.json"
+        assert (opened.description.labels.names, opened.description.config) == (names, CONFIG)
+        assert opened.description.origins["pixels"] == "preprocessing.json"
         assert opened.to_model()[0].output_shape == (None, 3)
     model.save(tmp_path / "alone.keras")
     with pytest.raises(ValueError, match=r"--normalization .*no preprocessing\.json"):
-        open_weights(tmp_path / "alone.keras").preprocessing_for()
+        open_model(tmp_path / "alone.keras").preprocessing_for()
 
 
 def test_the_given_model_must_agree_but_for_numerics_and_settles_the_heads(model, tmp_path):
     path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
-    given = keras_vit.ViTConfig(4, 16, 1, 32, 2)
-    opened = open_weights(path, model=given, gelu="exact")
-    assert opened.config.num_heads == 2
+    given = tiny_config(mlp_dim=32)
+    opened = open_model(path, model=given, gelu="exact")
+    assert opened.description.config.num_heads == 2
     with pytest.raises(ValueError, match="must be of the given model"):
-        open_weights(path, model="ViT-B/16", gelu="exact")
+        open_model(path, model="ViT-B/16", gelu="exact")
 
 
 def test_numbers_that_convert_wrote_are_no_class_names(model, tmp_path):
     ours, numbers = Preprocessing((8, 8)), ("0", "1", "2")
     save_classifier(tmp_path / "converted", model, numbers, ours, recipe={"converted": True})
     save_classifier(tmp_path / "digits", model, numbers, ours, recipe={})
-    assert open_weights(tmp_path / "converted").class_names is None
-    assert open_weights(tmp_path / "digits").class_names == numbers
+    assert open_model(tmp_path / "converted").description.labels.names is None
+    assert open_model(tmp_path / "digits").description.labels.names == numbers
 
 
 def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model, tmp_path):
@@ -159,7 +175,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
 
     assert 'mode="torch"' in warned(folder)
     assert "needs pixels of -2.118 to 2.249" in warned(folder)
-    tanh = keras_vit.ViTConfig(4, 16, 1, 32, 2)
+    tanh = tiny_config(mlp_dim=32)
     assert "give keras_vit.build gelu='exact'" in warned(folder, tanh)
     (folder / "config.json").unlink()
     assert "does not say the range of its pixels" in warned(folder)
@@ -177,14 +193,17 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
 
 def test_the_given_model_settles_the_numerics_of_a_weights_file_of_keras(model, tmp_path):
     model.save_weights(tmp_path / "a.weights.h5")
-    given = keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact", norm_epsilon=1e-5)
-    opened = open_weights(tmp_path / "a.weights.h5", model=given)
-    assert (opened.config.gelu, opened.config.norm_epsilon) == ("exact", 1e-5)
-    assert opened.preprocessing is None
+    given = tiny_config(mlp_dim=32, gelu="exact", norm_epsilon=1e-5)
+    opened = open_model(tmp_path / "a.weights.h5", model=given)
+    assert (opened.description.config.gelu, opened.description.config.norm_epsilon) == (
+        "exact",
+        1e-5,
+    )
+    assert opened.description.preprocessing is None
 
 
 def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):
     save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
     with pytest.raises(ValueError, match="gelu='tanh' .*which has 'exact'"):
-        open_weights(tmp_path / "pets", gelu="tanh")
-    assert open_weights(tmp_path / "pets", gelu="exact", num_heads=2).config == CONFIG
+        open_model(tmp_path / "pets", gelu="tanh")
+    assert open_model(tmp_path / "pets", gelu="exact", num_heads=2).description.config == CONFIG

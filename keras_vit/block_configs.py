@@ -1,0 +1,314 @@
+"""Configs of the encoder block and its parts; without Keras or TensorFlow.
+
+A field stands with what it means, its default, its allowed values and its cost. The layers of
+`keras_vit.layers` take these configs, or their fields as keyword arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args
+
+from keras_vit.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
+
+Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
+BlockNorm = Literal["before", "after"]
+RotaryCoordinates = Literal["centred", "index"]
+RotaryPairs = Literal["halves", "neighbours"]
+
+# Fields that are switched on by a layer: the sublayer of a block that shows them.
+BLOCK_LAYERS = {"layer_scale": "layer_scale_1", "qk_norm": "attention/query_norm"}
+
+Config = TypeVar("Config")
+Class = TypeVar("Class", bound=type)
+
+
+def check_choices(config: Any, **kinds: Any) -> None:
+    """Raises ValueError if a field is not one of the strings of its `Literal`."""
+    for field, kind in kinds.items():
+        known = get_args(kind)
+        if getattr(config, field) not in known:
+            raise ValueError(
+                f"{field} must be one of {known}. Received: {field}={getattr(config, field)!r}"
+            )
+
+
+def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
+    """Returns the config of a part, from the fields of the same names in the config of a whole.
+
+    Args:
+        kind: The part's dataclass.
+        whole: A config that has its fields.
+        **others: Fields that have another name in the whole, or another value.
+    """
+    names = {field.name for field in dataclasses.fields(kind)} - others.keys()  # type: ignore
+    return kind(**{name: getattr(whole, name) for name in names}, **others)
+
+
+def documented_by(*configs: type) -> Callable[[Class], Class]:
+    """Adds the fields of configs to `Args` in a class's docstring; a decorator.
+
+    So each field is described once, where it is declared, and `help()` of every class that has
+    it shows the text. A dataclass lists its fields in their order; another class lists all
+    fields of the configs in front of `**kwargs`.
+
+    Args:
+        *configs: Dataclasses with a docstring in Google's style.
+    """
+
+    def document(target: Class) -> Class:
+        start, end, entries = _arguments(target)
+        for config in configs:
+            entries = {**_arguments(config)[2], **entries}
+        if dataclasses.is_dataclass(target):
+            names = [field.name for field in dataclasses.fields(target)]
+        else:
+            names = sorted(entries, key="**kwargs".__eq__)
+        text = target.__doc__ or ""
+        target.__doc__ = text[:start] + "".join(map(entries.__getitem__, names)) + text[end:]
+        return target
+
+    return document
+
+
+def _arguments(documented: type) -> tuple[int, int, dict[str, str]]:
+    """Returns where the entries under `Args` of a docstring begin and end, and them by name."""
+    entry = r" {8}(\*{0,2}\w+): .*\n(?: {12}.*\n)*"
+    found = re.search(rf"(?<=    Args:\n)(?:{entry})+", documented.__doc__ or "")
+    if not found:  # Python was started with -OO.
+        return 0, 0, {}
+    entries = {match[1]: match[0] for match in re.finditer(entry, found[0])}
+    return found.start(), found.end(), entries
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """Rotary positions in the attention of all blocks (RoPE); by default DINOv3's.
+
+    Args:
+        temperature: The base of the frequencies, t.
+        coordinates: "centred", 2 pi (2 (i + 1/2) / n - 1) for number i of n (DINOv3), or "index",
+            i + offset.
+        offset: Added to the index.
+        reference_grid: Patches (down, across) to which coordinates by index are scaled, or None.
+        columns_first: Whether the first half of a head's pairs of units belongs to columns.
+        pairs: The units that turn together: i and i + D_h / 2 ("halves"), or 2 i and 2 i + 1
+            ("neighbours").
+        learned: Whether the frequencies are learned, for each block and head. They start in a
+            random direction, at a right angle for the second half of the pairs.
+
+    The equations are in `keras_vit.layers.RotaryPositions`.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+
+    temperature: float = 100.0
+    coordinates: RotaryCoordinates = "centred"
+    offset: float = 0.0
+    reference_grid: tuple[int, int] | None = None
+    columns_first: bool = False
+    pairs: RotaryPairs = "halves"
+    learned: bool = False
+
+    def __post_init__(self):
+        check_choices(self, coordinates=RotaryCoordinates, pairs=RotaryPairs)
+        if self.reference_grid is not None:
+            object.__setattr__(self, "reference_grid", tuple(self.reference_grid))
+        if self.temperature <= 0 or min(self.reference_grid or (1,)) < 1:
+            raise ValueError(f"Temperature and sides must be positive. Received: {self}")
+        if self.coordinates == "centred" and (self.offset or self.reference_grid):
+            raise ValueError(
+                f'Offset and reference grid need coordinates="index". Received: {self}'
+            )
+
+    def cost(self, tokens: int, width: int) -> Cost:
+        """Returns the cost: two products and a sum for each unit of queries and keys."""
+        return Cost(parameters=width * self.learned, flops=6 * tokens * width)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig:
+    """Multi-head self-attention; paper, equations 5 to 8.
+
+    Args:
+        num_heads: Attention heads, k. Divides the token size D.
+        dropout_rate: Share of attention probabilities dropped, in [0, 1).
+        qk_norm: Whether to normalise queries and keys, each head by itself: LayerNorm with one
+            scale and shift `(D_h,)` for all heads (arXiv 2302.05442).
+        norm_epsilon: Added to the variance of LayerNorm.
+        rotary: Rotary positions of queries and keys, a `Rotary` or its fields by name; or None.
+    """
+
+    num_heads: int
+    dropout_rate: float = 0.0
+    qk_norm: bool = False
+    norm_epsilon: float = 1e-6
+    rotary: Rotary | None = None
+
+    def __post_init__(self):
+        if isinstance(self.rotary, dict):
+            object.__setattr__(self, "rotary", Rotary(**self.rotary))
+
+    def cost(self, tokens: int, width: int) -> Cost:
+        """Returns the cost for a sequence of tokens of size `width`."""
+        cost = 4 * dense(tokens, width, width)  # Query, key, value and out.
+        cost += attention_products(tokens, tokens, width, self.num_heads)
+        if self.qk_norm:
+            cost += 2 * Cost(2 * (width // self.num_heads), NORM * tokens * width)
+        if self.rotary:
+            cost += self.rotary.cost(tokens, width)
+        return cost
+
+
+@dataclasses.dataclass(frozen=True)
+class MLPConfig:
+    """Two dense layers with a nonlinearity between them; paper, section 3.1.
+
+    Args:
+        hidden_dim: Hidden units. With `gelu="swiglu"` the first layer has twice as many, half of
+            which gate the others.
+        dropout_rate: Share of units dropped after each dense layer, in [0, 1).
+        gelu: The nonlinearity: GELU as "tanh", the approximation of the official code, "exact",
+            Keras's default, or "quick", CLIP's x sigmoid(1.702 x); "relu"; or "swiglu" (arXiv
+            2002.05202).
+
+    Raises:
+        ValueError: If `gelu` is unknown.
+    """
+
+    hidden_dim: int
+    dropout_rate: float = 0.0
+    gelu: Gelu = "tanh"
+
+    def __post_init__(self):
+        check_choices(self, gelu=Gelu)
+
+    @property
+    def first_units(self) -> int:
+        """Units of the first dense layer."""
+        return 2 * self.hidden_dim if self.gelu == "swiglu" else self.hidden_dim
+
+    def cost(self, tokens: int, width: int) -> Cost:
+        """Returns the cost for a sequence of tokens of size `width`."""
+        return (
+            dense(tokens, width, self.first_units)
+            + Cost(flops=ACTIVATION[self.gelu] * tokens * self.hidden_dim)
+            + dense(tokens, self.hidden_dim, width)
+        )
+
+
+@documented_by(AttentionConfig, MLPConfig)
+@dataclasses.dataclass(frozen=True)
+class BlockConfig:
+    """An encoder block; paper, equations 2 and 3.
+
+    The fields of its attention and its MLP are described in `AttentionConfig` and `MLPConfig`.
+
+    Args:
+        mlp_dim: Hidden units of the MLP, see `MLPConfig.hidden_dim`.
+        dropout_rate: Share of units dropped after each dense layer except query, key and value,
+            in [0, 1).
+        attention_dropout_rate: Share of attention probabilities dropped, in [0, 1).
+        remat: Whether to keep only the input in training and recompute the rest in the backward
+            pass, with the same dropout masks: less memory, about a third more time.
+        stochastic_depth_rate: Share of examples that skip the attention in a training step, and
+            as many the MLP, in [0, 1); the other branches are divided by 1 - rate (arXiv
+            1603.09382).
+        layer_scale: Whether each residual branch is multiplied by a learned vector (LayerScale,
+            arXiv 2103.17239), as in DINOv2 and DeiT III.
+        block_norm: Whether the block normalises "before" attention and MLP, as equations 2 and 3,
+            or "after" them, in front of the residual sum (Swin V2, arXiv 2111.09883).
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+
+    num_heads: int
+    mlp_dim: int
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = AttentionConfig.dropout_rate
+    gelu: Gelu = MLPConfig.gelu
+    norm_epsilon: float = AttentionConfig.norm_epsilon
+    remat: bool = False
+    stochastic_depth_rate: float = 0.0
+    layer_scale: bool = False
+    qk_norm: bool = AttentionConfig.qk_norm
+    block_norm: BlockNorm = "before"
+    rotary: Rotary | None = AttentionConfig.rotary
+
+    def __post_init__(self):
+        check_choices(self, gelu=Gelu, block_norm=BlockNorm)
+        for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
+            if not 0 <= getattr(self, field) < 1:
+                raise ValueError(
+                    f"{field} must be in [0, 1). Received: {field}={getattr(self, field)}"
+                )
+        object.__setattr__(self, "rotary", self.attention.rotary)
+
+    @property
+    def attention(self) -> AttentionConfig:
+        """The config of the attention."""
+        return part_of(AttentionConfig, self, dropout_rate=self.attention_dropout_rate)
+
+    @property
+    def mlp(self) -> MLPConfig:
+        """The config of the MLP."""
+        return part_of(MLPConfig, self, hidden_dim=self.mlp_dim)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the block draws random numbers in training."""
+        rates = (self.dropout_rate, self.attention_dropout_rate, self.stochastic_depth_rate)
+        return any(rates)
+
+    def cost(self, tokens: int, width: int) -> Cost:
+        """Returns the cost for a sequence of tokens of size `width`."""
+        cost = 2 * norm(tokens, width)
+        cost += self.attention.cost(tokens, width) + self.mlp.cost(tokens, width)
+        cost += Cost(flops=2 * tokens * width)  # Residuals.
+        if self.layer_scale:
+            cost += 2 * Cost(parameters=width, flops=tokens * width)
+        return cost
+
+
+@documented_by(MLPConfig)
+@dataclasses.dataclass(frozen=True)
+class PoolingConfig:
+    """Attention pooling with an MLP, the head "map".
+
+    Args:
+        num_heads: Attention heads, k. Divides the token size D.
+        mlp_dim: Hidden units of the MLP, see `MLPConfig.hidden_dim`.
+        norm_epsilon: Added to LayerNorm's variance.
+
+    Raises:
+        ValueError: If `gelu` is unknown.
+    """
+
+    num_heads: int
+    mlp_dim: int
+    gelu: Gelu = MLPConfig.gelu
+    norm_epsilon: float = 1e-6
+
+    def __post_init__(self):
+        check_choices(self, gelu=Gelu)
+
+    @property
+    def mlp(self) -> MLPConfig:
+        """The config of the MLP, which drops nothing."""
+        return MLPConfig(self.mlp_dim, gelu=self.gelu)
+
+    def cost(self, tokens: int, width: int) -> Cost:
+        """Returns the cost of pooling a sequence of tokens of size `width`."""
+        return (
+            Cost(parameters=width)  # The probe.
+            + 2 * dense(1, width, width)  # Query, out.
+            + 2 * dense(tokens, width, width)  # Key, value.
+            + attention_products(1, tokens, width, self.num_heads)
+            + norm(1, width)
+            + self.mlp.cost(1, width)
+            + Cost(flops=width)  # The residual.
+        )

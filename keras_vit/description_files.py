@@ -1,0 +1,146 @@
+"""The texts in which a classifier's folder and an export hold a description.
+
+`description.json` is the description. The others are made from it for other programs, and for
+reading the folders and exports of earlier versions, which have no `description.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from keras_vit.description import (
+    Description,
+    Labels,
+    check_class_names,
+    description_text,
+    read_description,
+)
+from keras_vit.files import CLASSES, DESCRIPTION, PREPROCESSING, TASK
+from keras_vit.json_files import check_fields, parse_json
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import ACTIVATIONS, MULTILABEL
+
+TEXTS = (DESCRIPTION, CLASSES, PREPROCESSING, TASK)
+
+_TASK_FIELDS = {"task": str, "activation": str, "thresholds": dict}
+
+
+def texts_of(description: Description) -> dict[str, str]:
+    """Returns the texts of a description by their file names.
+
+    Args:
+        description: A classifier's. Without names of classes, or without a preprocessing, it has
+            no text of them.
+    """
+    names, thresholds = description.labels.names, description.labels.limits
+    texts = {DESCRIPTION: description_text(description)}
+    if names is not None:
+        texts[CLASSES] = "".join(f"{name}\n" for name in names)
+    if description.preprocessing is not None:
+        texts[PREPROCESSING] = description.preprocessing.to_json()
+    if names is not None and thresholds is not None:
+        content = {
+            "task": MULTILABEL,
+            "activation": ACTIVATIONS[MULTILABEL],
+            "thresholds": dict(zip(names, thresholds, strict=True)),
+        }
+        texts[TASK] = json.dumps(content, indent=2) + "\n"
+    return texts
+
+
+def description_of_texts(texts: Mapping[str, str], source: object) -> Description:
+    """Returns the description of a classifier from its texts.
+
+    Args:
+        texts: What `texts_of` returned, or without `description.json` that of an earlier version.
+        source: The folder or file, for messages.
+
+    Raises:
+        ValueError: If a text is wrong, or they do not agree with each other.
+    """
+    found = Description()
+    if PREPROCESSING in texts:
+        found = Description(preprocessing=_read_preprocessing(texts[PREPROCESSING], source))
+    if CLASSES in texts:
+        labels = _read_labels(texts[CLASSES], texts.get(TASK), source)
+        found = Description(preprocessing=found.preprocessing, labels=labels)
+    if DESCRIPTION not in texts:
+        return found
+    path = _path(source, DESCRIPTION)
+    described = read_description(texts[DESCRIPTION], path)
+    for name, ours, theirs in (
+        (PREPROCESSING, found.preprocessing, described.preprocessing),
+        (CLASSES, found.labels.names, described.labels.names),
+        (TASK, found.labels.limits, described.labels.limits),
+    ):
+        if (name in texts or name == TASK) and ours != theirs:
+            raise ValueError(
+                f"{_path(source, name)} and {DESCRIPTION} do not belong together: the first is "
+                "made from the second, so change both. Received: two contents"
+            )
+    return described
+
+
+def read_texts(folder: pathlib.Path) -> dict[str, str]:
+    """Returns those of the texts that a folder has.
+
+    Raises:
+        ValueError: If one is not UTF-8.
+    """
+    texts = {}
+    for name in TEXTS:
+        path = folder / name
+        if path.is_file():
+            try:
+                texts[name] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path} must be text in UTF-8. {error}") from error
+    return texts
+
+
+def _path(source, name):
+    return f"{source}/{name}" if str(source) else name
+
+
+def _read_preprocessing(text, source):
+    try:
+        return Preprocessing.from_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        path = _path(source, PREPROCESSING)
+        raise ValueError(f"{path} must describe a preprocessing. {error}") from error
+
+
+def _read_labels(classes, task, source):
+    names = classes.splitlines()
+    path = _path(source, CLASSES)
+    try:
+        check_class_names(names)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold one class name a line. {error}") from error
+    if task is None:
+        return Labels(tuple(names))
+    path = _path(source, TASK)
+    content = parse_json(task, path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold one JSON object. Received: {str(content)[:80]}")
+    check_fields(content, _TASK_FIELDS, path)
+    kind, thresholds = content.get("task"), content.get("thresholds") or {}
+    if kind != MULTILABEL or content.get("activation") != ACTIVATIONS[kind]:
+        raise ValueError(
+            f'{path} must have the task "{MULTILABEL}" and the activation '
+            f'"{ACTIVATIONS[MULTILABEL]}". Received: task={kind!r}, '
+            f"activation={content.get('activation')!r}"
+        )
+    values: list[Any] = [thresholds.get(name) for name in names]
+    if len(thresholds) != len(values) or not all(type(v) in (int, float) for v in values):
+        raise ValueError(
+            f"{path} must have a threshold, a number, for each of the {len(names)} "
+            f"classes. Received: {str(thresholds)[:80]}"
+        )
+    try:
+        return Labels(tuple(names), kind, tuple(values))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,147 @@
+"""HTML pages of text and pictures; each page is one file that needs no network.
+
+`write_page` joins the parts that the other functions return. All of them take plain text and escape
+it: names of files and classes can hold anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from PIL import Image, ImageOps
+
+from keras_vit.files import write_text
+from keras_vit.images.transcoding import transcoded
+
+MAX_THUMBNAIL = 160  # Pixels of the longer side.
+MAX_WIDTH = 1600  # Pixels of a wide picture.
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font-family: sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; }
+th { text-align: left; padding-right: 1rem; font-weight: normal; opacity: .75; }
+figure { margin: 2rem 0; }
+img { max-width: 100%; height: auto; border: 1px solid #8884; }
+figcaption { margin-top: .4rem; line-height: 1.4; overflow-wrap: anywhere; }
+small { opacity: .75; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: 1rem; }
+.grid figure { margin: 0; padding: .6rem; border: 1px solid #8884; border-radius: .4rem; }
+.grid img { display: block; margin: 0 auto; min-width: 4rem; border: 0; }
+.grid figcaption { font-size: .9rem; }
+"""
+
+
+class GridPicture(NamedTuple):
+    """A picture of a grid.
+
+    Args:
+        name: Its file, to which the page links, or its name in record files.
+        encoded: The image file's bytes.
+        caption: Lines of text, each with the value that stands below it in bold, or "".
+    """
+
+    name: str
+    encoded: bytes
+    caption: Mapping[str, str]
+
+
+def write_page(path: str | os.PathLike, title: str, *parts: str) -> None:
+    """Writes a page atomically.
+
+    Args:
+        path: The HTML file.
+        title: The heading, and the title of the browser's window.
+        *parts: What the other functions of this module return, in the order of the page.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    write_text(
+        path,
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n",
+    )
+
+
+def escape(text: object) -> str:
+    """Returns HTML that shows a text; all text of a page goes through this function."""
+    return html.escape(str(text))
+
+
+def heading(text: str) -> str:
+    """Returns the heading of a section."""
+    return f"<h2>{escape(text)}</h2>\n"
+
+
+def paragraph(text: str) -> str:
+    """Returns a paragraph."""
+    return f"<p>{escape(text)}</p>\n"
+
+
+def facts_table(facts: Mapping[str, object]) -> str:
+    """Returns a table with a row for each fact: its name and its value."""
+    rows = (f"<tr><th>{escape(name)}</th><td>{escape(facts[name])}</td></tr>\n" for name in facts)
+    return f"<table>\n{''.join(rows)}</table>\n"
+
+
+def wide_picture(png: bytes, name: str, caption: str) -> str:
+    """Returns a picture in its own size, at most as wide as the page, with a caption.
+
+    Args:
+        png: A PNG file's bytes. Pictures wider than `MAX_WIDTH` are made smaller.
+        name: The text in place of the picture, for screen readers.
+        caption: The text below it.
+    """
+    with Image.open(io.BytesIO(png)) as image:
+        if image.width > MAX_WIDTH:
+            size = (MAX_WIDTH, round(image.height * MAX_WIDTH / image.width))
+            png = _encoded(image.resize(size), "PNG")
+    return _figure(png, "png", name, escape(caption))
+
+
+def picture_grid(pictures: Iterable[GridPicture]) -> str:
+    """Returns a grid of small pictures with captions and links to their files."""
+    return f'<div class="grid">\n{"".join(map(_picture, pictures))}</div>\n'
+
+
+def _picture(picture):
+    file = pathlib.Path(picture.name)
+    lines = []
+    for text, value in picture.caption.items():
+        lines += [escape(text), f"<b>{escape(value)}</b>"] if value else [escape(text)]
+    link = escape(file.name)
+    if file.is_file():
+        link = f'<a href="{escape(file.absolute().as_uri())}">{link}</a>'
+    caption = "<br>".join([*lines, f"<small>{link}</small>"])
+    return _figure(_thumbnail(picture.encoded), "jpeg", file.name, caption)
+
+
+def _thumbnail(encoded):
+    """Returns a small JPEG of an image file, without the file's metadata."""
+    with Image.open(io.BytesIO(transcoded(encoded, "PNG"))) as image:
+        small = ImageOps.exif_transpose(image).convert("RGB")
+    small.thumbnail((MAX_THUMBNAIL, MAX_THUMBNAIL))
+    return _encoded(small, "JPEG", quality=85)
+
+
+def _encoded(image, file_format, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, file_format, **options)
+    return buffer.getvalue()
+
+
+def _figure(encoded, file_format, name, caption):
+    """Returns a picture that is embedded in the page; `caption` is HTML."""
+    data = base64.b64encode(encoded).decode()
+    return (
+        f'<figure><img alt="{escape(name)}" src="data:image/{file_format};base64,{data}">\n'
+        f"<figcaption>{caption}</figcaption></figure>\n"
+    )

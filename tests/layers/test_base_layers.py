@@ -1,0 +1,100 @@
+"""Layers and their configs."""
+
+import dataclasses
+import inspect
+import json
+
+import keras
+import pytest
+
+from keras_vit import configs
+from keras_vit.layers import (
+    MLP,
+    AttentionConfig,
+    AttentionPooling,
+    BiasedEncoderBlock,
+    BlockConfig,
+    EncoderBlock,
+    MLPConfig,
+    RelativeEncoderBlock,
+    RelativeSelfAttention,
+    RotaryPositions,
+    SelfAttention,
+)
+
+CONFIG = BlockConfig(2, 12, dropout_rate=0.1, qk_norm=True, rotary=configs.Rotary(learned=True))
+LAYERS = {
+    "attention": SelfAttention(AttentionConfig(2, rotary=configs.Rotary())),
+    "relative attention": RelativeSelfAttention(2, grid=(2, 3), num_prefix_tokens=1),
+    "MLP": MLP(MLPConfig(12, gelu="swiglu")),
+    "pooling": AttentionPooling(num_heads=2, mlp_dim=12, gelu="exact"),
+    "rotary": RotaryPositions(coordinates="index", reference_grid=(4, 4)),
+    "block": EncoderBlock(CONFIG),
+    "post-norm block": EncoderBlock(num_heads=2, mlp_dim=12, block_norm="after"),
+    "relative block": RelativeEncoderBlock(num_heads=2, mlp_dim=12, grid=(2, 3)),
+    "biased block": BiasedEncoderBlock(num_heads=2, mlp_dim=12, grid=(2, 3), layer_scale=True),
+}
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: MLP(MLPConfig(5)), lambda: MLP(5), lambda: MLP(hidden_dim=5)]
+)
+def test_a_layer_takes_a_config_or_its_fields(make):
+    assert make().config == MLPConfig(5)
+
+
+def test_fields_replace_those_of_the_config():
+    assert EncoderBlock(CONFIG, remat=True).config == dataclasses.replace(CONFIG, remat=True)
+
+
+def test_fields_are_read_from_the_layer():
+    assert LAYERS["block"].num_heads == 2
+
+
+def test_an_unknown_attribute_is_named():
+    with pytest.raises(AttributeError, match="'EncoderBlock' object has no attribute 'heads'"):
+        LAYERS["block"].heads  # noqa: B018
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_the_same_from_its_serialised_config(name):
+    layer = LAYERS[name]
+    copy = keras.saving.deserialize_keras_object(
+        json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    )
+    assert (type(copy), copy.get_config()) == (type(layer), layer.get_config())
+
+
+def test_a_block_saves_the_fields_of_its_config_by_name():
+    config = EncoderBlock(CONFIG).get_config()
+    assert dataclasses.asdict(CONFIG).items() <= config.items()
+
+
+@pytest.mark.parametrize("described", [configs.ViTConfig, BlockConfig, EncoderBlock])
+def test_the_docstring_describes_every_field_once(described):
+    text = inspect.getdoc(described)
+    fields = [field.name for field in dataclasses.fields(BlockConfig)]
+    assert [text.count(f"\n    {field}: ") for field in fields] == [1] * len(fields)
+
+
+def test_the_arguments_of_a_vit_config_keep_their_order():
+    assert configs.ViTConfig(16, 8, 2, 12, 2, "gap", 5, 0.1, 0.2, "exact", "none") == (
+        configs.ViTConfig(
+            patch_size=16,
+            width=8,
+            depth=2,
+            mlp_dim=12,
+            num_heads=2,
+            classifier="gap",
+            representation_size=5,
+            dropout_rate=0.1,
+            attention_dropout_rate=0.2,
+            gelu="exact",
+            position_embedding="none",
+        )
+    )
+
+
+def test_an_unknown_value_is_refused_by_the_layer():
+    with pytest.raises(ValueError, match=r"block_norm must be one of .*'between'"):
+        EncoderBlock(num_heads=2, mlp_dim=12, block_norm="between")

@@ -1,0 +1,191 @@
+"""What a model is: held by the model, and the same in every file made from it."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.classifier import save_classifier
+from keras_vit.description import Description, Labels, describe, held_description, set_description
+from keras_vit.models.rebuild import float32_model, inference_model, resized_model
+from keras_vit.preprocessing import Preprocessing
+
+CONFIG = keras_vit.ViTConfig(
+    4, 16, 2, 32, 2, classifier="map", num_registers=2, dropout_rate=0.1, gelu="exact"
+)
+NAMES = ("cat", "dog", "sea")
+KNOWN = Description(
+    name="pets",
+    config=CONFIG,
+    input_shape=(8, 12, 3),
+    classes=3,
+    preprocessing=Preprocessing((8, 12), "torchvision", (0.0, 1.0)),
+    labels=Labels(NAMES, "multilabel", (0.5, 0.25, 0.75)),
+    origins={"pixels": "config.json", "evaluation": "config.json"},
+    notes=("a note",),
+)
+
+
+@pytest.fixture
+def model():
+    built = keras_vit.build(
+        CONFIG, input_shape=(8, 12, 3), classes=3, classifier_activation="sigmoid"
+    )
+    set_description(built, KNOWN)
+    return built
+
+
+def test_json_gives_the_same_description():
+    assert Description.from_json(json.loads(json.dumps(KNOWN.to_json()))) == KNOWN
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        keras_vit.BiTConfig((1, 1)),
+        keras_vit.AxialConfig(4, 16, 1, 32, 2),
+        keras_vit.AxialResNetConfig((1, 1)),
+        keras_vit.ViTConfig((4, 2), 16, 1, 32, 2, resnet=keras_vit.ResNetStem((1,))),
+        keras_vit.ViTConfig(
+            4, 16, 1, 32, 2, rotary=keras_vit.Rotary(), position_embedding="none", layer_scale=True
+        ),
+    ],
+    ids=lambda config: config.architecture,
+)
+def test_json_gives_the_same_config(config):
+    described = Description(config=config)
+    assert Description.from_json(json.loads(json.dumps(described.to_json()))).config == config
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "must be a JSON object"),
+        ({"colour": "red"}, r"\['colour'\]"),
+        ({"name": 3}, "name must be text"),
+        ({"config": {"type": "ViTConfig"}}, "fields must be those of ViTConfig"),
+        ({"config": {"type": "os.system"}}, "A config must be one of"),
+        ({"labels": {"names": ["a"], "task": "both"}}, "task must be one of"),
+        ({"labels": {"shape": 3}}, "Received: .*shape"),
+        ({"preprocessing": {"image_size": [8, 8]}}, "A preprocessing must be"),
+    ],
+    ids=str,
+)
+def test_a_wrong_description_is_one_line(content, message):
+    with pytest.raises(ValueError, match=message):
+        Description.from_json(content, "x.json")
+
+
+def test_saving_cloning_and_another_precision_keep_it(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    for other in (
+        keras.saving.load_model(tmp_path / "model.keras"),
+        keras.models.clone_model(model),
+        float32_model(model),
+    ):
+        assert held_description(other) == KNOWN
+
+
+def test_a_quantized_model_keeps_it(model):
+    model.quantize("int8")
+    assert held_description(model) == KNOWN
+
+
+def test_a_model_for_inference_has_no_dropout_and_all_else(model):
+    held = held_description(inference_model(model, activation="sigmoid"))
+    assert held.config.dropout_rate == 0
+    assert (held.labels, held.preprocessing) == (KNOWN.labels, KNOWN.preprocessing)
+
+
+def test_a_resized_model_has_the_new_size_and_the_first_keeps_its_own():
+    first = keras_vit.build(keras_vit.ViTConfig(4, 16, 1, 16, 2), input_shape=(8, 8, 3), classes=2)
+    second = resized_model(first, (12, 16))
+    assert describe(second).input_shape == (12, 16, 3)
+    assert describe(first).input_shape == (8, 8, 3)
+
+
+def test_a_model_that_is_cut_out_of_another_one_says_what_it_is(model):
+    features = keras.Model(model.input, model.get_layer("representation").output)
+    described = describe(features)
+    assert described.config == CONFIG
+    assert (described.classes, described.labels) == (0, Labels())
+    assert described.parameters == features.count_params()
+
+
+def test_a_part_of_a_model_says_what_is_missing(model):
+    part = keras.Model(model.input, model.get_layer("encoder_block_0").output)
+    with pytest.raises(ValueError, match="it lacks encoder_block_1"):
+        describe(part)
+
+
+def test_a_file_of_another_library_has_no_config():
+    other = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
+    assert held_description(other).config is None
+
+
+def test_weights_bring_their_facts_with_them(model, tmp_path):
+    save_classifier(
+        tmp_path / "pets",
+        model,
+        KNOWN.labels.names,
+        KNOWN.preprocessing,
+        task="multilabel",
+        thresholds=KNOWN.labels.thresholds,
+    )
+    loaded = keras_vit.load_classifier(tmp_path / "pets").model
+    assert describe(loaded).labels == KNOWN.labels
+    alone = keras.saving.load_model(tmp_path / "pets" / "model.keras")
+    assert describe(alone).preprocessing == KNOWN.preprocessing
+    opened = keras_vit.open_model(tmp_path / "pets" / "model.keras")
+    assert opened.description.labels == KNOWN.labels
+    with pytest.warns(UserWarning, match="needs pixels of 0 to 1"):
+        built = keras_vit.build(
+            CONFIG, weights=tmp_path / "pets" / "model.keras", classes=3, input_shape=(16, 12, 3)
+        )
+    assert describe(built).preprocessing.image_size == (16, 12)
+    assert describe(built).labels.names == KNOWN.labels.names
+
+
+def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
+    save_classifier(
+        tmp_path / "pets", model, ("a", "b", "c"), KNOWN.preprocessing, task="multilabel"
+    )
+    content = json.loads((tmp_path / "pets" / "description.json").read_text())
+    content["config"]["gelu"] = "tanh"
+    (tmp_path / "pets" / "description.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="The description must be that of the model"):
+        keras_vit.load_classifier(tmp_path / "pets")
+
+
+def test_a_folder_without_a_description_is_read_from_its_other_files(model, tmp_path):
+    save_classifier(
+        tmp_path / "pets", model, ("a", "b", "c"), KNOWN.preprocessing, task="multilabel"
+    )
+    expected = keras_vit.load_classifier(tmp_path / "pets").description
+    (tmp_path / "pets" / "description.json").unlink()
+    found = keras_vit.load_classifier(tmp_path / "pets").description
+    assert (found.labels, found.preprocessing) == (expected.labels, expected.preprocessing)
+    assert found.config == CONFIG
+
+
+def test_a_further_fact_is_one_field(tmp_path):
+    program = pathlib.Path(__file__).with_name("programs") / "further_fact.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    places = json.loads((tmp_path / "found.json").read_text())
+    assert set(places.values()) == {"MIT"}
+    assert {"folder", "model.keras", "saved_model", "tflite", "onnx", "openvino"} <= places.keys()
+
+
+def test_numbers_are_unchanged_by_the_layer(model):
+    images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
+    layer = model.get_layer("description")
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(images)), images)
+    assert not layer.weights
