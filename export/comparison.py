@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.classifier import Classifier, load_classifier, predict_batch
+from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.files import SAMPLES
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.transcoding import transcoded, transcoded_file
@@ -103,11 +103,6 @@ class ExportReport:
                 + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
             )
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
-
-
-def as_classifier(classifier: Classifier | str | os.PathLike) -> Classifier:
-    """Returns a classifier, loaded if its folder is given."""
-    return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
 
 
 def find_check_images(

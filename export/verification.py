@@ -13,11 +13,11 @@ from keras_vit.classifier import Classifier
 from keras_vit.fields import required
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.json_files import parse_json
+from keras_vit.models.opening import open_classifier
 
 from . import artefacts, runtimes
 from .comparison import (
     ExportReport,
-    as_classifier,
     compare,
     compare_with_keras,
     find_check_images,
@@ -60,7 +60,7 @@ def verify(
         if check_images is not None:
             raise ValueError("check_images are compared with a classifier: pass it too.")
         return _verify_golden(path)
-    classifier = as_classifier(classifier)
+    classifier = open_classifier(classifier)
     return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
 
 

@@ -39,7 +39,7 @@ def extend(
     """
     if settings.head != "extend" and settings.replay is None:
         return source
-    known = weights.description.labels.names
+    known = weights.class_names
     if known is None:
         raise ValueError(
             "To extend the head (--head extend, --replay) the weights must name their classes. "

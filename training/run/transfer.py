@@ -189,7 +189,7 @@ def choose_head(
     Raises:
         ValueError: If `head` is "keep" and no row can be kept.
     """
-    known, classes = weights.description.labels.names, weights.description.classes
+    known, classes = weights.class_names, weights.description.classes
     if head == "new":
         return None, "the settings"
     if head == "keep" and known is None and classes == len(class_names):
