@@ -241,7 +241,10 @@ def _resize_as_pillow(image, geometry, preprocessing):
     dtype = tf.int32 if image.dtype.is_integer else tf.float32
     for side in (first, 1 - first):
         weights = _pillow_weights(
-            *(sides[side] for sides in (shape, resized, starts, sizes)),
+            shape[side],
+            resized[side],
+            starts[side],
+            sizes[side],
             preprocessing.interpolation,
             dtype,
         )
