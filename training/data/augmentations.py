@@ -144,7 +144,8 @@ def none(
 ) -> tf.Tensor:
     """Resizes the whole image as in evaluation."""
     height, width = image_size
-    preprocessing = Preprocessing((height, width), value_range=tuple(value_range))
+    low, high = value_range
+    preprocessing = Preprocessing((height, width), value_range=(low, high))
     return apply_preprocessing(decode_image(encoded), preprocessing)
 
 
