@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.classifier import Classifier, load_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.fields import required
 
 from .export_format import OpenedExport, Signature
@@ -61,17 +61,8 @@ class RuntimeModel:
         size = self._signature.input_size
         batch = images if size is None else [with_size(image, size) for image in images]
         probabilities = self._signature.call(np.asarray(batch, self._dtype))
-        # Of an image that is not valid an export gives zeros.
+        # An export gives zeros for an image that is not valid.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
-
-
-def open_classifier(path: str | os.PathLike) -> Classifier:
-    """Returns the classifier of a folder, or of an export; see `load_artefact`.
-
-    Raises:
-        ValueError: If it is neither, or cannot be read.
-    """
-    return load_artefact(path) if is_artefact(path) else load_classifier(path)
 
 
 def is_artefact(path: str | os.PathLike) -> bool:

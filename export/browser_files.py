@@ -1,6 +1,6 @@
 """Files of a classifier in a browser: page, module `classifier.js`, model and runtime.
 
-The page is one template, `browser/page.html`. Where its answers are from is a script beside it:
+The page is one template, `browser/page.html`. A script in the same folder gets its answers:
 `in_page.js` of `keras_vit.export.html`, `in_folder.js` of `keras_vit.export.web`, and
 `on_server.js` of `keras_vit.export.serve`.
 """
@@ -176,7 +176,7 @@ def _downloaded(name, sha256):
                 hash_algorithm="sha256",
             )
         )
-    except Exception as error:  # Keras raises plain `Exception` and those of urllib.
+    except Exception as error:  # Keras raises plain `Exception`, urllib its own errors.
         raise ValueError(
             f"{ADDRESS + name} cannot be downloaded ({str(error).splitlines()[0]}). Pass "
             "runtime=FOLDER (--runtime) with the files of the npm package "

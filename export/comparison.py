@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.classifier import Classifier, load_classifier, predict_batch
+from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.files import SAMPLES
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.transcoding import transcoded, transcoded_file
@@ -36,7 +36,7 @@ class SignatureCheck:
 
     Args:
         signature: The signature's name.
-        agreement: Share of images with the same first class. For several labels an image the
+        agreement: Share of images with the same first class. For a multi-label classifier the
             mean share of labels that both give, of those that either gives; where neither
             gives any, whether the first class is the same.
         largest_difference: Largest absolute difference of two probabilities.
@@ -103,11 +103,6 @@ class ExportReport:
                 + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
             )
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
-
-
-def as_classifier(classifier: Classifier | str | os.PathLike) -> Classifier:
-    """Returns a classifier, loaded if its folder is given."""
-    return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
 
 
 def find_check_images(
@@ -225,7 +220,7 @@ def _decoding_notes(classifier, images, predicted):
     Args:
         classifier: The exported classifier.
         images: `(N, H, W, C)`, preprocessed from Pillow's pixels.
-        predicted: The same from those of `predict`.
+        predicted: The same, preprocessed from the pixels of `predict`.
     """
     differ = np.flatnonzero((images != predicted).any(axis=(1, 2, 3)))
     if not len(differ):
@@ -256,7 +251,8 @@ def compare(
             nothing.
         seconds: `(N,)`, of the export's single calls.
         keras_seconds: `(N,)`, of the Keras model's, if it was run.
-        thresholds: For several labels an image, the probability above which it has each.
+        thresholds: Of a multi-label classifier: the probability above which an image has each
+            label.
 
     Raises:
         ValueError: If the shapes differ.

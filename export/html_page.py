@@ -60,7 +60,7 @@ class HTML(BrowserFormat):
 
     @staticmethod
     def add_texts(path, texts):
-        """Adds the texts as elements of JSON before those of the model."""
+        """Adds the texts as elements of JSON, before the elements of the model."""
         elements = [
             json_element(ELEMENTS[name], classes_to_json(text) if name == CLASSES else text)
             for name, text in texts.items()

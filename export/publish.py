@@ -12,9 +12,10 @@ import keras
 
 from keras_vit.classifier import Classifier
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.models.opening import open_classifier
 from keras_vit.tasks import MULTILABEL
 
-from .comparison import ExportReport, as_classifier, compare_with_keras, find_check_images
+from .comparison import ExportReport, compare_with_keras, find_check_images
 from .export_format import ExportFormat, import_export_package
 from .texts import CHECK, texts_of
 
@@ -41,7 +42,7 @@ def write_export(
     check_output(path, format_type, overwrite=overwrite)
     for package in export.packages:
         import_export_package(package)
-    classifier = as_classifier(classifier)
+    classifier = open_classifier(classifier)
     check_model_size(classifier.model, format_type)
     files = find_check_images(classifier, export.check_images)
     with new_output(path, format_type, overwrite=overwrite) as partial:

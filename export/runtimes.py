@@ -25,8 +25,8 @@ from .formats import FORMATS
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
 
-# Of an export: of images, of encoded files, and of the file for transformers.js. A SavedModel has
-# further ones with a suffix for another image size.
+# Signatures of an export: for images, for encoded files, and of the file for transformers.js. A
+# SavedModel has further ones with a suffix for another image size.
 SIGNATURES = ("serve", "serve_bytes", "serve_transformers_js")
 
 

@@ -13,11 +13,11 @@ from keras_vit.classifier import Classifier
 from keras_vit.fields import required
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.json_files import parse_json
+from keras_vit.models.opening import open_classifier
 
 from . import artefacts, runtimes
 from .comparison import (
     ExportReport,
-    as_classifier,
     compare,
     compare_with_keras,
     find_check_images,
@@ -27,7 +27,7 @@ from .formats import format_of
 from .golden import checksum, parse_golden
 from .texts import CHECK, GOLDEN, read_facts
 
-# Of a probability in float32. More where the check after the export measured more.
+# Largest difference of probabilities in float32; more where the check of the export measured more.
 TOLERANCE = 1e-3
 
 
@@ -60,7 +60,7 @@ def verify(
         if check_images is not None:
             raise ValueError("check_images are compared with a classifier: pass it too.")
         return _verify_golden(path)
-    classifier = as_classifier(classifier)
+    classifier = open_classifier(classifier)
     return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.counting import Cost, cost_of
+from keras_vit.costs import Cost
+from keras_vit.counting import cost_of
 from keras_vit.json_files import check_fields, parse_json
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.recognition import config_of, config_of_json

@@ -274,13 +274,26 @@ def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Name
         OSError: If a file that lists values cannot be read.
     """
     given = given_fields(settings_type, arguments)
-    for field in dataclasses.fields(settings_type):  # type: ignore[arg-type]
+    check_given(settings_type, given)
+    return settings_type(**given)
+
+
+def check_given(settings_type: Any, given: Mapping[str, Any]) -> None:
+    """Checks values that were given as flags; an error has the flag.
+
+    Args:
+        settings_type: The dataclass.
+        given: Values by the names of its fields, as `given_fields` returns them.
+
+    Raises:
+        ValueError: If a value is out of its limits.
+    """
+    for field in dataclasses.fields(settings_type):
         limits = field_info(field).limits if "info" in field.metadata else None
         value = given.get(field.name)
         if limits and value is not None and not all(map(limits[1], _items(value))):
             flag, shown = flag_of(field), " ".join(map(str, _items(value)))
             raise ValueError(f"{flag} must be {limits[0]}. Received: {flag} {shown}")
-    return settings_type(**given)
 
 
 def given_fields(

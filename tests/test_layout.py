@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "recognition": {"block_configs", "configs"},
     "description": {
         "configs",
+        "costs",
         "json_files",
         "counting",
         "preprocessing",

@@ -66,7 +66,7 @@ class Evaluate(Command):
                 "--weights, --image-size, --num-heads, --gelu and --normalization go with "
                 "--protocol."
             )
-        from keras_vit.export.artefacts import open_classifier
+        from keras_vit.models.opening import open_classifier
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 

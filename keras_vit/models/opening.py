@@ -33,7 +33,8 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.files import CLASSES, MODEL, PREPROCESSING
+from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE
+from keras_vit.json_files import read_json
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights
 from keras_vit.preprocessing import (
@@ -81,12 +82,29 @@ class OpenedModel:
         """Whether there are no weights."""
         return self.official is None and self.checkpoint is None and self.model is None
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes; None where they are unknown or numbers that `convert` wrote."""
+        names = self.description.labels.names
+        is_numbered = names == tuple(map(str, range(len(names or ()))))
+        return None if is_numbered and self.recipe.get("converted") else names
+
     def classifier(self) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
 
         Raises:
             ValueError: If its classes have no names, or the range of its pixels is unknown.
         """
+        if self.description.labels.names is None:
+            if "objective" in self.recipe:
+                raise ValueError(
+                    "A model that was pre-trained without labels has no classes: fine-tune it "
+                    f"first, with keras-vit finetune --weights {self.source}"
+                )
+            raise ValueError(
+                "The classes of a classifier must have names: keras-vit convert writes a folder "
+                f"with numbers, in its classes.txt. Received: {self.source}, without names"
+            )
         model, _ = self.to_model()
         preprocessing = self.preprocessing_for()
         description = dataclasses.replace(self.description, preprocessing=preprocessing)
@@ -292,6 +310,16 @@ def open_model(
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
+def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
+    """Returns a model of any origin as a classifier.
+
+    Args:
+        model: Anything that `open_model` takes, whose classes have names; a `Classifier` is
+            returned.
+    """
+    return model if isinstance(model, Classifier) else open_model(model).classifier()
+
+
 def is_model_name(name: Any) -> bool:
     """Returns whether a text is a name of `keras_vit.list_models()`.
 
@@ -346,20 +374,18 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     path = classifier_folder(weights, model)
     if not path.exists():
         raise ValueError(
-            f"Weights must be {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a name of "
-            "keras_vit.list_weights(), a file or a classifier's folder; or a model's name is given "
-            f"with its weights. Received: {os.fspath(weights)}"
+            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
+            f"file of weights, an export, {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a "
+            "name of keras_vit.list_weights(), or a model's name with its weights"
         )
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
         classifier = load_classifier(path)
-        description = classifier.description
-        if is_numbered(classifier):
-            labels = dataclasses.replace(description.labels, names=None, thresholds=None)
-            description = dataclasses.replace(description, labels=labels)
-        opened = _of_model(weights, classifier.model, description, classifier.recipe)
+        opened = _of_model(weights, classifier.model, classifier.description, classifier.recipe)
         opened = dataclasses.replace(opened, folder=path)
     elif (path / MODEL).is_file():  # Pre-trained without classes.
+        recipe = read_json(path / RECIPE) if (path / RECIPE).is_file() else {}
         opened = _of_model(weights, read_model(path / MODEL), read_folder(path, None))
+        opened = dataclasses.replace(opened, recipe=recipe)
     elif is_export(path):
         # By name, as export/ is built on this file.
         classifier = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
@@ -529,9 +555,3 @@ def without_hidden_layer(config: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(config)}
     changes = {"representation_size": None, "head_bias": 0.0}
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
-
-
-def is_numbered(classifier: Any) -> bool:
-    """Returns whether class names are the numbers that `convert` writes for unknown names."""
-    numbers = tuple(map(str, range(len(classifier.class_names))))
-    return bool(classifier.recipe.get("converted")) and classifier.class_names == numbers

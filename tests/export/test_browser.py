@@ -28,6 +28,7 @@ from keras_vit.export.server import Service, bound_socket
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
 from keras_vit.preprocessing import Preprocessing
+from makers import smooth_picture
 
 # Name folders with the files of onnxruntime-web, and with @huggingface/transformers.
 RUNTIME = "ONNXRUNTIME_WEB"
@@ -103,7 +104,7 @@ def test_a_failed_download_names_the_flag(monkeypatch, tmp_path):
 
 
 def with_labels(model):
-    """Returns the model with a new head for several labels an image."""
+    """Returns the model with a new, multi-label head."""
     head = keras.layers.Dense(3, "sigmoid", name="labels")
     return keras.Model(model.inputs[0], head(model.get_layer("predictions").input))
 
@@ -222,9 +223,7 @@ def served(classifier):
 def images(tmp_path_factory):
     """Returns a broken file and a good one whose name a spreadsheet would read as a formula."""
     folder = tmp_path_factory.mktemp("images")
-    rng = np.random.default_rng(0)
-    image = PIL.Image.fromarray(rng.integers(0, 256, (5, 4, 3)).astype("uint8"))
-    image.resize((60, 47), PIL.Image.BICUBIC).save(folder / "=good.png")
+    smooth_picture(np.random.default_rng(0), (47, 60), (5, 4)).save(folder / "=good.png")
     (folder / "broken.png").write_bytes(b"no image")
     return [folder / "broken.png", folder / "=good.png"]
 

@@ -10,17 +10,12 @@ from PIL import Image
 
 from keras_vit.images.decoding import decode_file, image_files, read_image
 from keras_vit.images.transcoding import kind_of, transcoded, transcoded_file
+from makers import encode
 
 PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
 WIDE = np.linspace(0, 65535, 20 * 30).reshape(20, 30).astype("uint16")
 GREY = np.repeat((WIDE >> 8)[..., np.newaxis], 3, axis=2)  # The high byte.
 PHOTO = Image.fromarray(PIXELS)
-
-
-def encode(image, kind, **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def tiff(pixels, *, photometric=1, sample_format=1, more=()):

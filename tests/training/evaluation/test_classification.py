@@ -18,6 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import calibration, classification, mistakes, predictions
 from keras_vit.training.evaluation.per_class import ConfusionPairs
+from makers import tiny_config, write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")
 COUNTS = (3, 1, 5, 2, 4, 3, 2)
@@ -26,13 +27,9 @@ PREPROCESSING = Preprocessing((8, 8))
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(0)
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     for name, count in zip(NAMES, COUNTS, strict=True):
-        (folder / name).mkdir()
-        for index in range(count):
-            pixels = rng.integers(0, 256, (9, 10, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+        write_classes(folder, count, {name: None}, size=(9, 10), rng=rng)
     return folder
 
 
@@ -383,7 +380,7 @@ def test_of_the_training_data_only_what_was_held_out_is_evaluated(model, data):
 
 
 def test_the_application_of_a_vit_is_evaluated(examples):
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     vit = keras_vit.build(config, input_shape=(8, 8, 3), classes=len(NAMES))
     again = evaluated(vit, examples)
     assert again.loss == pytest.approx(np.log(len(NAMES)), abs=1e-6)  # A head of zeros.

@@ -3,7 +3,6 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
 from keras_vit.description import Description
@@ -11,8 +10,9 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import features, few_shot
 from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated, weights_hash
+from makers import tiny_config, write_classes
 
-TINY = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
+TINY = tiny_config(width=8)
 PREPROCESSING = Preprocessing((8, 8))
 
 
@@ -24,14 +24,8 @@ def build(**changes):
 @pytest.fixture
 def folder(tmp_path):
     """Six images each of three classes that their colours tell apart, half of them to test."""
-    rng = np.random.default_rng(0)
-    for label, colour in enumerate(((200, 50, 50), (50, 200, 50), (50, 50, 200))):
-        for part in ("train", "test"):
-            (tmp_path / part / f"class {label}").mkdir(parents=True)
-            for k in range(3):
-                pixels = np.clip(rng.normal(colour, 30, (9, 9, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(tmp_path / part / f"class {label}" / f"{k}.png")
-    return tmp_path
+    colors = {"class 0": (200, 50, 50), "class 1": (50, 200, 50), "class 2": (50, 50, 200)}
+    return write_classes(tmp_path, {"train": 3, "test": 3}, colors, size=(9, 9), noise=30)
 
 
 @pytest.fixture

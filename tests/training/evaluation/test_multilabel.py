@@ -6,13 +6,13 @@ import json
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import classification, multilabel
 from keras_vit.training.evaluation.per_class import average_precision, best_threshold
+from makers import write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu")
 
@@ -114,12 +114,8 @@ def test_the_files_hold_the_numbers(tmp_path):
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
-    for name in NAMES[:3]:
-        (folder / name).mkdir()
-        for number in range(3):
-            pixels = rng.integers(0, 256, (8, 8, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    names = dict.fromkeys(NAMES[:3])
+    folder = write_classes(tmp_path_factory.mktemp("images"), 3, names, size=(8, 8))
     source = open_source(folder, holdout=0, verify=False, task="multilabel")
     return source.splits["train"]
 

@@ -16,6 +16,7 @@ from keras_vit.training.paper.cost_results import (
     draw_batches,
     draw_rates,
 )
+from makers import tiny_config
 
 PLAN = cost.BenchmarkPlan(models=("ViT-Ti/16", "BiT-R50x1"), sizes=(64, 32), runs=3, memory=2**30)
 
@@ -147,7 +148,7 @@ def small_model(monkeypatch):
     from keras_vit.training.paper import cost_steps
 
     def build(name, **arguments):
-        return keras_vit.build(keras_vit.ViTConfig(4, 16, 1, 16, 2), **arguments)
+        return keras_vit.build(tiny_config(), **arguments)
 
     monkeypatch.setattr(cost_steps, "build", build)
     return cost_steps.CostSteps
