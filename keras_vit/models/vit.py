@@ -188,7 +188,7 @@ def encode(config: ViTConfig, x, patches, block: int, grid):
         layer = BiasedEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
         return call_on_grid(layer, x, patches)
     layer = EncoderBlock(fields, name=name)
-    return layer(x, patches=patches) if fields.rotary else layer(x)
+    return layer(x, patches=patches) if fields.reads_grid else layer(x)
 
 
 def call_on_grid(layer, x, patches):
