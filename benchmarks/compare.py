@@ -19,9 +19,8 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 
-from keras_vit.training.machine import describe, peak_memory
+from keras_vit.training.machine import describe, peak_memory, seconds_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -145,13 +144,6 @@ def make_matrix_product(precision):
     return lambda: np.asarray(call(matrix))
 
 
-def seconds(step):
-    """Returns how long a step takes."""
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
-
-
 def peak_memory_of(side, precision, job, batch_size):
     """Returns the MiB that a process of its own needs for a few steps."""
     command = [sys.executable, __file__, "--memory-of", side, precision, job, str(batch_size)]
@@ -186,7 +178,7 @@ def compare(sides, precision, job, batch_size, rounds):
     for _ in range(rounds):
         for name, step in steps.items():
             step()  # What ran before leaves its own caches and waiting threads.
-            times[name].append(seconds(step))
+            times[name].append(seconds_of(step))
     rate = 2 * MATRIX_SIDE**3 / statistics.median(times["matrix"]) / 1e9
     flops = GFLOP_PER_IMAGE * batch_size * (3 if job == "training" else 1)
     median = {side: statistics.median(times[side]) for side in sides}

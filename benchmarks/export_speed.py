@@ -21,10 +21,9 @@ import numpy as np
 import PIL.Image
 from sklearn.datasets import load_digits
 
-from keras_vit.export.options import PRECISIONS
 from keras_vit.training.machine import describe
 
-FORMATS = ("saved_model", "tflite", "onnx", "openvino")  # The web pages hold the ONNX file.
+COMPARED = ("saved_model", "tflite", "onnx", "openvino")  # The web pages hold the ONNX file.
 WARM_UP_ROUNDS = 2
 
 
@@ -40,7 +39,7 @@ def main():
 
     import keras_vit
     from keras_vit.classifier import Classifier
-    from keras_vit.export import runtimes
+    from keras_vit.export.artefacts import open_export
     from keras_vit.preprocessing import Preprocessing
 
     keras.utils.set_random_seed(0)
@@ -60,11 +59,11 @@ def main():
         reports = {}
         for batch_size in arguments.batch_sizes:
             # Only TFLite files have a batch size of their own.
-            formats = ("tflite",) if reports else FORMATS
+            formats = ("tflite",) if reports else COMPARED
             reports |= export_all(classifier, samples, pathlib.Path(folder), batch_size, formats)
             calls = {"Keras": classifier.model.predict_on_batch}
             for name, report in reports.items():
-                calls[name] = runtimes.FORMATS[report.format](report.path)["serve"].call
+                calls[name] = open_export(report.path).signatures()["serve"].call
                 if report.format == "openvino":
                     calls[f"{name}, bfloat16"] = in_bfloat16(report.path)
             seconds = interleaved(calls, arguments.rounds, (batch_size, *size, 3))
@@ -91,7 +90,7 @@ def print_table(reports, seconds, batch_size):
         print(f"| {name} | {' | '.join(facts)} | {milliseconds:.1f} | {faster:.2f} |")
 
 
-def export_all(classifier, samples, folder, batch_size=1, formats=FORMATS):
+def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
     """Exports a classifier to formats in every precision; returns the reports by name.
 
     Args:
@@ -102,15 +101,17 @@ def export_all(classifier, samples, folder, batch_size=1, formats=FORMATS):
         formats: Names of the formats.
     """
     import keras_vit.export
+    from keras_vit.export.formats import FORMATS
 
     reports = {}
     for format_name in formats:
-        for precision in PRECISIONS.get(format_name, [None]):
-            name = " ".join(filter(None, (format_name, precision)))
-            options = {"precision": precision, "input": "float"} if precision else {}
+        for precision in FORMATS[format_name].precisions:
+            name, options = format_name, {}
+            if format_name != "saved_model":
+                name, options = f"{name} {precision}", {"precision": precision, "input": "float"}
             if format_name == "tflite":
                 options["batch_size"] = batch_size
-            suffix = f".{format_name}" if format_name in ("tflite", "onnx") else ""
+            suffix = FORMATS[format_name].suffix
             reports[name] = getattr(keras_vit.export, format_name)(
                 classifier,
                 folder / f"{format_name}_{precision}{suffix}",

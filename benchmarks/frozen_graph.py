@@ -14,7 +14,7 @@ import statistics
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from compare import GFLOP_PER_IMAGE, IMAGE_SHAPE, MATRIX_SIDE, build, make_matrix_product, seconds
+from compare import GFLOP_PER_IMAGE, IMAGE_SHAPE, MATRIX_SIDE, build, make_matrix_product
 
 
 def attend_with_one_product(
@@ -51,7 +51,7 @@ def main():
     from tensorflow.python.framework import convert_to_constants
 
     from keras_vit.layers import SelfAttention
-    from keras_vit.training.machine import describe
+    from keras_vit.training.machine import describe, seconds_of
 
     keras.config.set_dtype_policy(arguments.precision)
     shape = (arguments.batch_size, *IMAGE_SHAPE)
@@ -75,7 +75,7 @@ def main():
             step()
     for _ in range(arguments.rounds):
         for name, step in steps.items():
-            times[name].append(seconds(step))
+            times[name].append(seconds_of(step))
     rate = 2 * MATRIX_SIDE**3 / statistics.median(times.pop("matrix")) / 1e9
     print(describe("tensorflow", "keras"), "\n")
     print(f"matrix rate {rate:.0f} GFLOP/s\n")

@@ -8,7 +8,8 @@ of log(cost) over log(size) through the upper half of a table's rows: 1 is linea
 exponents of memory are of what a row adds to the smallest one.
 
 - resolution, tokens, batch, depth: a ViT-Ti/16 in float32; of tokens, the image has 256 pixels and
-  the patches 32 to 4. Training is a step of `Trainer` with SGD, momentum and clipping.
+  the patches 32 to 4. Steps are those of `keras-vit benchmark`: inference is a forward pass to
+  probabilities, training a step of fine-tuning with SGD, momentum and clipping.
 - files: a folder of 100 classes, whose files are hard links to a JPEG of 64 pixels in each.
 - classes: the head of a ViT-Ti/32 at 32 pixels; reports of random answers of 10 images a class.
 """
@@ -21,18 +22,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 from keras_vit.text_tables import markdown_table
-from keras_vit.training.machine import describe, peak_memory
+from keras_vit.training.machine import describe, peak_memory, seconds_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-CLASSES = 1000  # Of the models, unless they are counted.
 FOLDERS = 100  # Classes of the files.
 LINKS = 20_000  # To one file: a file system may allow no more than 65,000.
 MOST_TRAINING_TOKENS = 1700  # Of a step in 8 GiB.
-SECONDS = 0.5  # Of a timed run.
+RUNS, SECONDS = 3, 0.25  # Timed runs, of which the median counts.
 
 # Of each part: the first column, its sizes, and the columns of costs.
 MODEL_COSTS = ("inference s/image", "inference MiB", "training s/image", "training MiB")
@@ -144,58 +143,20 @@ def _short(size):
     return f"{size // 1000}k" if size >= 10_000 else str(size)
 
 
-def seconds(step):
-    """Returns how long a call takes."""
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
+def step_costs(config, pixels, mode, batch_size, **options):
+    """Returns the seconds of an image and the peak MiB of this process."""
+    from keras_vit.training.paper.cost_steps import CostSteps
 
-
-def steady_seconds(step):
-    """Returns the median time of a step that was called before."""
-    step()
-    once = seconds(step)
-    count = max(1, min(9, round(SECONDS / once)))
-    return statistics.median([once, *(seconds(step) for _ in range(count))])
+    rates, memory = CostSteps(config, pixels, mode, **options).time(batch_size, RUNS, SECONDS)
+    return [1 / statistics.median(rates), memory / 2**20]
 
 
 def measure_model(config, pixels, batch_size, tokens):
     """Returns the `MODEL_COSTS` of a model."""
-    import numpy as np
-    import tensorflow as tf
-
-    import keras_vit
-
-    shape = (pixels, pixels, 3)
-    options = {"input_shape": shape, "classes": CLASSES, "classifier_activation": None}
-    model = keras_vit.build(config, **options)
-    images = tf.random.uniform((batch_size, *shape))
-    call = tf.function(lambda images: model(images, training=False))
-    inference = steady_seconds(lambda: call(images).numpy()) / batch_size
-    costs = [inference, peak_memory()]
+    inference = step_costs(config, pixels, "inference", batch_size)
     if tokens * batch_size > MOST_TRAINING_TOKENS * 8 or tokens > MOST_TRAINING_TOKENS:
-        return [*costs, None, None]
-    step = training_step(model, images, np.zeros(batch_size, "int64"))
-    return [*costs, steady_seconds(step) / batch_size, peak_memory()]
-
-
-def training_step(model, images, labels):
-    """Returns a function without arguments that trains one batch to its end."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
-
-    from keras_vit.training import SGD, Trainer
-
-    trainer = Trainer(model)
-    # A tiny learning rate: training on noise must not diverge.
-    trainer.compile(
-        SGD(1e-6, momentum=0.9, global_clipnorm=1.0),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    train = trainer.make_train_function()
-    batches = iter(tf.data.Dataset.from_tensors((images, labels)).repeat())
-    return lambda: [np.asarray(value) for value in train(batches).values()]
+        return [*inference, None, None]
+    return [*inference, *step_costs(config, pixels, "training", batch_size)]
 
 
 def measure_resolution(pixels):
@@ -227,16 +188,16 @@ def measure_files(count):
     with tempfile.TemporaryDirectory() as folder:
         make_links(pathlib.Path(folder), count, FOLDERS)
         sources = []
-        listing = seconds(
+        listing = seconds_of(
             lambda: sources.append(open_source(folder, holdout=0, verify=False).splits["train"])
         )
         (examples,) = sources
-        splitting = seconds(lambda: examples.split(0.2, 0))
+        splitting = seconds_of(lambda: examples.split(0.2, 0))
         options = {"image_size": (64, 64), "batch_size": 32}
         # TensorFlow's first data set takes longer.
         next(iter(training_batches(examples.take(range(32)), seed=0, **options)))
-        shuffling = seconds(lambda: next(iter(training_batches(examples, seed=0, **options))))
-        evaluating = seconds(
+        shuffling = seconds_of(lambda: next(iter(training_batches(examples, seed=0, **options))))
+        evaluating = seconds_of(
             lambda: next(
                 iter(
                     evaluation_batches(
@@ -267,7 +228,6 @@ def make_links(folder, count, classes):
 
 def measure_classes(count):
     """Returns the costs of so many classes."""
-    import keras
     import numpy as np
 
     import keras_vit
@@ -279,17 +239,15 @@ def measure_classes(count):
     config = configs.resolve("ViT-Ti/16", patch_size=16)
     options = {"input_shape": (32, 32, 3), "classes": count}
     models = []
-    building = seconds(lambda: models.append(keras_vit.build(config, **options)))
+    building = seconds_of(lambda: models.append(keras_vit.build(config, **options)))
     (model,) = models
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (256, 32, 32, 3), np.uint8)
-    logits = keras_vit.build(config, **options, classifier_activation=None)
-    inputs = keras.ops.convert_to_tensor(images[:8] / np.float32(255))
-    stepping = steady_seconds(training_step(logits, inputs, np.zeros(8, "int64")))
+    stepping = 8 * step_costs(config, 32, "training", 8, classes=count)[0]
     names = tuple(f"class {number}" for number in range(count))
     labels = rng.integers(0, count, 256)
     source = open_source((images, labels), class_names=names, holdout=0)
-    evaluating = seconds(
+    evaluating = seconds_of(
         lambda: classification.evaluate(
             model,
             source.splits["train"],
@@ -299,17 +257,19 @@ def measure_classes(count):
     )
     true = np.repeat(np.arange(count, dtype="int32"), 10)
     predicted = np.where(rng.random(len(true)) < 0.7, true, rng.integers(0, count, len(true)))
-    splitting = seconds(lambda: held_out(true, 0.2, np.random.default_rng(0)))
+    splitting = seconds_of(lambda: held_out(true, 0.2, np.random.default_rng(0)))
     reports = []
 
     def report():
         pairs = per_class.ConfusionPairs.of(true, predicted, count)
-        found = classification.ClassificationReport(names, pairs, len(true), 0.5)
+        found = classification.ClassificationReport(
+            class_names=names, pairs=pairs, in_top_5=len(true), loss=0.5
+        )
         reports.append((str(found), found.to_json(), found))
 
-    reporting = seconds(report)
+    reporting = seconds_of(report)
     with tempfile.TemporaryDirectory() as folder:
-        writing = seconds(lambda: reports[0][-1].write(folder))
+        writing = seconds_of(lambda: reports[0][-1].write(folder))
     return [building, stepping, evaluating, splitting, reporting, writing, peak_memory()]
 
 

@@ -18,10 +18,10 @@ import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from compare import job_of, make_step, seconds
+from compare import job_of, make_step
 
 from keras_vit.text_tables import markdown_table
-from keras_vit.training.machine import describe
+from keras_vit.training.machine import describe, seconds_of
 
 # The first pattern found in "name of the operation:type" decides.
 KINDS = (
@@ -115,7 +115,7 @@ def main():
     times = {step: [], products: []}
     for _ in range(arguments.steps + 2):
         for function, taken in times.items():
-            taken.append(1000 * seconds(function))
+            taken.append(1000 * seconds_of(function))
     whole, alone = (statistics.median(taken[2:]) for taken in times.values())
     found = recorded(step, arguments.steps)
     rows = [(kind, ms) for kind, ms in found.most_common() if ms >= 0.1]

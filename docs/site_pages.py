@@ -19,6 +19,7 @@ import griffe
 from mkdocs.structure.files import File
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
+from keras_vit.export.formats import FORMATS
 from keras_vit.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -265,10 +266,15 @@ def package_page(package):
     """Returns the page of a package, with a directive of mkdocstrings for each name."""
     title, modules = PACKAGES[package]
     parts = [f"# {package}", f"{title}."]
+    formats = FORMATS if package == "keras_vit.export" else {}
     for name in public_names(package):
+        if name in formats:
+            continue
         parts.append(f"::: {package}.{name}\n    options:\n      heading: {package}.{name}")
     if package == "keras_vit.applications":
         parts += models_by_name()
+    if formats:
+        parts += exports_by_format()
     for module in modules:
         parts.append(f"::: {package}.{module}\n    options:\n      heading: {package}.{module}")
     return "\n\n".join(parts) + "\n"
@@ -293,5 +299,20 @@ def models_by_name():
             f"## keras_vit.{name} {{#keras_vit.applications.{name}}}",
             f"```python\n{name}{inspect.signature(function)}\n```",
             _escape(summary),
+        ]
+    return parts
+
+
+def exports_by_format():
+    """Returns a part for each function of an export format: made from classes, as the models."""
+    import keras_vit.export
+
+    parts = []
+    for name in FORMATS:
+        function = getattr(keras_vit.export, name)
+        parts += [
+            f"## keras_vit.export.{name} {{#keras_vit.export.{name}}}",
+            f"```python\n{name}{inspect.signature(function)}\n```",
+            inspect.getdoc(function),
         ]
     return parts

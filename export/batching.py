@@ -61,7 +61,7 @@ class Batcher:
         self._ready: collections.deque[tuple[np.ndarray, Future]] = collections.deque()
         self._ready_bytes = 0
         self._closed = False
-        self._changed = threading.Condition()  # Of the three.
+        self._changed = threading.Condition()  # Guards the three above.
         self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
         self._thread = threading.Thread(target=self._compute, name="model", daemon=True)
         self._lock = threading.Lock()

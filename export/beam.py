@@ -17,11 +17,12 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier, Prediction, predict_batch
+from keras_vit.models.opening import open_classifier
 from keras_vit.models.rebuild import feature_model
 from keras_vit.optional_packages import import_optional
 from keras_vit.preprocessing import IMAGE_SUFFIXES, MAX_PIXELS
 
-from .artefacts import RuntimeModel, open_classifier
+from .artefacts import RuntimeModel
 
 _PURPOSE = "Apache Beam (keras_vit.export.beam, --beam-runner)"
 beam = import_optional("apache_beam", _PURPOSE, "beam")

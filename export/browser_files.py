@@ -1,6 +1,6 @@
 """Files of a classifier in a browser: page, module `classifier.js`, model and runtime.
 
-The page is one template, `browser/page.html`. Where its answers are from is a script beside it:
+The page is one template, `browser/page.html`. A script in the same folder gets its answers:
 `in_page.js` of `keras_vit.export.html`, `in_folder.js` of `keras_vit.export.web`, and
 `on_server.js` of `keras_vit.export.serve`.
 """
@@ -14,17 +14,15 @@ import pathlib
 import re
 from collections.abc import Mapping
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-
-from keras_vit.classifier import Classifier
-from keras_vit.images.resizing import small_side
-from keras_vit.optional_packages import import_optional
 from keras_vit.preprocessing import Preprocessing
 
-from .onnx_file import onnx_content
-from .options import ONNX_OPSET
+from .chromium import import_playwright
+from .onnx_file import OPSET
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
 
 SCRIPT = "classifier.js"
 ONNX_MODEL = "model.onnx"
@@ -60,7 +58,9 @@ def classifier_files(
             expected one.
         ImportError: If the extra `web` is not installed.
     """
-    import_optional("playwright.sync_api", "The check of a web page", "web")
+    from .onnx_conversion import onnx_content
+
+    import_playwright()  # For the check.
     if classifier.model.input_shape[-1] != 3:
         raise ValueError(
             "Images have 3 channels in a browser, so the model must take 3. "
@@ -75,7 +75,7 @@ def classifier_files(
     files = {
         name.replace(".mjs", ".js"): content for name, content in _runtime_files(runtime).items()
     }
-    model = onnx_content(classifier, ONNX_OPSET, "uint8", rollout=True)
+    model = onnx_content(classifier, OPSET, "uint8", rollout=True)
     return {
         SCRIPT: script(SCRIPT, facts).encode(),
         ONNX_MODEL: model.SerializeToString(),
@@ -125,6 +125,8 @@ def _view(preprocessing: Preprocessing) -> dict:
     `resized` is the size (height, width) before the crop of its middle to `size`; with
     `keepsAspect` only the side that is scaled more becomes so.
     """
+    from keras_vit.images.resizing import small_side
+
     size, wanted = preprocessing.image_size, preprocessing.resize_size
     keeps_aspect, resized = {
         "resize": (False, size),
@@ -162,6 +164,8 @@ def _runtime_files(folder):
 
 def _downloaded(name, sha256):
     """Returns the path of a file of the runtime in Keras's cache."""
+    import keras
+
     try:
         return pathlib.Path(
             keras.utils.get_file(
@@ -172,7 +176,7 @@ def _downloaded(name, sha256):
                 hash_algorithm="sha256",
             )
         )
-    except Exception as error:  # Keras raises plain `Exception` and those of urllib.
+    except Exception as error:  # Keras raises plain `Exception`, urllib its own errors.
         raise ValueError(
             f"{ADDRESS + name} cannot be downloaded ({str(error).splitlines()[0]}). Pass "
             "runtime=FOLDER (--runtime) with the files of the npm package "

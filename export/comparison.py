@@ -17,20 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.classifier import Classifier, load_classifier, predict_batch
+import keras_vit
+from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.files import SAMPLES
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.transcoding import transcoded, transcoded_file
 
+from .formats import format_of
 from .runtimes import SIGNATURES, read_pixels, with_size
-
-CHECK = "check.json"  # The report of the check after the export.
-SAVED_MODEL_FILE = "saved_model.pb"  # In every SavedModel's folder.
-OPENVINO_FILE = "model.xml"
-WEB_FILE = "classifier.js"
-
-# Formats of folders, by a file that each has.
-FOLDERS = {"saved_model": SAVED_MODEL_FILE, "openvino": OPENVINO_FILE, "web": WEB_FILE}
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -42,7 +36,7 @@ class SignatureCheck:
 
     Args:
         signature: The signature's name.
-        agreement: Share of images with the same first class. For several labels an image the
+        agreement: Share of images with the same first class. For a multi-label classifier the
             mean share of labels that both give, of those that either gives; where neither
             gives any, whether the first class is the same.
         largest_difference: Largest absolute difference of two probabilities.
@@ -65,7 +59,7 @@ class ExportReport:
 
     Args:
         path: The folder or file.
-        format: One of `options.FORMATS`.
+        format: A key of `formats.FORMATS`.
         size: Bytes on disk.
         num_images: Number of check images.
         checks: One `SignatureCheck` for each signature.
@@ -85,7 +79,7 @@ class ExportReport:
         return min(check.agreement for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all fields but the path, for the copy that is stored in the export."""
+        """Returns all fields except the path, for the copy that is stored in the export."""
         values = dataclasses.asdict(self)
         del values["path"]
         return values
@@ -109,11 +103,6 @@ class ExportReport:
                 + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
             )
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
-
-
-def as_classifier(classifier: Classifier | str | os.PathLike) -> Classifier:
-    """Returns a classifier, loaded if its folder is given."""
-    return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
 
 
 def find_check_images(
@@ -186,7 +175,7 @@ def compare_with_keras(
     Raises:
         ValueError: If the export cannot be run or gives another number of classes.
     """
-    format_name = format_of(path)
+    format_name = format_of(path).name
     images = {
         f"serve{suffix}": load_images(classifier, files)
         for suffix, classifier in classifiers.items()
@@ -231,7 +220,7 @@ def _decoding_notes(classifier, images, predicted):
     Args:
         classifier: The exported classifier.
         images: `(N, H, W, C)`, preprocessed from Pillow's pixels.
-        predicted: The same from those of `predict`.
+        predicted: The same, preprocessed from the pixels of `predict`.
     """
     differ = np.flatnonzero((images != predicted).any(axis=(1, 2, 3)))
     if not len(differ):
@@ -262,7 +251,8 @@ def compare(
             nothing.
         seconds: `(N,)`, of the export's single calls.
         keras_seconds: `(N,)`, of the Keras model's, if it was run.
-        thresholds: For several labels an image, the probability above which it has each.
+        thresholds: Of a multi-label classifier: the probability above which an image has each
+            label.
 
     Raises:
         ValueError: If the shapes differ.
@@ -295,24 +285,6 @@ def _agreement(expected, received, thresholds):
     return np.divide(both, either, out=same_first, where=either > 0)
 
 
-def format_of(path: str | os.PathLike) -> str:
-    """Returns an export's format.
-
-    Raises:
-        ValueError: If it is no folder of an export, nor a `.tflite`, `.onnx` or `.html` file.
-    """
-    path = pathlib.Path(path)
-    for name, file in FOLDERS.items():
-        if (path / file).is_file():
-            return name
-    if path.is_file() and path.suffix in (".tflite", ".onnx", ".html"):
-        return path.suffix[1:]
-    raise ValueError(
-        "An export must be a folder of SavedModel, OpenVINO or --to web, or a file ending in "
-        f".tflite, .onnx or .html. Received: {path}"
-    )
-
-
 def size_of(path: str | os.PathLike) -> int:
     """Returns the bytes of a file, or of a folder's files."""
     path = pathlib.Path(path)
@@ -333,7 +305,8 @@ def _run_keras(classifier, images):
 
 def _run_export(path, format_name, images, files):
     """Returns the arrays that the program `runtimes.py` writes."""
-    program = pathlib.Path(__file__).with_name("runtimes.py")
+    # This package, from wherever it was imported.
+    folders = [str(pathlib.Path(keras_vit.__file__).parents[1]), os.environ.get("PYTHONPATH")]
     with tempfile.TemporaryDirectory() as scratch:
         images_path, files_path, answers = (
             os.path.join(scratch, name) for name in ("images.npz", "files.json", "answers.npz")
@@ -341,13 +314,17 @@ def _run_export(path, format_name, images, files):
         np.savez(images_path, **images)
         decodable = [os.path.abspath(transcoded_file(file, scratch)) for file in files]
         pathlib.Path(files_path).write_text(json.dumps(decodable), encoding="utf-8")
-        # -P: nothing is imported from the program's own folder.
-        command = [sys.executable, "-P", program, format_name, path]
+        # -P: nothing is imported from the current folder.
+        command = [sys.executable, "-P", "-m", "keras_vit.export.runtimes", format_name, path]
         done = subprocess.run(
             [*map(str, command), images_path, files_path, answers],
             capture_output=True,
             text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+            },
         )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

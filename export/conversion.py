@@ -153,7 +153,7 @@ def read(
         normalization=normalization,
     )
     model, more_notes = opened.to_model()
-    notes, names = [*opened.description.notes, *more_notes], opened.description.labels.names
+    notes, names = [*opened.description.notes, *more_notes], opened.class_names
     if opened.description.classes is None:
         notes.append("the source has no head, nor has the output")
     elif names is None:

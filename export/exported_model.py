@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.rollouts import RolloutModel, has_rollout
+from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.preprocessing import Preprocessing
 
 from .pixels import PixelPreprocessing
@@ -60,6 +61,13 @@ def exported_model(
     if input == "float":
         valid = ops.logical_and(ops.all(_finite(images), axis=(1, 2, 3)), valid)
     return keras.Model(images, {"probabilities": probabilities, "valid": valid, **outputs})
+
+
+def precision_notes(model: keras.Model) -> tuple[str, ...]:
+    """Returns a remark if a model is converted to float32 for its export."""
+    if computes_in_float32(model):
+        return ()
+    return ("The model computes in reduced precision; this is its float32 copy.",)
 
 
 def _finite(values):

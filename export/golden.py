@@ -17,8 +17,7 @@ from keras_vit.images.decoding import read_image
 from keras_vit.json_files import parse_json
 
 from .runtimes import with_size
-
-GOLDEN = "golden.json"
+from .texts import GOLDEN
 
 NUM_SAMPLES = 3
 LONGEST_SIDE = 128  # Pixels; larger images are shrunk, for the size of the export.

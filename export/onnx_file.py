@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import keras
-import numpy as np
-import tensorflow as tf
-
-from keras_vit.classifier import Classifier
+from keras_vit.fields import documented, setting
 from keras_vit.files import CLASSES
-from keras_vit.models.rebuild import float32_model
-from keras_vit.tasks import MULTILABEL
 
-from . import publish, quantization
-from .comparison import ExportReport
-from .exported_model import exported_model
-from .onnx_graph import fold_constants, replace, separate
-from .onnx_precisions import quantize, store_in_float16
-from .options import INPUTS, ONNX_OPSET, ONNX_OPSETS
+from .export_format import (
+    OpenedExport,
+    QuantizedFormat,
+    Signature,
+    Written,
+    export_function,
+    import_export_package,
+)
+from .texts import NAMES, classes_from_json, classes_to_json
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
+
+OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
+OPSETS = range(13, 19)  # The operator sets that tf2onnx writes.
+
+# Metadata properties of a file by the names of the texts.
+PROPERTIES = {name: pathlib.Path(name).stem for name in NAMES} | {CLASSES: "class_names"}
 
 
-def onnx(
-    classifier: Classifier | str | os.PathLike,
-    path: str | os.PathLike,
-    *,
-    precision: str = "float32",
-    input: str = INPUTS[0],
-    opset: int = ONNX_OPSET,
-    calibration_images: str | os.PathLike | Iterable | None = None,
-    check_images: str | os.PathLike | Iterable | None = None,
-    minimum_agreement: float | None = None,
-    overwrite: bool = False,
-) -> ExportReport:
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ONNX(QuantizedFormat):
     """Exports a classifier as an ONNX file and checks it in ONNX Runtime.
 
     Input `images` `(batch, H, W, C)` uint8, RGB pixels of any size, which the file resizes and
     scales as evaluation does; or float32, preprocessed before. Outputs `probabilities`
     `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image with NaN or
     infinity in its values or scores; the batch size is free. The file's metadata properties
-    `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and `task` of several
-    labels an image.
+    `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and `task` of a
+    multi-label classifier. A model in mixed precision is exported as its float32 copy.
 
     Precisions:
 
@@ -54,202 +51,78 @@ def onnx(
     - "int8": weights in int8 by channel, except for the first and the last layer; activations in
       8 bits in matrix products with weights and convolutions, with ranges from calibration
       images; float32 in LayerNorm, GELU, attention and residual additions.
-
-    Args:
-        classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
-            its float32 copy.
-        path: The file to write, `*.onnx`.
-        precision: "float32", "float16" or "int8".
-        input: "uint8" for pixels, "float" for preprocessed images.
-        opset: Version of the standard operator set, 13 to 18.
-        calibration_images: For "int8", real images for the ranges of the activations, files
-            or a folder; see `quantization.split`.
-        check_images: Real images for the check, files or a folder; by default the
-            classifier's samples.
-        minimum_agreement: Least share of check images with the Keras model's first class; by
-            default 0.99 in float, 0.98 in integers.
-        overwrite: Whether an older file is replaced.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an argument is out of range, the output exists, there are no check
-            images, or the check fails. Nothing is written then.
-        ImportError: If the extra `export` is not installed.
     """
-    minimum_agreement = publish.check_precision("onnx", precision, minimum_agreement)
-    publish.check_input(input)
-    if opset not in ONNX_OPSETS:
-        raise ValueError(
-            f"opset must be in {ONNX_OPSETS.start} to {ONNX_OPSETS.stop - 1}. "
-            f"Received: opset={opset}"
-        )
-    classifier, files = publish.prepare(
-        classifier,
-        path,
-        "onnx",
-        packages=["onnx", "tf2onnx", "onnxruntime"],
-        check_images=check_images,
-        minimum_agreement=minimum_agreement,
-        overwrite=overwrite,
+
+    name = "onnx"
+    suffix = ".onnx"
+    precisions = ("float32", "float16", "int8")
+
+    opset: int = setting(
+        OPSET,
+        "version of the standard operator set",
+        unit="N",
+        limits=(f"in {OPSETS.start} to {OPSETS.stop - 1}", lambda value: value in OPSETS),
     )
-    notes = (f"Operator set {opset}.", *publish.precision_notes(classifier.model))
-    split = quantization.split(files, precision, calibration_images)
-    with publish.new_output(path, "onnx", overwrite=overwrite) as file:
-        content = onnx_content(classifier, opset, input)
-        if precision == "float16":
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """ONNX, its converter and its runtime."""
+        return ("onnx", "tf2onnx", "onnxruntime")
+
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the file; see `ExportFormat.write`."""
+        from . import quantization
+        from .exported_model import precision_notes
+        from .onnx_conversion import onnx_content
+        from .onnx_precisions import quantize, store_in_float16
+
+        split = quantization.split(files, self.precision, self.calibration_images)
+        content = onnx_content(classifier, self.opset, self.input)
+        if self.precision == "float16":
             store_in_float16(content)
-        elif precision == "int8":
-            content = quantize(content, quantization.inputs(classifier, split.calibration, input))
-        _write(file, content, publish.texts_of(classifier, files), classifier.class_names)
-        report = publish.check_export(
-            file,
-            path,
-            {"": classifier},
-            split.check,
-            minimum_agreement=minimum_agreement,
-            notes=(*notes, *split.notes),
-        )
-        _add_properties(file, {"check": json.dumps(report.to_json())})
-    return report
+        elif self.precision == "int8":
+            images = quantization.inputs(classifier, split.calibration, self.input)
+            content = quantize(content, images)
+        import_export_package("onnx").save(content, path)
+        notes = (f"Operator set {self.opset}.", *precision_notes(classifier.model), *split.notes)
+        return Written(split.check, notes)
+
+    @staticmethod
+    def add_texts(path, texts):
+        """Adds the texts to the file's metadata properties, which are JSON."""
+        library = import_export_package("onnx")
+        content = library.load(path)
+        for name, text in texts.items():
+            entry = content.metadata_props.add()
+            entry.key = PROPERTIES[name]
+            entry.value = classes_to_json(text) if name == CLASSES else text
+        library.save(content, path)
+
+    @staticmethod
+    def open(path):
+        """Returns the content of an ONNX file; see `ExportFormat.open`."""
+        session = session_of(path)
+        stored = session.get_modelmeta().custom_metadata_map
+        texts = {name: stored[key] for name, key in PROPERTIES.items() if key in stored}
+        if CLASSES in texts:
+            texts[CLASSES] = classes_from_json(texts[CLASSES], PROPERTIES[CLASSES])
+        return OpenedExport(texts, [path], lambda: {"serve": _signature(session)})
 
 
-def onnx_content(classifier: Classifier, opset: int, input: str, *, rollout: bool = False) -> Any:
-    """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
+onnx = export_function(ONNX)
 
-    Args:
-        classifier: The classifier.
-        opset: Version of the standard operator set.
-        input: "uint8" or "float".
-        rollout: See `exported_model`.
-    """
-    library = publish.import_export_package("onnx")
-    model = exported_model(
-        float32_model(classifier.model), classifier.preprocessing, input=input, rollout=rollout
+
+def session_of(path):
+    """Returns a session of ONNX Runtime for an ONNX file."""
+    # With a fallback an error is also printed, on four lines.
+    return import_export_package("onnxruntime").InferenceSession(
+        os.fspath(path), providers=["CPUExecutionProvider"], enable_fallback=0
     )
-    content = _convert(model, opset, library)
-    _mask_scores(content.graph, library)
-    sides = {1: "height", 2: "width"} if input == "uint8" else {}
-    return _named_sizes(content, {0: "batch", **sides}, library)
 
 
-def transformers_js_content(classifier: Classifier, opset: int) -> Any:
-    """Returns a classifier as an `onnx.ModelProto` with the names that transformers.js prescribes.
-
-    Input `pixel_values` `(1, C, H, W)` float32, pixels of any size from 0 to 255; output `logits`
-    `(1, K)` float32. One image a call: of several images that it does not resize, transformers.js
-    would make one array, with wrong pixels where their sizes differ.
-
-    Args:
-        classifier: The classifier.
-        opset: Version of the standard operator set.
-    """
-    library = publish.import_export_package("onnx")
-    model = exported_model(float32_model(classifier.model), classifier.preprocessing, input="uint8")
-    channels = model.input_shape[-1]
-    pixel_values = keras.Input(
-        batch_shape=(1, channels, None, None), dtype="float32", name="pixel_values"
+def _signature(session):
+    """Returns the one signature of an ONNX file."""
+    return Signature(
+        lambda batch: session.run(["probabilities"], {"images": batch})[0],
+        takes_pixels=session.get_inputs()[0].type == "tensor(uint8)",
     )
-    images = keras.ops.cast(keras.ops.transpose(pixel_values, (0, 2, 3, 1)), "uint8")
-    logits = _log(probabilities := model(images)["probabilities"])  # But for a constant.
-    if classifier.task == MULTILABEL:
-        logits -= _log(1.0 - probabilities)
-    content = _convert(keras.Model(pixel_values, {"logits": logits}), opset, library)
-    return _named_sizes(content, {2: "height", 3: "width"}, library)
-
-
-def _log(probabilities):
-    return keras.ops.log(keras.ops.maximum(probabilities, np.finfo("float32").tiny))
-
-
-def _named_sizes(content, names, library):
-    """Returns an `onnx.ModelProto` whose free sizes have names, by the axes of its input."""
-    (images,) = content.graph.input
-    for axis, name in names.items():
-        for tensor in (images, *content.graph.output) if name == "batch" else (images,):
-            tensor.type.tensor_type.shape.dim[axis].dim_param = name
-    library.checker.check_model(content)
-    return content
-
-
-def _write(file, content, texts, class_names):
-    """Writes an ONNX file with its metadata properties, which are JSON."""
-    publish.import_export_package("onnx").save(content, file)
-    properties = {pathlib.Path(name).stem: text for name, text in texts.items() if name != CLASSES}
-    _add_properties(file, {"class_names": json.dumps(class_names), **properties})
-
-
-def _convert(model, opset, library):
-    """Returns the ONNX content of a model; its output `probabilities` is called `scores` there.
-
-    Each pass of the converter copies the constants of its graph and keeps the copies, 2 GB for a
-    block of ViT-B/16. So the weights are inputs of the graph that it converts, and become
-    constants afterwards.
-    """
-    trainable = len(model.trainable_variables)
-    variables = [*model.trainable_variables, *model.non_trainable_variables]
-    weights = {f"weight_{index}": variable for index, variable in enumerate(variables)}
-
-    @tf.function
-    def serve(images, *values):
-        answer, _ = model.stateless_call(
-            values[:trainable], values[trainable:], images, training=False
-        )
-        if "probabilities" in answer:
-            answer["scores"] = answer.pop("probabilities")
-        return answer
-
-    (images,) = model.inputs
-    signature = [
-        tf.TensorSpec(images.shape, images.dtype, images.name),
-        *(tf.TensorSpec(value.shape, value.dtype, name) for name, value in weights.items()),
-    ]
-    converter = publish.import_export_package("tf2onnx")
-    content, _ = converter.convert.from_function(serve, signature, opset=opset)
-    graph = content.graph
-    for tensor in graph.input:
-        if tensor.name in weights:
-            value = keras.ops.convert_to_numpy(weights[tensor.name])
-            graph.initializer.append(library.numpy_helper.from_array(value, tensor.name))
-    replace(graph.input, [tensor for tensor in graph.input if tensor.name not in weights])
-    fold_constants(content)
-    _keep_padding(graph)
-    return content
-
-
-def _add_properties(file, properties):
-    """Adds metadata properties to an ONNX file."""
-    library = publish.import_export_package("onnx")
-    content = library.load(file)
-    for key, value in properties.items():
-        entry = content.metadata_props.add()
-        entry.key, entry.value = key, value
-    library.save(content, file)
-
-
-def _keep_padding(graph):
-    """Adds an operation without effect between a padding with zeros and a max pool.
-
-    ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
-    maximum, so the stem of a BiT would give other values where all inputs are negative.
-    """
-    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
-    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
-    separate(graph, pools)
-
-
-def _mask_scores(graph, library):
-    """Adds the output `probabilities`: the scores, or zeros where not valid.
-
-    The converter would write a product with the mask, and NaN times 0 is NaN.
-    """
-    constants = {"mask_axes": np.array([1]), "zero_float32": np.array(0, "float32")}
-    for name, value in constants.items():
-        graph.initializer.append(library.numpy_helper.from_array(value, name))
-    make_node = library.helper.make_node
-    graph.node.append(make_node("Unsqueeze", ["valid", "mask_axes"], ["valid_column"]))
-    where = make_node("Where", ["valid_column", "scores", "zero_float32"], ["probabilities"])
-    graph.node.append(where)
-    (scores,) = (output for output in graph.output if output.name == "scores")
-    scores.name = "probabilities"

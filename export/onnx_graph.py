@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import publish
+from .export_format import import_export_package
 
 
 def fold_constants(content: Any) -> None:
@@ -16,8 +16,8 @@ def fold_constants(content: Any) -> None:
     Args:
         content: An `onnx.ModelProto`.
     """
-    library = publish.import_export_package("onnx")
-    reference = publish.import_export_package("onnx.reference")
+    library = import_export_package("onnx")
+    reference = import_export_package("onnx.reference")
     graph, numpy_helper = content.graph, library.numpy_helper
     opsets = {entry.domain: entry.version for entry in content.opset_import}
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -44,7 +44,7 @@ def separate(graph: Any, nodes: Sequence[Any]) -> None:
     """
     if not nodes:
         return
-    library = publish.import_export_package("onnx")
+    library = import_export_package("onnx")
     lowest = library.numpy_helper.from_array(
         np.array(np.finfo("float32").min, "float32"), "lowest_float32"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import publish
+from .export_format import import_export_package
 from .onnx_graph import replace
 from .quantization import FLOAT_LAYERS
 
@@ -28,7 +28,7 @@ def store_in_float16(content: Any) -> None:
     Args:
         content: An `onnx.ModelProto`.
     """
-    library = publish.import_export_package("onnx")
+    library = import_export_package("onnx")
     graph, casts = content.graph, []
     for tensor in graph.initializer:
         if tensor.data_type == library.TensorProto.FLOAT and len(tensor.dims) > 1:
@@ -52,9 +52,9 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, outputs: bool = True
         outputs: Whether the results of products are in 8 bits too. ONNX Runtime has its fast
             products only then; other runtimes are faster and more exact without.
     """
-    library = publish.import_export_package("onnx")
-    quantization = publish.import_export_package("onnxruntime.quantization")
-    shapes = publish.import_export_package("onnxruntime.quantization.shape_inference")
+    library = import_export_package("onnx")
+    quantization = import_export_package("onnxruntime.quantization")
+    shapes = import_export_package("onnxruntime.quantization.shape_inference")
     constants = {tensor.name for tensor in content.graph.initializer}
     in_float = [
         node.name

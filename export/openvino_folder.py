@@ -2,95 +2,100 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from keras_vit.classifier import Classifier
+from keras_vit.fields import documented
 
-from . import publish, quantization
-from .comparison import CHECK, OPENVINO_FILE, ExportReport
-from .onnx_file import onnx_content
-from .onnx_graph import separate
-from .onnx_precisions import quantize
-from .options import INPUTS, ONNX_OPSET
+from .export_format import (
+    OpenedExport,
+    QuantizedFormat,
+    Signature,
+    Written,
+    export_function,
+    import_export_package,
+)
+from .onnx_file import OPSET
+from .texts import read_texts, write_texts
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
 
 
-def openvino(
-    classifier: Classifier | str | os.PathLike,
-    path: str | os.PathLike,
-    *,
-    precision: str = "float32",
-    input: str = INPUTS[0],
-    calibration_images: str | os.PathLike | Iterable | None = None,
-    check_images: str | os.PathLike | Iterable | None = None,
-    minimum_agreement: float | None = None,
-    overwrite: bool = False,
-) -> ExportReport:
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenVINO(QuantizedFormat):
     """Exports a classifier for OpenVINO and checks it there.
 
     The folder holds `model.xml` and `model.bin`, with input and outputs as the ONNX file of
     `keras_vit.export.onnx`: `images` `(batch, H, W, C)` uint8 pixels of any size, or preprocessed
     float32; `probabilities` `(batch, K)` and `valid` `(batch,)`. Beside them are `classes.txt`,
-    `preprocessing.json`, `origin.json`, `golden.json` and `check.json`, and of several labels an
-    image `task.json`.
+    `preprocessing.json`, `origin.json`, `golden.json` and `check.json`, and of a multi-label
+    classifier `task.json`. For a model server the name of the folder is a number: `pets/1`. A
+    model in mixed precision is exported as its float32 copy.
 
-    Args:
-        classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
-            its float32 copy.
-        path: The folder to write; for a model server its name is a number: `pets/1`.
-        precision: "float32"; or "int8": weights in int8 by channel, except for the first and
-            the last layer; activations in 8 bits at the input of matrix products with weights
-            and of convolutions, with ranges from calibration images; float32 elsewhere.
-        input: "uint8" for pixels, "float" for preprocessed images.
-        calibration_images: For "int8", real images for the ranges of the activations, files
-            or a folder; see `quantization.split`.
-        check_images: Real images for the check, files or a folder; by default the
-            classifier's samples.
-        minimum_agreement: Least share of check images with the Keras model's first class; by
-            default 0.99 in float, 0.98 in integers.
-        overwrite: Whether an older export is replaced.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an argument is out of range, the output exists, there are no check
-            images, or the check fails. Nothing is written then.
-        ImportError: If the extra `export` is not installed.
+    The precision is "float32"; or "int8": weights in int8 by channel, except for the first and the
+    last layer; activations in 8 bits at the input of matrix products with weights and of
+    convolutions, with ranges from calibration images; float32 elsewhere.
     """
-    minimum_agreement = publish.check_precision("openvino", precision, minimum_agreement)
-    publish.check_input(input)
-    classifier, files = publish.prepare(
-        classifier,
-        path,
-        "openvino",
-        packages=["openvino", "onnx", "tf2onnx", "onnxruntime"],
-        check_images=check_images,
-        minimum_agreement=minimum_agreement,
-        overwrite=overwrite,
-    )
-    notes = publish.precision_notes(classifier.model)
-    split = quantization.split(files, precision, calibration_images)
-    with publish.new_output(path, "openvino", overwrite=overwrite) as folder:
-        content = onnx_content(classifier, ONNX_OPSET, input)
-        if precision == "int8":
-            images = quantization.inputs(classifier, split.calibration, input)
+
+    name = "openvino"
+    marker = "model.xml"
+    precisions = ("float32", "int8")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """OpenVINO, and what writes the ONNX file that it reads."""
+        return ("openvino", "onnx", "tf2onnx", "onnxruntime")
+
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the model; see `ExportFormat.write`."""
+        from . import quantization
+        from .exported_model import precision_notes
+        from .onnx_conversion import onnx_content
+        from .onnx_precisions import quantize
+
+        split = quantization.split(files, self.precision, self.calibration_images)
+        content = onnx_content(classifier, OPSET, self.input)
+        if self.precision == "int8":
+            images = quantization.inputs(classifier, split.calibration, self.input)
             content = quantize(content, images, outputs=False)
             _keep_scales(content.graph)
-        library = publish.import_export_package("openvino")
+        library = import_export_package("openvino")
         model = library.Core().read_model(content.SerializeToString())
-        library.save_model(model, folder / OPENVINO_FILE, compress_to_fp16=False)
-        publish.write_texts(folder, publish.texts_of(classifier, files))
-        report = publish.check_export(
-            folder,
-            path,
-            {"": classifier},
-            split.check,
-            minimum_agreement=minimum_agreement,
-            notes=(*notes, *split.notes),
-        )
-        publish.write_texts(folder, {CHECK: report.to_text()})
-    return report
+        library.save_model(model, path / self.marker, compress_to_fp16=False)
+        return Written(split.check, (*precision_notes(classifier.model), *split.notes))
+
+    @staticmethod
+    def add_texts(path, texts):
+        """Writes the texts as files."""
+        write_texts(path, texts)
+
+    @staticmethod
+    def open(path):
+        """Returns the content of an OpenVINO folder; see `ExportFormat.open`."""
+        import_export_package("openvino")
+        model = path / OpenVINO.marker
+        files = [model, model.with_suffix(".bin")]
+        return OpenedExport(read_texts(path), files, lambda: {"serve": _signature(model)})
+
+
+openvino = export_function(OpenVINO)
+
+
+def _signature(path):
+    """Returns the one signature of an OpenVINO model, computed in float32.
+
+    By default OpenVINO computes in bfloat16 where the CPU has it.
+    """
+    library = import_export_package("openvino")
+    model = library.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    takes_pixels = model.input("images").get_element_type() == library.Type.u8
+    return Signature(
+        lambda batch: model({"images": batch})["probabilities"], takes_pixels=takes_pixels
+    )
 
 
 def _keep_scales(graph):
@@ -99,8 +104,10 @@ def _keep_scales(graph):
     OpenVINO 2026.4 moves the scales of the channels behind the reshape and then fails, where no
     bias is in between. It leaves out biases of zeros.
     """
+    from .onnx_graph import separate
+
     made_by = {name: node for node in graph.node for name in node.output}
-    to_array = publish.import_export_package("onnx").numpy_helper.to_array
+    to_array = import_export_package("onnx").numpy_helper.to_array
     zeros = {tensor.name for tensor in graph.initializer if not to_array(tensor).any()}
 
     def product_before(node):

@@ -1,9 +1,7 @@
-"""Names and defaults of options of `keras-vit export`, `convert` and `serve`.
+"""Defaults and bounds of `keras-vit convert` and `keras-vit serve`.
 
-Imports neither NumPy nor TensorFlow.
-
-The modules that write the formats are called `*_folder` and `*_file`, because a module
-`saved_model` would hide the function `keras_vit.export.saved_model`.
+Imports only the standard library. The options of an export are the fields of its format; see
+`export_format.py`.
 """
 
 from __future__ import annotations
@@ -11,30 +9,6 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.fields import AT_LEAST_1, NOT_NEGATIVE, check_fields, documented, setting
-
-FORMATS = ("saved_model", "tflite", "onnx", "openvino", "html", "web")
-
-# What a file takes: uint8 pixels of any size, or the model's own input.
-INPUTS = ("uint8", "float")
-
-# Least share of check images on which an export must have the Keras model's first class.
-MINIMUM_AGREEMENT = 0.99
-
-# The same for each precision, of those formats that have several.
-_FLOAT, _INTEGER = MINIMUM_AGREEMENT, 0.98
-PRECISIONS = {
-    "tflite": {
-        "float32": _FLOAT,
-        "float16": _FLOAT,
-        "dynamic_int8": _INTEGER,
-        "int8": _INTEGER,
-    },
-    "onnx": {"float32": _FLOAT, "float16": _FLOAT, "int8": _INTEGER},
-    "openvino": {"float32": _FLOAT, "int8": _INTEGER},
-}
-
-ONNX_OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
-ONNX_OPSETS = range(13, 19)  # The operator sets that tf2onnx writes.
 
 # Classes that a SavedModel names.
 TOP = 5

@@ -2,7 +2,7 @@
 
 Under "int8" LayerNorm, softmax, GELU, attention's products and residual additions stay in float
 in every format. They are little of the work, and the residual stream of a Vision Transformer has a
-few values far above all others, which 8 bits cannot hold beside the rest.
+few values far above all others, which 8 bits cannot hold together with the rest.
 """
 
 from __future__ import annotations

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import keras
-import numpy as np
-import tensorflow as tf
+from keras_vit.fields import AT_LEAST_1, documented, image_size, setting
+from keras_vit.preprocessing import MAX_PIXELS
 
-from keras_vit.classifier import Classifier
-from keras_vit.images.decoding import MAX_PIXELS, decode_or_mark
-from keras_vit.images.transcoding import transcoded
-from keras_vit.models.rebuild import resized_model
+from .export_format import (
+    ExportFormat,
+    OpenedExport,
+    Signature,
+    Written,
+    export_function,
+    import_export_package,
+)
+from .options import TOP
+from .texts import read_texts, write_texts
 
-from . import publish
-from .comparison import CHECK, ExportReport, load_images
-from .exported_model import exported_model
-from .options import MINIMUM_AGREEMENT, TOP
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
 
 # Path and name that TensorFlow Serving prescribes.
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -29,22 +34,13 @@ WARM_UP_BATCH_SIZES = (1, 8)
 _SERVING_MESSAGES = "tensorflow_serving.apis.prediction_log_pb2"
 
 
-def saved_model(
-    classifier: Classifier | str | os.PathLike,
-    path: str | os.PathLike,
-    *,
-    image_sizes: Iterable[Sequence[int]] = (),
-    top: int = TOP,
-    max_pixels: int = MAX_PIXELS,
-    jit_compile: bool = False,
-    warm_up: bool = False,
-    check_images: str | os.PathLike | Iterable | None = None,
-    minimum_agreement: float = MINIMUM_AGREEMENT,
-    overwrite: bool = False,
-) -> ExportReport:
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedModel(ExportFormat):
     """Exports a classifier as a SavedModel and checks it in TensorFlow.
 
-    The SavedModel needs only TensorFlow. It has two signatures, for a batch of any size B:
+    The SavedModel needs only TensorFlow. For TensorFlow Serving the name of its folder is a number:
+    `pets/1`. It has two signatures, for a batch of any size B:
 
     - `serve` takes `images` `(B, H, W, C)` float32, in the preprocessing's value range;
     - `serve_bytes` takes `images` `(B,)` string, the bytes of JPEG, PNG, BMP, GIF or WebP
@@ -53,9 +49,9 @@ def saved_model(
     Outputs, where K is the number of classes and k the smaller of `top` and K:
 
     - `probabilities` `(B, K)` float32, in the order of `assets/classes.txt`;
-    - `classes` `(B, k)` string, class names, the most likely first;
+    - `classes` `(B, k)` string, class names, the most probable first;
     - `top_probabilities` `(B, k)` float32, the probabilities of `classes`;
-    - `predicted` `(B, K)` bool, only of several labels an image: whether the probability is
+    - `predicted` `(B, K)` bool, only of a multi-label classifier: whether the probability is
       above the class's threshold;
     - `valid` `(B,)` bool: whether the file could be decoded, and whether all pixels and
       probabilities are finite. If not, its probabilities are 0 and its class names empty; other
@@ -65,70 +61,76 @@ def saved_model(
     `serve_384x384` and `serve_bytes_384x384`, with the same weights and resized position
     embeddings. The folder `assets/` has the class names, the preprocessing, the origin and
     the report of the check.
-
-    Args:
-        classifier: A `Classifier`, or its folder.
-        path: The folder to write; for TensorFlow Serving its name is a number: `pets/1`.
-        image_sizes: Further pixel sizes (height, width), besides the classifier's.
-        top: Number of class names that are returned.
-        max_pixels: Height times width of the largest image that `serve_bytes` decodes.
-        jit_compile: Whether XLA compiles the model, once for each batch size.
-        warm_up: Whether to add requests that TensorFlow Serving runs before it is ready, so
-            that the first request is fast. Needs the extra `export`.
-        check_images: Real images for the check, files or a folder; by default the
-            classifier's samples.
-        minimum_agreement: Least share of check images with the Keras model's first class.
-        overwrite: Whether an older SavedModel is replaced.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an argument is out of range, the output exists, there are no check
-            images, or the check fails. Nothing is written then.
     """
-    if top < 1 or max_pixels < 1:
-        raise ValueError(
-            f"top and max_pixels must be at least 1. Received: top={top}, max_pixels={max_pixels}"
-        )
-    classifier, files = publish.prepare(
-        classifier,
-        path,
-        "saved_model",
-        packages=[_SERVING_MESSAGES] if warm_up else [],
-        check_images=check_images,
-        minimum_agreement=minimum_agreement,
-        overwrite=overwrite,
+
+    name = "saved_model"
+    marker = "saved_model.pb"
+    max_bytes = None
+
+    image_sizes: Iterable[Sequence[int]] = setting(
+        (),
+        "further image sizes, such as 384 or 384x512, with resized position embeddings",
+        unit="HxW",
+        several=True,
+        parse=image_size,
     )
-    if classifier.model.input_shape[-1] != 3:
-        raise ValueError(
-            "A SavedModel decodes image files into 3 channels, so the model must take 3. "
-            f"Received: a model with inputs of shape {classifier.model.input_shape}"
-        )
-    classifiers = {"": classifier}  # By the suffix of their signatures.
-    for height, width in image_sizes:
-        classifiers[f"_{height}x{width}"] = _resized(classifier, (height, width))
-    with publish.new_output(path, "saved_model", overwrite=overwrite) as folder:
+    top: int = setting(TOP, "classes that are named", unit="K", limits=AT_LEAST_1)
+    max_pixels: int = setting(
+        MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
+    )
+    jit_compile: bool = setting(False, "compile the model with XLA, once for each batch size")
+    warm_up: bool = setting(False, "add requests that TensorFlow Serving runs before it is ready")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """That of the warm-up requests."""
+        return (_SERVING_MESSAGES,) if self.warm_up else ()
+
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the SavedModel; see `ExportFormat.write`."""
+        import keras
+
+        if classifier.model.input_shape[-1] != 3:
+            raise ValueError(
+                "A SavedModel decodes image files into 3 channels, so the model must take 3. "
+                f"Received: a model with inputs of shape {classifier.model.input_shape}"
+            )
+        variants = {
+            f"_{height}x{width}": _resized(classifier, (height, width))
+            for height, width in self.image_sizes
+        }
         archive = keras.export.ExportArchive()
         # Without `archive.track(model)`, which would write every variable twice: the archive
         # finds those that the signatures use.
-        for suffix, variant in classifiers.items():
-            _add_signatures(archive, variant, suffix, top, max_pixels, jit_compile)
-        archive.write_out(str(folder), verbose=False)
-        assets = folder / "assets"
+        for suffix, variant in {"": classifier, **variants}.items():
+            _add_signatures(archive, variant, suffix, self)
+        archive.write_out(str(path), verbose=False)
+        if self.warm_up:
+            _write_warm_up_requests(classifier, path, files)
+        return Written(files, variants=variants)
+
+    @staticmethod
+    def add_texts(path, texts):
+        """Writes the texts as assets."""
+        assets = path / "assets"
         assets.mkdir(exist_ok=True)
-        publish.write_texts(assets, publish.texts_of(classifier, files))
-        if warm_up:
-            _write_warm_up_requests(classifier, folder, files)
-        report = publish.check_export(
-            folder, path, classifiers, files, minimum_agreement=minimum_agreement
-        )
-        publish.write_texts(assets, {CHECK: report.to_text()})
-    return report
+        write_texts(assets, texts)
+
+    @staticmethod
+    def open(path):
+        """Returns the content of a SavedModel; see `ExportFormat.open`."""
+        files = [path / SavedModel.marker, *sorted((path / "variables").glob("variables.data-*"))]
+        return OpenedExport(read_texts(path / "assets"), files, lambda: _signatures(path))
+
+
+saved_model = export_function(SavedModel)
 
 
 def _resized(classifier, image_size):
     """Returns the classifier with the same weights for another image size."""
+    from keras_vit.classifier import Classifier
+    from keras_vit.models.rebuild import resized_model
+
     return Classifier(
         resized_model(classifier.model, image_size),
         classifier.class_names,
@@ -138,15 +140,29 @@ def _resized(classifier, image_size):
     )
 
 
-def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
+def _add_signatures(archive, classifier, suffix, options):
+    """Adds the two signatures of a classifier to an archive.
+
+    Args:
+        archive: A `keras.export.ExportArchive`.
+        classifier: The classifier, of one image size.
+        suffix: The end of the names of its signatures.
+        options: The `SavedModel`.
+    """
+    import tensorflow as tf
+
+    from keras_vit.images.decoding import decode_or_mark
+
+    from .exported_model import exported_model
+
     model, preprocessing = classifier.model, classifier.preprocessing
     shape = (*preprocessing.image_size, model.input_shape[-1])
     names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
-    top = min(top, len(classifier.class_names))
+    top = min(options.top, len(classifier.class_names))
 
     answering = exported_model(model, preprocessing)
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=options.jit_compile)
     def answers(images):
         return answering(images, training=False)
 
@@ -170,7 +186,7 @@ def _add_signatures(archive, classifier, suffix, top, max_pixels, jit_compile):
         return named(**answers(tf.ensure_shape(images, (None, *shape))))
 
     def serve_bytes(images):
-        pixels, decoded = decode_or_mark(images, preprocessing, max_pixels)
+        pixels, decoded = decode_or_mark(images, preprocessing, options.max_pixels)
         answer = answers(pixels)
         return named(answer["probabilities"], decoded & answer["valid"])
 
@@ -188,13 +204,20 @@ def _write_warm_up_requests(classifier, folder, files):
         folder: The SavedModel's folder.
         files: Real images, repeated if they are fewer than the largest batch.
     """
+    import numpy as np
+    import tensorflow as tf
+
+    from keras_vit.images.transcoding import transcoded
+
+    from .comparison import load_images
+
     path = folder / WARM_UP_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [files[index % len(files)] for index in range(max(WARM_UP_BATCH_SIZES))]
     images = load_images(classifier, files)
     contents = (pathlib.Path(file).read_bytes() for file in files)
     encoded = np.array([transcoded(content, "PNG") for content in contents], dtype=object)
-    messages = publish.import_export_package(_SERVING_MESSAGES)
+    messages = import_export_package(_SERVING_MESSAGES)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for batch_size in WARM_UP_BATCH_SIZES:
             for signature, batch in (("serve", images), ("serve_bytes", encoded)):
@@ -203,3 +226,21 @@ def _write_warm_up_requests(classifier, folder, files):
                 request.model_spec.signature_name = signature
                 request.inputs["images"].CopyFrom(tf.make_tensor_proto(batch[:batch_size]))
                 writer.write(log.SerializeToString())
+
+
+def _signatures(path):
+    """Returns the signatures of a SavedModel by name."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(os.fspath(path))
+
+    def call(name):
+        # Keeps a reference to `loaded`: a signature alone does not keep its variables alive.
+        function = loaded.signatures[name]
+        (argument,) = function.structured_input_signature[1]
+        return lambda batch: function(**{argument: tf.constant(batch)})["probabilities"].numpy()
+
+    return {
+        name: Signature(call(name), takes_files=name.startswith("serve_bytes"))
+        for name in loaded.signatures
+    }

@@ -21,9 +21,9 @@ from PIL import Image
 
 from keras_vit.classifier import Classifier, Prediction, highest
 from keras_vit.json_files import parse_json
+from keras_vit.models.opening import open_classifier
 from keras_vit.optional_packages import import_optional
 
-from .artefacts import open_classifier
 from .batching import Batcher, Overloaded
 from .browser_files import page, script
 from .options import PORT, TOP, ServingLimits
@@ -81,7 +81,7 @@ def serve(
     if not 0 <= port < 2**16:
         raise ValueError(f"port must be in 0 to {2**16 - 1}. Received: {port}")
     with bound_socket(host, port) as listener:
-        classifier = model if isinstance(model, Classifier) else open_classifier(model)
+        classifier = open_classifier(model)
         service = Service(classifier, name, top, limits or ServingLimits())
         address = f"[{host}]" if ":" in host else host
         server = uvicorn.Server(
@@ -117,7 +117,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         OSError: If the address is in use, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Of a socket without its protocol asyncio leaves Nagle's algorithm on: 40 ms an answer.
+    # Without a protocol in the socket, asyncio leaves Nagle's algorithm on: 40 ms an answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -10,25 +10,24 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import PREPROCESSING
+from keras_vit.fields import required
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.json_files import parse_json
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.models.opening import open_classifier
 
 from . import artefacts, runtimes
 from .comparison import (
-    CHECK,
     ExportReport,
-    as_classifier,
     compare,
     compare_with_keras,
     find_check_images,
-    format_of,
     size_of,
 )
-from .golden import GOLDEN, checksum, parse_golden
+from .formats import format_of
+from .golden import checksum, parse_golden
+from .texts import CHECK, GOLDEN, read_facts
 
-# Of a probability in float32. More where the check after the export measured more.
+# Largest difference of probabilities in float32; more where the check of the export measured more.
 TOLERANCE = 1e-3
 
 
@@ -61,18 +60,19 @@ def verify(
         if check_images is not None:
             raise ValueError("check_images are compared with a classifier: pass it too.")
         return _verify_golden(path)
-    classifier = as_classifier(classifier)
+    classifier = open_classifier(classifier)
     return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
 
 
 def _verify_golden(path):
-    format_name, opened = format_of(path), artefacts.open_export(path)
+    opened = artefacts.open_export(path)
     if GOLDEN not in opened.texts:
         raise ValueError(
             f"{path} holds no golden samples; compare it with its classifier (--classifier)."
         )
     samples = parse_golden(opened.texts[GOLDEN])
-    preprocessing = Preprocessing.from_json(opened.texts[PREPROCESSING])
+    description, _ = read_facts(opened.texts)
+    preprocessing = required(description.preprocessing, "preprocessing")
     expected = np.array([sample.probabilities for sample in samples])
     pixels = []
     for number, sample in enumerate(samples, 1):
@@ -82,9 +82,9 @@ def _verify_golden(path):
                 f"Golden sample {number} of {path} has other pixels than when it was written: "
                 "Pillow here decodes PNG files differently, or the file is damaged."
             )
-    checks = []
-    for name in filter(opened.signatures.get, runtimes.SIGNATURES):
-        signature = opened.signatures[name]
+    checks, signatures = [], opened.signatures()
+    for name in filter(signatures.get, runtimes.SIGNATURES):
+        signature = signatures[name]
         answers, seconds = [], []
         for sample, image in zip(samples, pixels, strict=True):
             if signature.takes_files:
@@ -106,9 +106,8 @@ def _verify_golden(path):
             f"Received: {worst.largest_difference:.1e} of the signature {worst.signature} of {path}"
         )
     note = f"Golden samples: pixels equal, probabilities within {limit:.1e}."
-    return ExportReport(
-        os.fspath(path), format_name, size_of(path), len(samples), tuple(checks), (note,)
-    )
+    name, size = format_of(path).name, size_of(path)
+    return ExportReport(os.fspath(path), name, size, len(samples), tuple(checks), (note,))
 
 
 def _limit(texts):

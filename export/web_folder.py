@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
-from collections.abc import Iterable
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from keras_vit.checkpoints.metadata import PREPROCESSOR
-from keras_vit.classifier import Classifier
+from keras_vit.fields import documented
 from keras_vit.tasks import MULTILABEL
 
-from . import publish
-from .browser_files import classifier_files, page, script, title_of
-from .comparison import CHECK, ExportReport
-from .onnx_file import transformers_js_content
-from .options import MINIMUM_AGREEMENT, ONNX_OPSET
-from .other_code_bases import CONFIG, labels_json
-from .runtimes import TRANSFORMERS_JS
+from .browser_files import ONNX_MODEL, SCRIPT, classifier_files, page, script, title_of
+from .chromium import folder_signature, import_playwright
+from .export_format import (
+    BrowserFormat,
+    OpenedExport,
+    Signature,
+    Written,
+    export_function,
+    import_export_package,
+)
+from .onnx_file import OPSET, session_of
+from .texts import read_texts, write_texts
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
+
+PAGE = "index.html"
+
+# Paths that transformers.js prescribes.
+TRANSFORMERS_JS = "onnx/model.onnx"
+CONFIG = "config.json"
 
 # transformers.js then passes pixels on as they are: `onnx/model.onnx` preprocesses them.
 _PROCESSOR = {
@@ -27,16 +42,9 @@ _PROCESSOR = {
 }
 
 
-def web(
-    classifier: Classifier | str | os.PathLike,
-    path: str | os.PathLike,
-    *,
-    title: str | None = None,
-    runtime: str | os.PathLike | None = None,
-    check_images: str | os.PathLike | Iterable | None = None,
-    minimum_agreement: float = MINIMUM_AGREEMENT,
-    overwrite: bool = False,
-) -> ExportReport:
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Web(BrowserFormat):
     """Exports a classifier as a folder for web programs and checks it in Chromium.
 
     Any server of static files serves the folder. It holds
@@ -48,73 +56,65 @@ def web(
       `pipeline("image-classification", FOLDER)`. Preprocessing is in the file, so that it is that
       of the classifier: its input `pixel_values` `(1, 3, H, W)` float32 has pixels of any size from
       0 to 255, of one image a call. A softmax of its output `logits` `(1, K)` (a sigmoid, of
-      several labels an image) gives the probabilities;
+      a multi-label classifier) gives the probabilities;
     - `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json` and `check.json`, and of
-      several labels an image `task.json`.
+      a multi-label classifier `task.json`.
 
     The check runs the page without other hosts than the folder's, and `onnx/model.onnx` in ONNX
-    Runtime.
-
-    Args:
-        classifier: A `Classifier`, or its folder. A model in mixed precision is exported as
-            its float32 copy.
-        path: The folder to write.
-        title: See `keras_vit.export.html`.
-        runtime: See `keras_vit.export.html`.
-        check_images: Real images for the check, files or a folder; by default the
-            classifier's samples.
-        minimum_agreement: Least share of check images with the Keras model's first class.
-        overwrite: Whether an older export is replaced.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an argument is out of range, the output exists, a file of the runtime is
-            not the expected one, there are no check images, or the check fails. Nothing is
-            written then.
-        ImportError: If the extra `export` or `web` is not installed.
+    Runtime. A model in mixed precision is exported as its float32 copy.
     """
-    classifier, files = publish.prepare(
-        classifier,
-        path,
-        "web",
-        packages=["onnx", "tf2onnx", "onnxruntime"],
-        check_images=check_images,
-        minimum_agreement=minimum_agreement,
-        overwrite=overwrite,
-    )
-    contents = classifier_files(classifier, runtime)
-    contents[TRANSFORMERS_JS] = transformers_js_content(classifier, ONNX_OPSET).SerializeToString()
-    config = {
-        # The class of transformers.js; all of them run the file.
-        "architectures": ["ViTForImageClassification"],
-        "model_type": "vit",
-        **labels_json(classifier.class_names, classifier.task),
-        # Else a browser would ask for weights in 8 bits.
-        "transformers.js_config": {"dtype": "fp32"},
-    }
-    texts = {
-        "index.html": page(title or title_of(classifier), script("in_folder.js")),
-        CONFIG: json.dumps(config, indent=2) + "\n",
-        PREPROCESSOR: json.dumps(_PROCESSOR, indent=2) + "\n",
-        **publish.texts_of(classifier, files),
-    }
-    with publish.new_output(path, "web", overwrite=overwrite) as folder:
-        (folder / TRANSFORMERS_JS).parent.mkdir()
+
+    name = "web"
+    marker = SCRIPT
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """ONNX, its converter and its runtime."""
+        return ("onnx", "tf2onnx", "onnxruntime")
+
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the files; see `ExportFormat.write`."""
+        from keras_vit.checkpoints.metadata import PREPROCESSOR
+
+        from .exported_model import precision_notes
+        from .onnx_conversion import transformers_js_content
+        from .other_code_bases import labels_json
+
+        contents = classifier_files(classifier, self.runtime)
+        contents[TRANSFORMERS_JS] = transformers_js_content(classifier, OPSET).SerializeToString()
+        config = {
+            # The class of transformers.js; all of them run the file.
+            "architectures": ["ViTForImageClassification"],
+            "model_type": "vit",
+            **labels_json(classifier.class_names, classifier.task),
+            # Else a browser would ask for weights in 8 bits.
+            "transformers.js_config": {"dtype": "fp32"},
+        }
+        texts = {
+            PAGE: page(self.title or title_of(classifier), script("in_folder.js")),
+            CONFIG: json.dumps(config, indent=2) + "\n",
+            PREPROCESSOR: json.dumps(_PROCESSOR, indent=2) + "\n",
+        }
+        (path / TRANSFORMERS_JS).parent.mkdir()
         for name, content in contents.items():
-            (folder / name).write_bytes(content)
-        publish.write_texts(folder, texts)
-        report = publish.check_export(
-            folder,
-            path,
-            {"": classifier},
-            files,
-            minimum_agreement=minimum_agreement,
-            notes=(*publish.precision_notes(classifier.model), *_notes(classifier)),
-        )
-        publish.write_texts(folder, {CHECK: report.to_text()})
-    return report
+            (path / name).write_bytes(content)
+        write_texts(path, texts)
+        return Written(files, (*precision_notes(classifier.model), *_notes(classifier)))
+
+    @staticmethod
+    def add_texts(path, texts):
+        """Writes the texts as files."""
+        write_texts(path, texts)
+
+    @staticmethod
+    def open(path):
+        """Returns the content of a folder for web programs; see `ExportFormat.open`."""
+        import_playwright()
+        import_export_package("onnxruntime")
+        return OpenedExport(read_texts(path), [path / ONNX_MODEL], lambda: _signatures(path))
+
+
+web = export_function(Web)
 
 
 def _notes(classifier):
@@ -125,3 +125,25 @@ def _notes(classifier):
         'transformers.js computes a softmax in pipeline("image-classification"), also of several '
         "labels an image: use AutoModelForImageClassification, and a sigmoid of its logits.",
     )
+
+
+def _signatures(path):
+    """Returns the signature of the page, and that of the file for transformers.js."""
+    import numpy as np
+
+    config = (path / CONFIG).read_text(encoding="utf-8")
+    several_labels = "problem_type" in json.loads(config)
+    session = session_of(path / TRANSFORMERS_JS)
+
+    def call(batch):
+        pixel_values = np.moveaxis(batch, 3, 1).astype("float32")
+        (logits,) = session.run(["logits"], {"pixel_values": pixel_values})
+        if several_labels:
+            return 1 / (1 + np.exp(-logits))
+        scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    return {
+        "serve": folder_signature(path, PAGE),
+        "serve_transformers_js": Signature(call, takes_pixels=True),
+    }

@@ -351,11 +351,17 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
         model: A Keras model, or another object with `predict_on_batch`.
         images: `(B, H, W, C)`, preprocessed.
     """
-    if getattr(model, "jit_compile", False) and not xla_compiles():
-        model.jit_compile = False
     if keras.backend.backend() != "tensorflow":
         images = np.asarray(images)  # Other backends take no tensors of tf.data.
-    return np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
+    is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
+    if is_in_vain:
+        model.jit_compile = False
+    try:
+        outputs = model.predict_on_batch(images)
+    finally:
+        if is_in_vain:
+            model.jit_compile = True
+    return np.asarray(keras.ops.convert_to_numpy(outputs))
 
 
 def load_classifier(folder: str | os.PathLike) -> Classifier:

@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import tempfile
+import warnings
 
 from keras_vit import shell_completion
 from keras_vit._installation import check_installation
@@ -134,7 +135,8 @@ def main(argv: list[str] | None = None) -> int:
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])
-    with safe_output():
+    with safe_output(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
         return run_command(arguments.command, arguments)
 
 

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_vit import configs
@@ -192,6 +192,13 @@ class Description:
         return None if height is None or width is None else (height, width)
 
     @property
+    def position_grid(self) -> tuple[int, int] | None:
+        """Patches (down, across) of its position table; None where it is unknown."""
+        if self.image_size is None or not isinstance(self.config, ViTConfig):
+            return None
+        return self.config.grid(self.image_size)
+
+    @property
     def channels(self) -> int | None:
         """Channels of the images; None if they are unknown."""
         return self.input_shape[2] if self.input_shape else None
@@ -310,7 +317,7 @@ _FIELDS = {
     "origins": dict,
     "notes": list,
 }
-_READERS = {
+_READERS: dict[str, Callable[[Any], Any]] = {
     "config": config_of_json,
     "preprocessing": Preprocessing.from_fields,
     "labels": Labels.from_json,
@@ -390,17 +397,16 @@ def describe(
         name_or_config_or_model if isinstance(name_or_config_or_model, str) else config.architecture
     )
     described = Description(
-        name, config, tuple(input_shape or (side, side, 3)), classes if include_top else None
+        name, config, input_shape or (side, side, 3), classes if include_top else None
     )
     return _with_cost(described)
 
 
 def _describe_model(model):
     described = held_description(model)
-    if described.config is None:
-        config_of(model)  # Raises the error that shows the layers.
-    height, width, channels = described.input_shape
-    side = _table_side(described.config, model.layers)  # Of a free image size.
+    config: Any = described.config or config_of(model)  # An error that shows the layers.
+    height, width, channels = described.input_shape or model.input_shape[1:]
+    side = _table_side(config, model.layers)  # Of a free image size.
     described = dataclasses.replace(
         described, name=model.name, input_shape=(height or side, width or side, channels)
     )
@@ -408,13 +414,12 @@ def _describe_model(model):
     if described.classes is None and described.parameters != model.count_params():
         described = dataclasses.replace(described, classes=0)  # With the pooling of its head.
     if described.parameters != model.count_params():
-        missing = _missing_layers(described.config, {layer.name for layer in model.layers})
+        missing = _missing_layers(config, {layer.name for layer in model.layers})
         raise ValueError(
             "Only whole models of keras_vit.build can be described, with or without their head and "
             f"without additional layers. Received: a model with {model.count_params():,} "
             f"parameters, of which {described.parameters:,} are "
-            f"{described.config.architecture}'s"
-            + (f"; it lacks {', '.join(missing[:3])}" if missing else "")
+            f"{config.architecture}'s" + (f"; it lacks {', '.join(missing[:3])}" if missing else "")
         )
     return described
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 from keras_vit.description import (
     Description,
@@ -133,7 +134,7 @@ def _read_labels(classes, task, source):
             f'"{ACTIVATIONS[MULTILABEL]}". Received: task={kind!r}, '
             f"activation={content.get('activation')!r}"
         )
-    values = [thresholds.get(name) for name in names]
+    values: list[Any] = [thresholds.get(name) for name in names]
     if len(thresholds) != len(values) or not all(type(v) in (int, float) for v in values):
         raise ValueError(
             f"{path} must have a threshold, a number, for each of the {len(names)} "

@@ -58,6 +58,7 @@ class FieldInfo:
         flag: The flag's name without dashes; None: the field's; "": there is no flag.
         positional: Whether it is an argument by its place instead of a flag.
         repeated: Whether the flag has one value and may be given several times.
+        several: Whether the flag takes several values where the annotation is not a tuple.
         group: The title above it in `--help`.
         parse: From the argument's text to a value; None: by the annotation.
         none: The flag's value that stands for None.
@@ -78,6 +79,7 @@ class FieldInfo:
     flag: str | None = None
     positional: bool = False
     repeated: bool = False
+    several: bool = False
     group: str | None = None
     parse: Callable[[str], Any] | None = None
     none: Any = None
@@ -251,7 +253,7 @@ def add_argument(parser: Any, field: dataclasses.Field, *, required: bool = Fals
             options["choices"] = tuple(known.choices)
         if known.repeated:
             options["action"] = "append"
-        elif several and not known.from_file:
+        elif (several or known.several) and not known.from_file:
             options["nargs"] = "*" if known.positional and not required else "+"
     if known.positional:
         parser.add_argument(field.name, **options)
@@ -272,13 +274,26 @@ def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Name
         OSError: If a file that lists values cannot be read.
     """
     given = given_fields(settings_type, arguments)
-    for field in dataclasses.fields(settings_type):  # type: ignore[arg-type]
+    check_given(settings_type, given)
+    return settings_type(**given)
+
+
+def check_given(settings_type: Any, given: Mapping[str, Any]) -> None:
+    """Checks values that were given as flags; an error has the flag.
+
+    Args:
+        settings_type: The dataclass.
+        given: Values by the names of its fields, as `given_fields` returns them.
+
+    Raises:
+        ValueError: If a value is out of its limits.
+    """
+    for field in dataclasses.fields(settings_type):
         limits = field_info(field).limits if "info" in field.metadata else None
         value = given.get(field.name)
         if limits and value is not None and not all(map(limits[1], _items(value))):
             flag, shown = flag_of(field), " ".join(map(str, _items(value)))
             raise ValueError(f"{flag} must be {limits[0]}. Received: {flag} {shown}")
-    return settings_type(**given)
 
 
 def given_fields(

@@ -154,7 +154,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
     """Writes a CSV file atomically: a row of cells for each line, the header first.
 
-    Cells are those of `csv_row`.
+    Cells pass through `csv_row`.
     """
     with (
         atomic_write(path) as partial,
@@ -197,7 +197,7 @@ def atomic_folder(
         overwrite: See `check_folder`.
 
     Yields:
-        An empty folder beside `folder`.
+        An empty folder with the same parent as `folder`.
 
     Raises:
         ValueError: If `folder` may not be replaced; see `check_folder`.

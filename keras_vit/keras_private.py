@@ -8,12 +8,13 @@ has mended one, and its workaround can go.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -100,14 +101,19 @@ def unscale_loss(loss: Any) -> Any:
     return unscale_loss_for_distribution(loss)
 
 
-def disable_gradient_summing(optimizer: keras.optimizers.Optimizer) -> None:
-    """Stops an optimizer from summing gradients over replicas.
+@contextlib.contextmanager
+def without_gradient_summing(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """Keeps an optimizer from summing gradients over replicas, within the context.
 
     Keras clips each replica's gradient and then sums, so that N replicas may take a step N
     times as long. The trainer sums first; a second sum would multiply by N.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     inner._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+    try:
+        yield
+    finally:
+        del inner._all_reduce_sum_gradients  # The method of its class is there again.
 
 
 def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
@@ -122,6 +128,11 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
 def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
     """Returns the metric that `fit` reports as the loss."""
     return trainer._loss_tracker
+
+
+def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns a model and its layers, with the layers of layers; `model.layers` lacks these."""
+    return model._flatten_layers()
 
 
 def num_values_of_config(config: dict[str, Any]) -> int:

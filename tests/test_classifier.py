@@ -14,6 +14,7 @@ import keras_vit
 from keras_vit.classifier import FILES, Classifier, highest, load_classifier, save_classifier
 from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing
+from makers import tiny_config, write_picture
 
 NAMES = ("ant", "bee", "crow with spaces")
 PREPROCESSING = Preprocessing((16, 24))
@@ -22,7 +23,7 @@ PREPROCESSING = Preprocessing((16, 24))
 @pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(0)
-    config = keras_vit.ViTConfig(8, width=16, depth=1, mlp_dim=16, num_heads=2)
+    config = tiny_config(patch_size=8)
     model = keras_vit.build(config, input_shape=(16, 24, 3), classes=3)
     model.get_layer("predictions").kernel.assign(np.random.randn(16, 3))
     return model
@@ -48,7 +49,7 @@ def images(tmp_path_factory):
     rng = np.random.default_rng(0)
     for index in range(5):
         pixels = rng.integers(0, 256, (20 + index, 30, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / f"{index}.PNG")
+        write_picture(folder / f"{index}.PNG", pixels)
     (folder / "notes.txt").write_text("no image")
     return folder
 
@@ -193,7 +194,7 @@ def test_no_such_folder(tmp_path):
 
 
 def test_logits_are_not_kept_as_probabilities(model, tmp_path):
-    config = keras_vit.ViTConfig(8, width=16, depth=1, mlp_dim=16, num_heads=2)
+    config = tiny_config(patch_size=8)
     logits = keras_vit.build(config, input_shape=(16, 24, 3), classes=3, classifier_activation=None)
     with pytest.raises(ValueError, match="must give probabilities"):
         save_classifier(tmp_path / "out", logits, NAMES, PREPROCESSING)

@@ -28,8 +28,8 @@ MAY_IMPORT = {
     "_installation": set(),
     "optional_packages": {"_installation"},
     "keras_private": set(),
-    "counting": {"configs", "block_configs", "costs"},
-    "recognition": {"configs", "block_configs"},
+    "counting": {"block_configs", "configs", "costs"},
+    "recognition": {"block_configs", "configs"},
     "description": {
         "configs",
         "costs",
@@ -66,6 +66,8 @@ MAY_IMPORT = {
         "models",
         "checkpoints",
         "preprocessing",
+        "block_configs",
+        "costs",
         "recognition",
     },
 }

@@ -16,14 +16,13 @@ from keras_vit.pages import (
     wide_picture,
     write_page,
 )
+from makers import encode
 
 HOSTILE = "<script>alert('&\"')</script>\udcff"  # With a byte of a path that is no UTF-8.
 
 
-def encoded(size, file_format="PNG", **options):
-    buffer = io.BytesIO()
-    Image.new("RGB", size, "red").save(buffer, file_format, **options)
-    return buffer.getvalue()
+def red(size, file_format="PNG", **options):
+    return encode(Image.new("RGB", size, "red"), file_format, **options)
 
 
 def pictures_of(page):
@@ -32,7 +31,7 @@ def pictures_of(page):
 
 
 def test_every_text_of_a_page_is_escaped(tmp_path):
-    picture = encoded((8, 8))
+    picture = red((8, 8))
     write_page(
         tmp_path / "page.html",
         HOSTILE,
@@ -51,7 +50,7 @@ def test_every_text_of_a_page_is_escaped(tmp_path):
 
 
 def test_a_page_loads_nothing_from_elsewhere(tmp_path):
-    picture = encoded((8, 8))
+    picture = red((8, 8))
     grid = picture_grid([GridPicture("a.png", picture, {"cosine": ""})])
     write_page(tmp_path / "page.html", "Page", wide_picture(picture, "b", "c"), grid)
     page = (tmp_path / "page.html").read_text()
@@ -61,7 +60,7 @@ def test_a_page_loads_nothing_from_elsewhere(tmp_path):
 
 @pytest.mark.parametrize(("width", "expected"), [(MAX_WIDTH, (1600, 40)), (4000, (1600, 16))])
 def test_wide_pictures_are_made_smaller(width, expected):
-    ((kind, image),) = pictures_of(wide_picture(encoded((width, 40)), "a", "b"))
+    ((kind, image),) = pictures_of(wide_picture(red((width, 40)), "a", "b"))
     assert (kind, image.size) == ("png", expected)
 
 
@@ -69,7 +68,7 @@ def test_a_thumbnail_is_upright_and_has_no_metadata():
     exif = Image.Exif()
     exif[0x0112] = 6  # Orientation: turned by a quarter.
     exif[0x010E] = "taken at home"
-    photo = encoded((320, 160), "JPEG", exif=exif)
+    photo = red((320, 160), "JPEG", exif=exif)
     ((kind, image),) = pictures_of(picture_grid([GridPicture("a.jpg", photo, {})]))
     assert (kind, image.size, dict(image.getexif())) == ("jpeg", (80, 160), {})
     assert np.asarray(image).mean(axis=(0, 1)) == pytest.approx([254, 0, 0], abs=2)

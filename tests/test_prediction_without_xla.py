@@ -39,12 +39,22 @@ def test_outputs_are_the_models_and_an_array():
     np.testing.assert_array_equal(outputs, model.predict_on_batch(images))
 
 
-def test_without_xla_nothing_is_compiled(no_xla):
+def test_without_xla_nothing_is_compiled(no_xla, monkeypatch):
     model, images = tiny_model(), RNG.normal(size=(2, 8, 8, 3)).astype("float32")
     expected = keras.ops.convert_to_numpy(model(images))
-    assert model.jit_compile
+    compiled = []
+    make = model.make_predict_function
+    monkeypatch.setattr(
+        model, "make_predict_function", lambda: (compiled.append(model.jit_compile), make())
+    )
     np.testing.assert_allclose(predict_batch(model, images), expected, atol=1e-6)
-    assert not model.jit_compile
+    assert compiled == [False]
+
+
+def test_a_prediction_leaves_the_model_as_it_was(no_xla):
+    model = tiny_model()
+    predict_batch(model, RNG.normal(size=(2, 8, 8, 3)).astype("float32"))
+    assert model.jit_compile
 
 
 def test_with_xla_it_is_kerass_choice(accelerator_listed):

@@ -7,7 +7,8 @@ import pathlib
 import numpy as np
 import pytest
 import scipy.stats
-from PIL import Image
+
+from makers import write_classes
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "benchmarks" / "reproduction"
 
@@ -81,14 +82,8 @@ def test_rates_are_added_while_the_best_is_the_last(module, tmp_path):
 @pytest.mark.slow
 def test_every_kind_of_training_runs(module, tmp_path):
     training_run, trainings = module("training_run"), module("trainings")
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 20), ("test", 4)):
-        for label in range(4):
-            (tmp_path / "data" / split / f"{label}").mkdir(parents=True)
-            for number in range(count):
-                pixels = rng.integers(0, 256, (32, 32, 3), "uint8")
-                name = tmp_path / "data" / split / f"{label}" / f"{number}.png"
-                Image.fromarray(pixels).save(name)
+    labels = dict.fromkeys("0123")
+    write_classes(tmp_path / "data", {"train": 20, "test": 4}, labels, size=(32, 32))
     file = tmp_path / "images.npz"
     training_run.decode(str(tmp_path / "data"), file)
 

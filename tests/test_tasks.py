@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit.classifier import Classifier, load_classifier, save_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import task_of_model
+from makers import tiny_config
 
 NAMES = ("cat", "dog", "sea")
 PREPROCESSING = Preprocessing((8, 8))
@@ -19,7 +20,7 @@ PREPROCESSING = Preprocessing((8, 8))
 @pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(0)
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     model = keras_vit.build(
         config, input_shape=(8, 8, 3), classes=3, classifier_activation="sigmoid"
     )
@@ -48,7 +49,7 @@ def test_task_thresholds_and_activation_are_one_small_file(folder):
 
 
 def test_one_class_an_image_has_no_such_file(tmp_path):
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     plain = keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
     save_classifier(tmp_path / "plain", plain, NAMES, PREPROCESSING)
     assert not (tmp_path / "plain" / "task.json").exists()
@@ -97,7 +98,7 @@ def test_a_damaged_file_is_one_line(folder, tmp_path, content, message):
 
 @pytest.mark.parametrize("activation", ["softmax", None])
 def test_a_model_of_another_activation_is_refused(activation, tmp_path):
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     other = keras_vit.build(
         config, input_shape=(8, 8, 3), classes=3, classifier_activation=activation
     )

@@ -24,7 +24,7 @@ from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
 from keras_vit.training.run.job import finetune, pretrain
-from keras_vit.training.run.transfer import build_model, find_body
+from keras_vit.training.run.transfer import build_model, find_start
 
 from .data import open_source
 from .evaluation import few_shot
@@ -192,14 +192,14 @@ def accuracy_before_transfer(data: pathlib.Path, transfer: FineTuning) -> float:
         transfer: The recipe of the transfer.
     """
     source = open_source(data, verify=False)
-    body = find_body(transfer.model, transfer.weights)
+    start = find_start(transfer.model, transfer.weights)
     size = required(transfer.image_size, "image_size")
-    model, _ = build_model(body, classes=len(source.class_names), image_size=size)
+    model, _ = build_model(start, classes=len(source.class_names), image_size=size)
     report = evaluate(
         model,
         source.splits["test"],
         source.class_names,
-        preprocessing=required(body.weights, "weights").preprocessing_for(size),
+        preprocessing=start.opened.preprocessing_for(size),
         from_logits=True,
     )
     return report.top_1

@@ -1,4 +1,4 @@
-"""Processor, cores and memory of this machine and its processes."""
+"""Processor, cores and memory of this machine and its processes, and the time of a call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib.metadata
 import os
 import platform
 import re
+import time
+from collections.abc import Callable
 
 
 def describe(*packages: str) -> str:
@@ -63,6 +65,13 @@ def available_memory() -> int:
     """
     with open("/proc/meminfo", encoding="ascii") as file:
         return _bytes(file.read(), "MemAvailable")
+
+
+def seconds_of(step: Callable[[], object]) -> float:
+    """Returns how long a call takes."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def _bytes(text, field):

@@ -123,7 +123,7 @@ class Claim:
 
     Args:
         place: Where the paper makes it.
-        trained: What is trained, in words.
+        trained: What is trained, in human-readable form.
         sides: The trainings, by name.
         statements: What the paper says of them.
         curves: Sides that are drawn as a curve, by the curve's name.

@@ -149,7 +149,7 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     texts = read_texts(folder)
     if PREPROCESSING not in texts:
         return _found(f"no {PREPROCESSING}")
-    if classes is None or len(texts.get(CLASSES, "").splitlines()) != classes:
+    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Of another model.
         texts = {PREPROCESSING: texts[PREPROCESSING]}
     found = description_of_texts(texts, folder)
     origins = {**_found(PREPROCESSING).origins, **found.origins}

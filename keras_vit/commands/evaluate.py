@@ -57,7 +57,7 @@ class Evaluate(Command):
     def run(self) -> int:
         """Evaluates and prints the report."""
         if self.protocol:
-            return self._run_protocol()
+            return self._run_protocol(self.protocol)
         data = self.data
         if data.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
@@ -66,7 +66,7 @@ class Evaluate(Command):
                 "--weights, --image-size, --num-heads, --gelu and --normalization go with "
                 "--protocol."
             )
-        from keras_vit.export.artefacts import open_classifier
+        from keras_vit.models.opening import open_classifier
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
@@ -88,12 +88,12 @@ class Evaluate(Command):
                 print(f"written {path}")
             task = task_of(data.data)
             model = evaluated_classifier(classifier, task)
-            self._write_result(model, protocol_of(report.to_json()), task, report)
+            self._write_result(self.output, model, protocol_of(report.to_json()), task, report)
             if classifier.task == MULTICLASS and not any(path.suffix == ".png" for path in written):
                 print(f"The confusion matrix was not drawn: {install_command('plots')}")
         return 0
 
-    def _run_protocol(self) -> int:
+    def _run_protocol(self, protocol: str) -> int:
         from keras_vit.export.artefacts import is_artefact, load_artefact
         from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
         from keras_vit.training.paper import imagenet
@@ -117,7 +117,7 @@ class Evaluate(Command):
             model, preprocessing = evaluated_classifier(classifier), classifier.input_preprocessing
         report = imagenet.evaluate(
             model.model,
-            self.protocol,
+            protocol,
             self.data.data,
             preprocessing=preprocessing,
             data_dir=self.data.data_dir,
@@ -126,20 +126,21 @@ class Evaluate(Command):
         )
         print(report)
         if self.output:
-            self._write_result(model, self.protocol, report.title, report)
+            self._write_result(self.output, model, protocol, report.title, report)
         return 0
 
-    def _write_result(self, model: Any, protocol: str, task: str, report: Any) -> None:
+    def _write_result(self, output: str, model: Any, protocol: str, task: str, report: Any) -> None:
         """Writes the result file.
 
         Args:
+            output: The folder.
             model: An `EvaluatedModel`.
             protocol: Field of the result file.
             task: Field of the result file.
             report: A `ClassificationReport`, a `MultilabelReport` or a report of
                 `training.paper.imagenet`.
         """
-        path = pathlib.Path(self.output) / RESULT
+        path = pathlib.Path(output) / RESULT
         settings = model.recipe.get("settings", {})
         Result(
             protocol=protocol,

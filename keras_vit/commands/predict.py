@@ -111,8 +111,8 @@ class Predict(Command):
         for option in ("beam_options", "output"):
             if getattr(self, option) is not None:
                 raise ValueError(f"--{option.replace('_', '-')} goes with --beam-runner.")
-        from keras_vit.export.artefacts import open_classifier
         from keras_vit.images.decoding import image_files
+        from keras_vit.models.opening import open_classifier
 
         files = image_files(self.images)
         classifier = open_classifier(self.model)

@@ -63,9 +63,9 @@ class Recipes(Command):
 def recipe_table(recipes, scale=1.0):
     """Returns a line for each recipe; the columns are settings with a `column`."""
     columns = {
-        field.name: field_info(field).column
+        field.name: column
         for field in dataclasses.fields(Settings)
-        if field_info(field).column
+        if (column := field_info(field).column)
     }
     rows = [("recipe", *columns.values())]
     for recipe in recipes:

@@ -50,11 +50,11 @@ class ModelArguments:
         """Returns the opened model, an `EvaluatedModel`.
 
         Args:
-            **options: More arguments of `open_model`.
+            **options: More arguments of `build_evaluated`.
         """
-        from keras_vit.training.evaluation.predictions import open_model
+        from keras_vit.training.evaluation.predictions import build_evaluated
 
-        return open_model(
+        return build_evaluated(
             self.model,
             weights=self.weights,
             image_size=self.image_size,
@@ -64,7 +64,7 @@ class ModelArguments:
 
 
 def classifier(more: str = "", completion: tuple[str, ...] = ("classifiers",)) -> Any:
-    """Returns the field of MODEL, which `keras_vit.export.artefacts.open_classifier` opens.
+    """Returns the field of MODEL, which `keras_vit.models.opening.open_classifier` opens.
 
     Args:
         more: What else it may be, for the help text.

@@ -1,8 +1,14 @@
-"""Resizes and crops of images as other libraries compute them, as graph code of TensorFlow."""
+"""Resizes and crops of images as other libraries compute them, as graph code of TensorFlow.
+
+`EVALUATION_STEPS` says what each evaluation computes: sizes, crops, filter and rounding. Two
+functions follow it: `resize` for one image in a pipeline, exact to the bit, and `preprocess_pixels`
+of the exports for a batch, with the few operations that LiteRT and ONNX have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +17,39 @@ from keras_vit.preprocessing import Preprocessing
 
 # big_vision resizes the short side to 256 for 224 pixels, and to 448 for 384.
 _SMALL_FACTORS = ((0, 256 / 224), (384, 448 / 384))  # From this many pixels on: factor.
-MAX_ASPECT = 32  # Longer images are cropped to this ratio of sides before they are resized.
+_MAX_ASPECT = 32  # Longer images are cropped to this ratio of sides before they are resized.
+
+# Pixels of the height and of the width: numbers, or scalar tensors of whole numbers.
+Sides = Any
+
+
+class Geometry(NamedTuple):
+    """Sizes of an image on its way to the image size, each (height, width) in pixels.
+
+    Args:
+        cropped: The middle that is resized; None for the whole image.
+        resized: The same after it is resized.
+        starts: The first pixels that are kept of it; None where all are kept.
+    """
+
+    cropped: Sides | None
+    resized: Sides
+    starts: Sides | None
+
+
+class EvaluationSteps(NamedTuple):
+    """What an evaluation computes.
+
+    Args:
+        geometry: Function from the image's sides, the image size and `resize_size` to a `Geometry`.
+        kernel: "filter" for the named filter, "area" for the mean of the area that a pixel covers,
+            "pillow" for the named filter with antialiasing, in Pillow's whole numbers.
+        rounding: To whole pixels, of bytes: "down", "nearest" or None. Pillow rounds in between.
+    """
+
+    geometry: Callable[[Sides, tuple[int, int], Any], Geometry]
+    kernel: Literal["filter", "area", "pillow"]
+    rounding: Literal["down", "nearest"] | None = None
 
 
 def resize(image: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
@@ -24,7 +62,22 @@ def resize(image: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     Returns:
         `(height, width, C)`, float32 or of the image's type.
     """
-    return _RESIZES[preprocessing.evaluation](image, preprocessing)
+    steps, size = EVALUATION_STEPS[preprocessing.evaluation], preprocessing.image_size
+    geometry = steps.geometry(_sides(image), size, preprocessing.resize_size)
+    if geometry.cropped is not None:
+        image = _central_crop(image, geometry.cropped)
+    if steps.kernel == "pillow":
+        return _resize_as_pillow(image, geometry, preprocessing)
+    method = "area" if steps.kernel == "area" else preprocessing.interpolation
+    values = _resize(image, geometry.resized, method)
+    if steps.rounding == "down":
+        values = tf.cast(values, image.dtype)
+    elif steps.rounding == "nearest" and image.dtype.is_integer:
+        values = tf.round(values)
+    if geometry.starts is None:
+        return values
+    (y, x), (height, width) = geometry.starts, size
+    return values[y : y + height, x : x + width]
 
 
 def resize_small(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
@@ -41,33 +94,89 @@ def resize_small(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     Returns:
         `(H', W', C)` with H' > height and W' > width, or equal.
     """
-    shape = tf.shape(image)[:2]
-    image = _central_crop(image, tf.minimum(shape, MAX_ASPECT * tf.reduce_min(shape)))
-    shape = tf.cast(tf.shape(image)[:2], tf.float32)
-    wanted = tf.constant([small_side(side) for side in size], tf.float32)
-    small = tf.cast(tf.round(shape * tf.reduce_max(wanted / shape)), tf.int32)
-    return tf.cast(tf.image.resize(image, small, method="area"), image.dtype)
+    geometry = _small_geometry(_sides(image), size)
+    return tf.cast(
+        _resize(_central_crop(image, geometry.cropped), geometry.resized, "area"), image.dtype
+    )
 
 
-def _resize_whole(image, preprocessing):
-    method = preprocessing.interpolation.replace("lanczos", "lanczos3")
-    values = tf.image.resize(image, preprocessing.image_size, method)
-    if method == "bilinear" or not image.dtype.is_integer:
+def _resize(image, size, method):
+    """Returns an image resized by TensorFlow, float32; its filters that overshoot are clipped."""
+    size = tf.cast(tf.stack(size), tf.int32)
+    values = tf.image.resize(image, size, method.replace("lanczos", "lanczos3"))
+    if method in ("area", "bilinear") or not image.dtype.is_integer:
         return values
-    return tf.clip_by_value(values, 0, 255)  # The other filters have negative weights.
+    return tf.clip_by_value(values, 0, 255)
 
 
-def _resize_small_central_crop(image, preprocessing):
-    return _central_crop(resize_small(image, preprocessing.image_size), preprocessing.image_size)
+def _sides(image):
+    return tf.unstack(tf.shape(image, tf.int64)[:2])
 
 
-def _resize_central_crop(image, preprocessing):
-    """Resizes both sides to a little more than the size, bilinear, and crops the middle.
+def _central_crop(image, size):
+    y, x = ((side - length) // 2 for side, length in zip(_sides(image), size, strict=True))
+    return image[y : y + size[0], x : x + size[1]]
 
-    uint8 is rounded towards zero before the crop, as in big_vision.
-    """
-    resized = tf.image.resize(image, [small_side(side) for side in preprocessing.image_size])
-    return _central_crop(tf.cast(resized, image.dtype), preprocessing.image_size)
+
+# Sizes and crops
+
+
+def _whole_geometry(sides, size, resize_size=None):
+    return Geometry(None, size, None)
+
+
+def _small_geometry(sides, size, resize_size=None):
+    """The short side becomes a little more than the size; the aspect ratio stays."""
+    cropped = [tf.minimum(side, _MAX_ASPECT * tf.minimum(*sides)) for side in sides]
+    lengths = [tf.cast(side, tf.float32) for side in cropped]
+    factor = tf.maximum(
+        *(small_side(side) / length for side, length in zip(size, lengths, strict=True))
+    )
+    resized = [tf.cast(tf.round(length * factor), tf.int32) for length in lengths]
+    return Geometry(cropped, resized, _middle(resized, size))
+
+
+def _large_geometry(sides, size, resize_size=None):
+    """Both sides become a little more than the size."""
+    resized = [small_side(side) for side in size]
+    return Geometry(None, resized, _middle(resized, size))
+
+
+def _hugging_face_geometry(sides, size, resize_size=None):
+    resized = _before_crop(sides, resize_size or size)
+    return Geometry(None, resized, _middle(resized, size))
+
+
+def _torchvision_geometry(sides, size, resize_size=None):
+    resized = _before_crop(sides, resize_size or size)
+    rests = [whole - kept for whole, kept in zip(resized, size, strict=True)]
+    # As Python's `round(rest / 2)`: a half goes to the even neighbour.
+    return Geometry(None, resized, [(rest + rest // 2 % 2) // 2 for rest in rests])
+
+
+def _keras_hub_geometry(sides, size, resize_size=None):
+    """The middle of the aspect ratio of the size."""
+    (rows, columns), (height, width) = sides, size
+    wanted = (
+        tf.cast(columns * height, tf.float32) / width,
+        tf.cast(rows * width, tf.float32) / height,
+    )
+    cropped = []
+    for side, length in zip(sides, wanted, strict=True):
+        side = tf.convert_to_tensor(side)
+        cropped.append(tf.maximum(tf.minimum(side, tf.cast(length, side.dtype)), 1))
+    return Geometry(cropped, size, None)
+
+
+def _before_crop(sides, wanted):
+    """Returns the size before the crop; of a number for the short side, the long one is cut."""
+    if not isinstance(wanted, int):
+        return list(wanted)
+    return [side * wanted // tf.minimum(*sides) for side in sides]
+
+
+def _middle(resized, size):
+    return [(whole - kept) // 2 for whole, kept in zip(resized, size, strict=True)]
 
 
 def small_side(size: int) -> int:
@@ -76,46 +185,65 @@ def small_side(size: int) -> int:
     return round(size * factor)
 
 
-def _central_crop(image, size):
-    height, width = size[0], size[1]
-    y, x = (tf.shape(image)[0] - height) // 2, (tf.shape(image)[1] - width) // 2
-    return image[y : y + height, x : x + width]
+EVALUATION_STEPS = {
+    "resize": EvaluationSteps(_whole_geometry, "filter"),
+    "resize_small_central_crop": EvaluationSteps(_small_geometry, "area", "down"),
+    "resize_central_crop": EvaluationSteps(_large_geometry, "filter", "down"),
+    "huggingface": EvaluationSteps(_hugging_face_geometry, "pillow"),
+    "torchvision": EvaluationSteps(_torchvision_geometry, "pillow"),
+    "keras_hub": EvaluationSteps(_keras_hub_geometry, "filter", "nearest"),
+}
 
 
-def _resize_as_hugging_face(image, preprocessing):
-    return _resize_as_pillow(image, preprocessing, lambda rest: rest // 2)
+# Pillow's filters
 
 
-def _resize_as_torchvision(image, preprocessing):
-    # Python's `round`: a half goes to the even neighbour.
-    return _resize_as_pillow(image, preprocessing, lambda rest: tf.round(rest / 2))
+def rows_first(sides: Sides, resized: Sides) -> tf.Tensor:
+    """Returns whether Pillow resizes the height first: where far more rows than columns are lost.
+
+    The rule is that of Pillow 13; up to 12 the width was always first.
+    """
+    rows_lost, columns_lost = (side - whole for side, whole in zip(sides, resized, strict=True))
+    return tf.logical_and(rows_lost > 0, rows_lost > 2 * columns_lost)
 
 
-def _resize_as_pillow(image, preprocessing, crop_start):
+def filter_weights(distances: tf.Tensor, is_inside: tf.Tensor, interpolation: str) -> tf.Tensor:
+    """Returns the weights of pixels by a filter, `(size, taps)`; each row sums to 1.
+
+    Args:
+        distances: `(size, taps)`, from the center of the filter, in units of its scale.
+        is_inside: Whether a pixel has a weight.
+        interpolation: A key of `FILTERS`.
+    """
+    _, function = FILTERS[interpolation]
+    weights = tf.where(is_inside, function(distances), 0.0)
+    return weights / tf.reduce_sum(weights, axis=1, keepdims=True)
+
+
+def _resize_as_pillow(image, geometry, preprocessing):
     """Resizes with antialiasing and crops the middle; for integers, to the bit as Pillow does.
 
-    Of each side only the crop is computed.
+    Only the cropped part of each side is computed.
 
     Args:
         image: `(H, W, C)`. Floats are neither rounded nor clipped.
-        preprocessing: Sizes and filter.
-        crop_start: Function from resized minus cropped pixels, int64 `(2,)`, to the first.
+        geometry: Sizes before and after the crop.
+        preprocessing: Image size and filter.
     """
-    size = tf.constant(preprocessing.image_size, tf.int64)
-    shape = tf.shape(image, tf.int64)[:2]
-    wanted = preprocessing.resize_size or preprocessing.image_size
-    # Of a number for the short side, the long one is rounded down.
-    resized = shape * wanted // tf.reduce_min(shape) if isinstance(wanted, int) else wanted
-    resized = tf.cast(resized, tf.int64)
-    starts = tf.cast(crop_start(resized - size), tf.int64)
-    # The width first, but the height of an image that loses far more rows than columns. The rule
-    # is that of Pillow 13; up to 12 the width was always first.
-    rows_lost, columns_lost = tf.unstack(shape - resized)
-    first = tf.where((rows_lost > 0) & (rows_lost > 2 * columns_lost), 0, 1)
+    size = preprocessing.image_size
+    # The loop takes a side by a tensor.
+    shape, resized, starts = (
+        tf.stack([tf.cast(side, tf.int64) for side in sides])
+        for sides in (_sides(image), geometry.resized, geometry.starts)
+    )
+    sizes = tf.constant(size, tf.int64)
+    first = tf.where(rows_first(tf.unstack(shape), tf.unstack(resized)), 0, 1)
     dtype = tf.int32 if image.dtype.is_integer else tf.float32
     for side in (first, 1 - first):
         weights = _pillow_weights(
-            shape[side], resized[side], starts[side], size[side], preprocessing.interpolation, dtype
+            *(sides[side] for sides in (shape, resized, starts, sizes)),
+            preprocessing.interpolation,
+            dtype,
         )
         order = tf.where(tf.equal(side, 0), [0, 1, 2], [1, 0, 2])
         lines = tf.transpose(image, order)
@@ -125,9 +253,9 @@ def _resize_as_pillow(image, preprocessing, crop_start):
         if dtype == tf.int32:  # Rounded to whole pixels after each side, halves up.
             lines = tf.bitwise.right_shift(lines + 2 ** (_PILLOW_BITS - 1), _PILLOW_BITS)
             lines = tf.clip_by_value(lines, 0, 255)
-        lines = tf.reshape(lines, tf.concat([[tf.cast(size[side], tf.int32)], others], axis=0))
+        lines = tf.reshape(lines, tf.concat([[tf.cast(sizes[side], tf.int32)], others], axis=0))
         image = tf.transpose(tf.cast(lines, image.dtype), order)
-    return tf.ensure_shape(image, [*preprocessing.image_size, None])
+    return tf.ensure_shape(image, [*size, None])
 
 
 def _pillow_weights(length, resized, start, size, interpolation, dtype):
@@ -144,7 +272,7 @@ def _pillow_weights(length, resized, start, size, interpolation, dtype):
     Returns:
         A sparse matrix `(size, length)`.
     """
-    radius, function = FILTERS[interpolation]
+    radius, _ = FILTERS[interpolation]
     scale = length / resized  # float64, as in Pillow.
     stretch = tf.maximum(scale, 1.0)  # The filter covers all pixels that become one.
     centers = (tf.cast(tf.range(start, start + size), tf.float64) + 0.5) * scale
@@ -153,8 +281,7 @@ def _pillow_weights(length, resized, start, size, interpolation, dtype):
     taps = begins[:, tf.newaxis] + tf.range(tf.reduce_max(ends - begins))
     distances = tf.cast(taps, tf.float64) - centers[:, tf.newaxis] + 0.5
     is_inside = taps < ends[:, tf.newaxis]
-    weights = tf.where(is_inside, function(tf.abs(distances / stretch)), 0.0)
-    weights /= tf.reduce_sum(weights, axis=1, keepdims=True)
+    weights = filter_weights(tf.abs(distances / stretch), is_inside, interpolation)
     if dtype == tf.int32:
         weights *= 2**_PILLOW_BITS
         weights = tf.sign(weights) * tf.floor(tf.abs(weights) + 0.5)
@@ -191,23 +318,3 @@ FILTERS: dict[str, tuple[float, Callable[[tf.Tensor], tf.Tensor]]] = {
     "lanczos": (3, _lanczos),
 }
 _PILLOW_BITS = 22  # Fractional bits of a weight.
-
-
-def _resize_as_keras_hub(image, preprocessing):
-    """Crops the middle to the aspect ratio, and resizes as Keras's `Resizing` layer does."""
-    size = tf.constant(preprocessing.image_size)
-    shape = tf.shape(image)[:2]
-    crop = tf.cast(shape[::-1] * size, tf.float32) / tf.cast(size[::-1], tf.float32)
-    crop = tf.maximum(tf.minimum(shape, tf.cast(crop, tf.int32)), 1)
-    values = _resize_whole(_central_crop(image, crop), preprocessing)
-    return tf.round(values) if image.dtype.is_integer else values
-
-
-_RESIZES = {
-    "resize": _resize_whole,
-    "resize_small_central_crop": _resize_small_central_crop,
-    "resize_central_crop": _resize_central_crop,
-    "huggingface": _resize_as_hugging_face,
-    "torchvision": _resize_as_torchvision,
-    "keras_hub": _resize_as_keras_hub,
-}

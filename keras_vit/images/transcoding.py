@@ -11,11 +11,10 @@ import io
 import os
 import pathlib
 import re
-import warnings
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError, features
+from PIL import Image, ImageOps, TiffImagePlugin, features
 
 from keras_vit.optional_packages import import_optional
 from keras_vit.preprocessing import MAX_PIXELS
@@ -28,8 +27,6 @@ _SIGNATURES = (
     (re.compile(rb".{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), "HEIF"),
 )
 SIGNATURE_BYTES = 12
-# Remarks about large images and about details of EXIF.
-warnings.filterwarnings("ignore", module="PIL")
 
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
@@ -89,11 +86,12 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         ValueError: See `transcoded`.
     """
     try:
-        _check_support(kind)
+        reader = _reader_of(kind)
     except ImportError as error:
         raise ValueError(str(error)) from error
     try:
-        image = Image.open(io.BytesIO(encoded), formats=(kind,))
+        # Image.open knows HEIF only once it is registered for the whole program.
+        image = reader(io.BytesIO(encoded))
         if image.width * image.height > max_pixels:  # Read from the header.
             raise ValueError(
                 f"An image may have at most {max_pixels} pixels. Received: height and width "
@@ -102,7 +100,7 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         if kind == "TIFF":
             return ImageOps.exif_transpose(_tiff_to_rgb(image, encoded))
         return ImageOps.exif_transpose(image).convert("RGB")
-    except UnidentifiedImageError as error:
+    except SyntaxError as error:  # Pillow's word for a file of another kind.
         raise ValueError(
             f"The file is damaged, or its pixels are of a kind that Pillow cannot read ({kind})."
         ) from error
@@ -115,16 +113,19 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         raise ValueError(f"The file is damaged or cut short: {reason}") from error
 
 
-def _check_support(kind):
+def _reader_of(kind):
+    """The class of Pillow for files of a kind."""
     if kind == "HEIF":
-        _register_heif()
-    elif kind == "AVIF" and not _reads_avif():
-        raise ImportError("An AVIF image needs Pillow 11.3 or newer: pip install --upgrade pillow")
+        return import_optional("pillow_heif", "A HEIC image", "heif").HeifImageFile
+    if kind == "AVIF":
+        if not _reads_avif():
+            raise ImportError(
+                "An AVIF image needs Pillow 11.3 or newer: pip install --upgrade pillow"
+            )
+        from PIL import AvifImagePlugin  # Not in older versions.
 
-
-@functools.cache
-def _register_heif():
-    import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
+        return AvifImagePlugin.AvifImageFile
+    return TiffImagePlugin.TiffImageFile
 
 
 @functools.cache

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.random_numbers import draws_by_example, random_bits
+from keras_vit.layers.random_numbers import DrawsByExample, random_bits
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(keras.layers.Dropout):
+class Dropout(DrawsByExample, keras.layers.Dropout):
     """Sets a share of units to zero in training, as `keras.layers.Dropout` does.
 
     Two differences. The mask of an example is the same on every device, backend and number of
@@ -28,11 +28,6 @@ class Dropout(keras.layers.Dropout):
         seed: Two integers as `keras.random.SeedGenerator.next()` returns them; None
             draws from the layer's own generator.
     """
-
-    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
-        super().__init__(rate, noise_shape, seed, **kwargs)
-        if rate > 0:
-            draws_by_example(self)
 
     def call(self, inputs, training=False, seed=None):
         if not training or not self.rate:

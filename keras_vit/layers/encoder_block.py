@@ -19,7 +19,7 @@ from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
 from keras_vit.layers.compiled_functions import compiled_in_training
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.random_numbers import draws_by_example, named_seed
+from keras_vit.layers.random_numbers import DrawsByExample, named_seed
 
 
 def as_rows(tokens):
@@ -188,7 +188,7 @@ class _Call:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 @documented_by(BlockConfig)
-class EncoderBlock(CompositeLayer, ConfiguredLayer):
+class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
     Paper, equations 2 and 3:
@@ -249,7 +249,6 @@ class EncoderBlock(CompositeLayer, ConfiguredLayer):
                 part.build(tokens_shape)
         if config.is_random:
             self.seed_generator = keras.random.SeedGenerator()
-            draws_by_example(self)
 
     def make_attention(self):
         """Returns the attention layer; `RelativeEncoderBlock` has another one."""

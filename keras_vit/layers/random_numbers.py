@@ -22,16 +22,12 @@ _PHILOX = 1  # The number of the algorithm in TensorFlow's operations.
 _EXAMPLES: contextvars.ContextVar = contextvars.ContextVar("_EXAMPLES", default=None)
 
 
-def draws_by_example(layer: keras.layers.Layer) -> None:
-    """Marks the seed generator of a layer whose numbers all are from `random_bits`.
+class DrawsByExample:
+    """A layer that takes all its random numbers from `random_bits`, by its `seed_generator`.
 
-    The `Trainer` gives it the same seed on every replica and in every micro-batch. A generator
-    without the mark, as of `keras.layers.Dropout`, gets a seed for each of them.
-
-    Args:
-        layer: A layer with a `seed_generator`.
+    The `Trainer` gives the generator the same seed on every replica and in every micro-batch.
+    The generator of another layer, such as `keras.layers.Dropout`, gets a seed for each of them.
     """
-    layer.seed_generator.state.draws_by_example = True
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.random_numbers import draws_by_example, named_seed, random_bits
+from keras_vit.layers.random_numbers import DrawsByExample, named_seed, random_bits
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -176,7 +176,7 @@ class TokensToMap(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchCorruption(keras.layers.Layer):
+class PatchCorruption(DrawsByExample, keras.layers.Layer):
     """Corrupts a share of the patch embeddings; paper, Appendix B.1.2.
 
     In each image `round(rate * N)` patches are drawn. The embedding of a drawn patch becomes
@@ -225,7 +225,6 @@ class PatchCorruption(keras.layers.Layer):
         self.mask_rate = mask_rate
         self.replace_rate = replace_rate
         self.seed_generator = keras.random.SeedGenerator()
-        draws_by_example(self)
 
     def build(self, input_shape):
         length = input_shape[1]

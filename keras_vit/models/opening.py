@@ -33,7 +33,8 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.files import CLASSES, MODEL, PREPROCESSING
+from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE
+from keras_vit.json_files import read_json
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights
 from keras_vit.preprocessing import (
@@ -62,7 +63,6 @@ class OpenedModel:
         recipe: The `recipe.json` of a folder; {} without one.
         official: A row of the catalogue, or None.
         checkpoint: The opened file, or None.
-        position_grid: Patches (down, across) of its position table, or None.
         model: The Keras model of a `.keras` file, an export in its own runtime, or None.
         folder: The folder or file of a classifier, or None.
 
@@ -74,7 +74,6 @@ class OpenedModel:
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     official: OfficialWeights | None = None
     checkpoint: Checkpoint | None = None
-    position_grid: tuple[int, int] | None = None
     model: Any = None
     folder: pathlib.Path | None = None
 
@@ -83,12 +82,29 @@ class OpenedModel:
         """Whether there are no weights."""
         return self.official is None and self.checkpoint is None and self.model is None
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes; None where they are unknown or numbers that `convert` wrote."""
+        names = self.description.labels.names
+        is_numbered = names == tuple(map(str, range(len(names or ()))))
+        return None if is_numbered and self.recipe.get("converted") else names
+
     def classifier(self) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
 
         Raises:
             ValueError: If its classes have no names, or the range of its pixels is unknown.
         """
+        if self.description.labels.names is None:
+            if "objective" in self.recipe:
+                raise ValueError(
+                    "A model that was pre-trained without labels has no classes: fine-tune it "
+                    f"first, with keras-vit finetune --weights {self.source}"
+                )
+            raise ValueError(
+                "The classes of a classifier must have names: keras-vit convert writes a folder "
+                f"with numbers, in its classes.txt. Received: {self.source}, without names"
+            )
         model, _ = self.to_model()
         preprocessing = self.preprocessing_for()
         description = dataclasses.replace(self.description, preprocessing=preprocessing)
@@ -149,7 +165,9 @@ class OpenedModel:
         if checkpoint is None:
             assert self.official is not None
             checkpoint = open_checkpoint(download(self.official))
-        options = LoadOptions(tuple(skip), position_grid=self.position_grid, head_rows=head_rows)
+        options = LoadOptions(
+            tuple(skip), position_grid=self.description.position_grid, head_rows=head_rows
+        )
         return load_opened(checkpoint, model, options)
 
     def to_model(
@@ -266,20 +284,23 @@ def open_model(
         if weights == "random":
             check_normalization(normalization)
             return _open_random(anything, num_heads, gelu, normalization)
-        anything, model = weights, anything
+        source: str | os.PathLike = weights
+        model = anything if not isinstance(anything, os.PathLike) else os.fspath(anything)
     elif not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
         raise ValueError(
             "A model's name needs weights (weights=, --weights): imagenet21k, imagenet, a key of "
             f"the catalogue, a file, or random. Received: {anything!r} without weights"
         )
+    else:
+        source = anything
     check_normalization(normalization)
-    opened = _open(anything, model, image_size, source_size, num_heads, gelu)
+    opened = _open(source, model, image_size, source_size, num_heads, gelu)
     for name, value in (("num_heads", num_heads), ("gelu", gelu)):
         found = getattr(opened.description.config, name, None)
         if value not in (None, found):
             raise ValueError(
                 f"{name} is for weights that do not hold it. Received: {name}={value!r} for "
-                f"{os.fspath(anything)}, which has {found!r}"
+                f"{os.fspath(source)}, which has {found!r}"
             )
     if source_size is not None and opened.description.image_size != source_size:
         raise ValueError(
@@ -287,6 +308,16 @@ def open_model(
             f"Received: {source_size} for {opened.source} of {opened.description.image_size}"
         )
     return opened if normalization is None else _with_normalization(opened, normalization)
+
+
+def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
+    """Returns a model of any origin as a classifier.
+
+    Args:
+        model: Anything that `open_model` takes, whose classes have names; a `Classifier` is
+            returned.
+    """
+    return model if isinstance(model, Classifier) else open_model(model).classifier()
 
 
 def is_model_name(name: Any) -> bool:
@@ -343,20 +374,18 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     path = classifier_folder(weights, model)
     if not path.exists():
         raise ValueError(
-            f"Weights must be {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a name of "
-            "keras_vit.list_weights(), a file or a classifier's folder. "
-            f"Received: {os.fspath(weights)}"
+            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
+            f"file of weights, an export, {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a "
+            "name of keras_vit.list_weights(), or a model's name with its weights"
         )
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
         classifier = load_classifier(path)
-        description = classifier.description
-        if is_numbered(classifier):
-            labels = dataclasses.replace(description.labels, names=None, thresholds=None)
-            description = dataclasses.replace(description, labels=labels)
-        opened = _of_model(weights, classifier.model, description, classifier.recipe)
+        opened = _of_model(weights, classifier.model, classifier.description, classifier.recipe)
         opened = dataclasses.replace(opened, folder=path)
     elif (path / MODEL).is_file():  # Pre-trained without classes.
+        recipe = read_json(path / RECIPE) if (path / RECIPE).is_file() else {}
         opened = _of_model(weights, read_model(path / MODEL), read_folder(path, None))
+        opened = dataclasses.replace(opened, recipe=recipe)
     elif is_export(path):
         # By name, as export/ is built on this file.
         classifier = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
@@ -386,11 +415,12 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    is_file = path.suffix in (".tflite", ".onnx", ".html")
-    names = ("saved_model.pb", "model.xml", "index.html")
-    if not is_file and not any((path / name).is_file() for name in names):
-        return False  # Without loading the runtimes.
-    return importlib.import_module("keras_vit.export.artefacts").is_artefact(path)
+    formats = importlib.import_module("keras_vit.export.formats")
+    try:
+        formats.format_of(path)
+    except ValueError:
+        return False
+    return True
 
 
 def _open_official(weights, model, image_size):
@@ -438,9 +468,7 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
         known = {name: value for name, value in facts.items() if value is not None}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
-    config, grid = shown.config, None
-    if shown.image_size is not None and isinstance(config, ViTConfig):
-        grid = config.grid(shown.image_size)
+    config = shown.config
     if checkpoint.layout is KERAS:  # Such a file is of this package and holds no numerics.
         numerics = "the given model" if given else "assumed"
         if isinstance(config, ViTConfig) and given is not None:
@@ -462,7 +490,7 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         },
         notes=(*shown.notes, *beside.notes),
     )
-    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint, position_grid=grid)
+    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint)
 
 
 def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):
@@ -527,9 +555,3 @@ def without_hidden_layer(config: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(config)}
     changes = {"representation_size": None, "head_bias": 0.0}
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
-
-
-def is_numbered(classifier: Any) -> bool:
-    """Returns whether class names are the numbers that `convert` writes for unknown names."""
-    numbers = tuple(map(str, range(len(classifier.class_names))))
-    return bool(classifier.recipe.get("converted")) and classifier.class_names == numbers

@@ -45,7 +45,7 @@ def test_a_tower_without_a_head_gives_its_pooled_features(inlined, tower):
     path, features = tower(inlined)
     converted = read(path, image_size=(16, 24))
     assert converted.class_names is None
-    assert converted.weights.config.classifier == "map"
+    assert converted.description.config.classifier == "map"
     np.testing.assert_allclose(converted.model(IMAGES), features, atol=1e-5)  # float32.
     assert "2 arrays beside the weights were not read" in converted.notes
 

@@ -5,7 +5,7 @@ import scipy.ndimage
 
 import keras_vit
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.configs import ViTConfig
+from makers import tiny_config
 
 GRIDS = [((14, 14), (24, 12)), ((5, 3), (1, 7)), ((24, 6), (12, 12)), ((4, 4), (4, 4))]
 
@@ -54,11 +54,11 @@ def test_bicubic_of_hugging_face_repeats_the_edges():
     np.testing.assert_allclose(resized[:, 0], expected, atol=1e-6)
 
 
-CONFIG = ViTConfig(8, 16, 1, 16, 1)
+CONFIG = tiny_config(patch_size=8, num_heads=1)
 
 
 def _model(grid, classifier="token"):
-    config = ViTConfig(8, 16, 1, 16, 1, classifier=classifier)
+    config = tiny_config(patch_size=8, num_heads=1, classifier=classifier)
     shape = (8 * grid[0], 8 * grid[1], 3)
     model = keras_vit.build(config, input_shape=shape, classes=2)
     model.get_layer("predictions").kernel.assign(np.ones((16, 2)))

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from makers import tiny_config
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_there_and_back_is_equal_to_the_bit(name, golden, model_of, checkpoint_o
 
 
 def test_bfloat16_weights_keep_their_bits(tmp_path):
-    config = keras_vit.ViTConfig(8, 16, 1, 16, 1)
+    config = tiny_config(patch_size=8, num_heads=1)
     model = keras_vit.build(config, input_shape=(16, 16, 3), classes=2)
     bfloat16 = keras_vit.layers.ClassToken(dtype="bfloat16")
     bfloat16.build((None, 4, 16))

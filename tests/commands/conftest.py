@@ -6,9 +6,8 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
 
-COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
+from makers import COLORS, tiny_config, write_classes
 
 Outcome = collections.namedtuple("Outcome", "code out err")
 
@@ -48,15 +47,7 @@ def refused(command):
 @pytest.fixture(scope="session")
 def colors(tmp_path_factory):
     """Pictures of three colours, `{train,test}/COLOR/*.png`: four and two of each."""
-    folder = tmp_path_factory.mktemp("data") / "colors"
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 4), ("test", 2)):
-        for name, color in COLORS.items():
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = np.clip(rng.normal(color, 25, (10, 12, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    return write_classes(tmp_path_factory.mktemp("data") / "colors", {"train": 4, "test": 2})
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +61,7 @@ def tiny(tmp_path_factory):
 
     keras.utils.set_random_seed(0)
     folder = tmp_path_factory.mktemp("classifiers") / "tiny"
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     model = keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
     model.get_layer("predictions").kernel.assign(np.random.randn(16, 3))
     save_classifier(folder, model, tuple(COLORS), Preprocessing((8, 8)))

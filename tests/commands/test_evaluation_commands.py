@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from makers import smooth_picture
+
 
 def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, tmp_path):
     arguments = ("--data", colors, "--shots", 1, 4, "--seeds", 0, 1, "--cache", tmp_path / "cache")
@@ -77,8 +79,7 @@ def photos(tmp_path):
         for name in ("a", "b"):
             (tmp_path / "photos" / part / name).mkdir(parents=True)
             for k in range(count):
-                small = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype="uint8"))
-                image = small.resize((40, 40), Image.Resampling.BICUBIC)
+                image = smooth_picture(rng, (40, 40), (5, 5))
                 image.save(tmp_path / "photos" / part / name / f"{k}.png")
     train, test = tmp_path / "photos" / "train", tmp_path / "photos" / "test"
     shutil.copy(train / "a" / "3.png", test / "b" / "exact.png")

@@ -17,6 +17,7 @@ import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier import load_classifier
 from keras_vit.progress import ProgressBar
+from makers import tiny_config
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 6 --learning-rate 0.05 --validation 0"
 
@@ -238,7 +239,7 @@ def test_wrong_settings_are_refused_and_nothing_is_written(command, refused, fin
 
 
 def test_wrong_weights_are_refused_and_nothing_is_written(refused, finetune, tmp_path):
-    config = keras_vit.ViTConfig(4, 8, 1, 16, 2)
+    config = tiny_config(width=8)
     keras_vit.save_checkpoint(
         keras_vit.build(config, input_shape=(8, 8, 3), classes=3), tmp_path / "other.npz"
     )

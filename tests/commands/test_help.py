@@ -15,18 +15,25 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
     code = (
         "import contextlib, io, sys\n"
         "from keras_vit.command_line import COMMANDS, main\n"
-        "for name in COMMANDS:\n"
-        "    with contextlib.redirect_stdout(io.StringIO()) as said:\n"
+        "for words in [[], *([name] for name in COMMANDS)]:\n"
+        "    name = ' '.join(words)\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as printed:\n"
         "        try:\n"
-        "            main([name, '--help'])\n"
+        "            main([*words, '--help'])\n"
         "        except SystemExit as stop:\n"
         "            assert stop.code == 0, name\n"
-        "    assert 'usage: keras-vit ' + name in said.getvalue(), name\n"
+        "    assert ' '.join(['usage: keras-vit', *words]) in printed.getvalue(), name\n"
         "    for module in ('tensorflow', 'keras', 'numpy'):\n"
         "        assert module not in sys.modules, (name, module)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_listed_with_its_summary(command, name):
+    (line,) = re.findall(rf"^    {name}\s+(.*)", command("--help").out, re.MULTILINE)
+    assert command(name, "--help").out.count(line) == 1
 
 
 @pytest.mark.parametrize("name", COMMANDS)

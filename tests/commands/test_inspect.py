@@ -10,6 +10,7 @@ from keras_vit import inspection
 from keras_vit.classifier import load_classifier
 from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing
+from makers import tiny_config
 
 NAMES = ("filters", "position_similarity", "attention_distance", "rollout", "heads")
 
@@ -108,9 +109,7 @@ def test_an_image_size_is_one_or_two_positive_numbers(refused, tmp_path, number)
 def test_the_class_token_of_a_model_without_one_is_refused(colors, tmp_path):
     import keras_vit
 
-    model = keras_vit.build(
-        keras_vit.ViTConfig(4, 16, 1, 16, 2, classifier="gap"), input_shape=(8, 8, 3), classes=3
-    )
+    model = keras_vit.build(tiny_config(classifier="gap"), input_shape=(8, 8, 3), classes=3)
     report = functools.partial(
         inspection.write_report, tmp_path / "out", model, Preprocessing((8, 8)), [colors / "test"]
     )

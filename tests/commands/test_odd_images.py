@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from keras_vit.classifier import load_classifier
-from keras_vit.images.transcoding import _register_heif
 from keras_vit.training.data import open_source
 
 TINY = (
@@ -42,7 +41,6 @@ def with_unreadable(odd, tmp_path):
 @pytest.fixture(autouse=True)
 def without_heif(monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    _register_heif.cache_clear()
 
 
 def test_all_images_are_read(odd, colors):

@@ -12,6 +12,7 @@ import keras_vit
 from keras_vit.classifier import load_classifier
 from keras_vit.progress import ProgressBar
 from keras_vit.training.settings import MaskedPatches
+from makers import tiny_config
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
 
@@ -19,7 +20,7 @@ FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 
 @pytest.fixture
 def small(monkeypatch):
     """Makes ViT-Ti/16 a model that trains in a second."""
-    config = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+    config = tiny_config(depth=2)
     monkeypatch.setitem(keras_vit.configs.MODELS, "ViT-Ti/16", config)
 
 

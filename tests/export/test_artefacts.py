@@ -12,7 +12,8 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier import save_classifier
-from keras_vit.export.artefacts import load_artefact, open_classifier
+from keras_vit.export.artefacts import load_artefact
+from keras_vit.models.opening import open_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
 from keras_vit.training.evaluation.classification import evaluate_classifier

@@ -19,13 +19,16 @@ import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig
-from keras_vit.export import browser_files, html_page, onnx_file
+from keras_vit.export import browser_files, html_page
 from keras_vit.export.artefacts import load_artefact
-from keras_vit.export.options import ONNX_OPSET, ServingLimits
+from keras_vit.export.onnx_conversion import transformers_js_content
+from keras_vit.export.onnx_file import OPSET
+from keras_vit.export.options import ServingLimits
 from keras_vit.export.server import Service, bound_socket
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
 from keras_vit.preprocessing import Preprocessing
+from makers import smooth_picture
 
 # Name folders with the files of onnxruntime-web, and with @huggingface/transformers.
 RUNTIME = "ONNXRUNTIME_WEB"
@@ -63,7 +66,9 @@ def test_a_model_without_tokens_has_no_rollout():
 def test_what_a_name_holds_stays_text():
     hostile = "</script><script>alert(1) {{title}}"
     source = browser_files.script("on_server.js", {"classNames": [hostile], "top": 1})
-    page = browser_files.page("<b>&", source, html_page._text("classes", json.dumps([hostile])))
+    page = browser_files.page(
+        "<b>&", source, html_page.json_element("classes", json.dumps([hostile]))
+    )
     assert "&lt;b&gt;&amp;" in page
     assert "</script><script>alert" not in page
     assert page.count("{{title}}") == 2  # Those of the name.
@@ -99,7 +104,7 @@ def test_a_failed_download_names_the_flag(monkeypatch, tmp_path):
 
 
 def with_labels(model):
-    """Returns the model with a new head for several labels an image."""
+    """Returns the model with a new, multi-label head."""
     head = keras.layers.Dense(3, "sigmoid", name="labels")
     return keras.Model(model.inputs[0], head(model.get_layer("predictions").input))
 
@@ -110,7 +115,7 @@ def test_the_logits_for_transformers_js_are_those_of_the_probabilities(model, fi
     if task == "multilabel":
         model = with_labels(model)
     classifier = Classifier(model, ("a", "b", "c"), Preprocessing((32, 24)), task=task)
-    content = onnx_file.transformers_js_content(classifier, ONNX_OPSET).SerializeToString()
+    content = transformers_js_content(classifier, OPSET).SerializeToString()
     session = onnxruntime.InferenceSession(content)
     for file in files[5:7]:
         pixels = np.asarray(PIL.Image.open(file), "float32").transpose(2, 0, 1)[np.newaxis]
@@ -218,9 +223,7 @@ def served(classifier):
 def images(tmp_path_factory):
     """Returns a broken file and a good one whose name a spreadsheet would read as a formula."""
     folder = tmp_path_factory.mktemp("images")
-    rng = np.random.default_rng(0)
-    image = PIL.Image.fromarray(rng.integers(0, 256, (5, 4, 3)).astype("uint8"))
-    image.resize((60, 47), PIL.Image.BICUBIC).save(folder / "=good.png")
+    smooth_picture(np.random.default_rng(0), (47, 60), (5, 4)).save(folder / "=good.png")
     (folder / "broken.png").write_bytes(b"no image")
     return [folder / "broken.png", folder / "=good.png"]
 

@@ -1,7 +1,8 @@
 import pytest
 
 from keras_vit import command_line
-from keras_vit.export import options
+from keras_vit.export.onnx_file import OPSET
+from keras_vit.export.tflite_file import TFLite
 
 
 def call(*arguments):
@@ -39,7 +40,7 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
         (("--to", "openvino", "--opset", "17"), "--opset is for --to onnx"),
         (("--to", "tflite", "--warm-up"), "--warm-up is for --to saved_model"),
         (("--to", "tflite"), "must end with .tflite"),
-        (("--to", "tflite", "--batch-size", "0"), "batch_size must be positive"),
+        (("--to", "tflite", "--batch-size", "0"), "--batch-size must be positive"),
         (("--to", "onnx", "--minimum-agreement", "99"), "share in [0, 1]"),
     ],
 )
@@ -60,8 +61,8 @@ def test_help_has_the_precisions_and_the_default_opset(capsys):
     with pytest.raises(SystemExit):
         call("--help")
     text = capsys.readouterr().out
-    assert f"{{{','.join(options.PRECISIONS['tflite'])}}}" in text
-    assert f"{options.ONNX_OPSET} by default" in text
+    assert f"{{{','.join(TFLite.precisions)}}}" in text
+    assert f"(default: {OPSET})" in text
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
+from makers import tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -122,7 +123,7 @@ def test_a_bit_checkpoint_becomes_a_classifier(source, golden, tmp_path):
 
 
 def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tmp_path):
-    config = ViTConfig((8, 16), 16, 1, 32, 2, norm_epsilon=1e-5, dropout_rate=0.1)
+    config = tiny_config(patch_size=(8, 16), mlp_dim=32, norm_epsilon=1e-5, dropout_rate=0.1)
     model = keras_vit.build(config, input_shape=(16, 64, 3), classes=2)
     model.get_layer("predictions").kernel.assign(np.ones((16, 2)))
     keras_vit.classifier.save_classifier(

@@ -8,6 +8,7 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing, preprocess_input
+from makers import write_picture
 
 pytestmark = pytest.mark.slow
 
@@ -51,9 +52,8 @@ def folders(digits, tmp_path_factory):
     images, _ = digits
     root = tmp_path_factory.mktemp("digits")
     for name, part in (("train", images[600:728]), ("test", images[:600])):
-        (root / name).mkdir()
         for index, image in enumerate(part):
-            PIL.Image.fromarray(image).save(root / name / f"{index:03}.png")
+            write_picture(root / name / f"{index:03}.png", image)
     return root / "train", root / "test"
 
 

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import numpy as np
-import PIL.Image
 import pytest
 
 import keras_vit.export
+from makers import smooth_picture
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +50,7 @@ def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     for height, width in SIZES:
-        small = PIL.Image.fromarray(rng.integers(0, 256, (4, 3, 3)).astype("uint8"))
-        small.resize((width, height), PIL.Image.BICUBIC).save(folder / f"{height}x{width}.png")
+        smooth_picture(rng, (height, width), (4, 3)).save(folder / f"{height}x{width}.png")
     return [folder / f"{height}x{width}.png" for height, width in SIZES]
 
 

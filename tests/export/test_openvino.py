@@ -7,6 +7,7 @@ import pytest
 import keras_vit.classifier
 import keras_vit.export
 from keras_vit.preprocessing import Preprocessing
+from makers import tiny_config
 
 openvino = pytest.importorskip("openvino")
 pytestmark = pytest.mark.slow
@@ -117,7 +118,7 @@ def test_only_an_older_export_is_replaced(reports, classifier, tmp_path):
 
 def test_int8_takes_more_tokens_than_a_token_has_numbers(files, tmp_path):
     # OpenVINO fails there at a reshape behind a product without a bias.
-    config = keras_vit.ViTConfig(patch_size=4, width=32, depth=1, mlp_dim=64, num_heads=2)
+    config = tiny_config(width=32, mlp_dim=64)
     model = keras_vit.build(config, classes=3, input_shape=(32, 24, 3))
     small = keras_vit.classifier.Classifier(model, ("a", "b", "c"), Preprocessing((32, 24)))
     report = keras_vit.export.openvino(

@@ -8,6 +8,7 @@ import pytest
 import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.export import comparison, publish
+from keras_vit.export.formats import FORMATS
 
 
 def compare(expected, received, thresholds=None):
@@ -62,7 +63,9 @@ def test_verify_repeats_the_check_of_an_export(tflite, classifier):
 
 
 def test_verify_names_the_formats(classifier, tmp_path):
-    with pytest.raises(ValueError, match=r"SavedModel, OpenVINO or --to web, or a file"):
+    with pytest.raises(
+        ValueError, match=r"saved_model.pb, model.xml or classifier.js, or a file ending"
+    ):
         keras_vit.export.verify(tmp_path, classifier)
 
 
@@ -74,7 +77,7 @@ def test_the_table_shows_size_agreement_differences_and_both_times(tflite):
 
 
 def export(path, classifier, files, content):
-    with publish.new_output(path, "tflite") as partial:
+    with publish.new_output(path, FORMATS["tflite"]) as partial:
         partial.write_bytes(content)
         publish.check_export(partial, path, {"": classifier}, files, minimum_agreement=0.99)
 
@@ -125,25 +128,25 @@ def test_an_older_export_is_replaced_only_on_request(name, tmp_path):
     else:
         path.touch()
     with pytest.raises(ValueError, match="--overwrite"):
-        publish.check_output(path, format_name)
-    publish.check_output(path, format_name, overwrite=True)
+        publish.check_output(path, FORMATS[format_name])
+    publish.check_output(path, FORMATS[format_name], overwrite=True)
 
 
 def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="remove this one by hand"):
-        publish.check_output(tmp_path, "saved_model", overwrite=True)
+        publish.check_output(tmp_path, FORMATS["saved_model"], overwrite=True)
 
 
 def test_a_wrong_suffix_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="must end with .onnx"):
-        publish.check_output(tmp_path / "x.tflite", "onnx")
+        publish.check_output(tmp_path / "x.tflite", FORMATS["onnx"])
 
 
 def test_a_model_above_two_gib_is_refused_before_work_starts():
     huge = types.SimpleNamespace(count_params=lambda: 2**29)
     with pytest.raises(ValueError, match="saved_model instead. Received: a model of 2.00 GiB"):
-        publish.check_file_size(huge, "onnx")
+        publish.check_model_size(huge, FORMATS["onnx"])
 
 
 def test_the_stored_report_has_no_path(tflite):

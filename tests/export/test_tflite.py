@@ -11,8 +11,9 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit.export
-from keras_vit.export import tflite_file
-from keras_vit.export.options import PRECISIONS
+from keras_vit.export.tflite_conversion import check_operations
+from keras_vit.export.tflite_file import TFLite
+from keras_vit.export.tflite_metadata import image_classifier_metadata
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -81,9 +82,9 @@ def test_int8_computes_products_in_integers_and_the_residual_stream_in_float(tfl
         assert set(first[name]) == {np.float32}
 
 
-@pytest.mark.parametrize("precision", PRECISIONS["tflite"])
+@pytest.mark.parametrize("precision", TFLite.precisions)
 def test_operations_are_builtin_and_the_batch_is_fixed(tflite, precision):
-    tflite_file.check_operations(read(tflite[precision]))
+    check_operations(read(tflite[precision]))
     (images,) = Interpreter(tflite[precision].path).get_input_details()
     assert images["shape_signature"].tolist() == [1, 32, 24, 3]
 
@@ -99,13 +100,13 @@ def converted(function, shape, select=False):
 def test_rank_five_is_refused():
     content = converted(lambda x: tf.reshape(x, (1, 2, 2, 2, 2)) + 1, (1, 16))
     with pytest.raises(ValueError, match="rank 4"):
-        tflite_file.check_operations(content)
+        check_operations(content)
 
 
 def test_an_operation_of_tensorflow_is_refused():
     content = converted(tf.linalg.det, (1, 4, 4), select=True)
     with pytest.raises(ValueError, match="builtin operations only.*FlexMatrixDeterminant"):
-        tflite_file.check_operations(content)
+        check_operations(content)
 
 
 def test_the_file_is_an_archive_of_labels_preprocessing_origin_and_check(tflite, classifier):
@@ -180,7 +181,7 @@ def test_metadata_has_the_normalisation_and_the_file_of_labels(tflite):
 
 
 def test_metadata_normalises_to_any_range():
-    content = tflite_file.image_classifier_metadata("model", (0.0, 1.0))
+    content = image_classifier_metadata("model", (0.0, 1.0))
     (graph,) = Reader.root(content).items(3)
     (unit,) = graph.items(2)[0].items(4)
     assert (unit.inside(1).floats(0), unit.inside(1).floats(1)) == ([0.0], [255.0])

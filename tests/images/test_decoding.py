@@ -21,8 +21,10 @@ from keras_vit.images.decoding import (
     upright_size,
 )
 from keras_vit.images.headers import read_header
+from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
+from makers import encode
 
 needs_webp = pytest.mark.skipif(
     not hasattr(tf.io, "decode_webp"), reason="This TensorFlow does not decode WebP."
@@ -45,12 +47,6 @@ def photo(height=37, width=50, seed=0):
     smooth = np.asarray(small.resize((width, height)), "int32")
     noisy = smooth + rng.randint(-20, 21, (height, width, 3))
     return Image.fromarray(noisy.clip(0, 255).astype("uint8"))
-
-
-def encode(image, kind, **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def exif(orientation, order):
@@ -474,3 +470,13 @@ def test_a_file_is_read_or_the_reason_is_one_line(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(OSError):
         read_image(tmp_path / "missing.jpg")
+
+
+def test_every_evaluation_has_its_steps():
+    assert tuple(EVALUATION_STEPS) == EVALUATIONS
+
+
+@pytest.mark.parametrize("rest", range(8))
+def test_torchvisions_crop_begins_at_the_even_neighbour_of_a_half(rest):
+    geometry = EVALUATION_STEPS["torchvision"].geometry((90, 90), (8, 8), (8 + rest, 8))
+    assert geometry.starts == [round(rest / 2), 0]

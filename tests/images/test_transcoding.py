@@ -9,18 +9,13 @@ import pytest
 from PIL import Image
 
 from keras_vit.images.decoding import decode_file, image_files, read_image
-from keras_vit.images.transcoding import _register_heif, kind_of, transcoded, transcoded_file
+from keras_vit.images.transcoding import kind_of, transcoded, transcoded_file
+from makers import encode
 
 PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
 WIDE = np.linspace(0, 65535, 20 * 30).reshape(20, 30).astype("uint16")
 GREY = np.repeat((WIDE >> 8)[..., np.newaxis], 3, axis=2)  # The high byte.
 PHOTO = Image.fromarray(PIXELS)
-
-
-def encode(image, kind, **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def tiff(pixels, *, photometric=1, sample_format=1, more=()):
@@ -104,7 +99,6 @@ def test_avif_and_heic_are_read_and_turned(kind, tmp_path):
 )
 def test_what_cannot_be_read_has_a_reason_in_one_line(encoded, reason, monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    _register_heif.cache_clear()
     with pytest.raises(ValueError, match=reason) as caught:
         transcoded(encoded)
     assert "\n" not in str(caught.value)
@@ -114,6 +108,12 @@ def test_an_old_pillow_is_named(monkeypatch):
     monkeypatch.setattr("keras_vit.images.transcoding._reads_avif", lambda: False)
     with pytest.raises(ValueError, match=r"needs Pillow 11\.3 or newer: pip install --upgrade"):
         transcoded(encode(PHOTO, "AVIF"))
+
+
+def test_a_remark_of_pillow_is_left_to_the_callers_filters(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", PIXELS.size // 3 - 1)
+    with pytest.warns(Image.DecompressionBombWarning):
+        transcoded(encode(PHOTO, "TIFF"))
 
 
 def test_other_files_stay_as_they_are(tmp_path):

@@ -9,8 +9,9 @@ import pytest
 
 import keras_vit
 from keras_vit import inspection
+from makers import tiny_config
 
-TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+TINY = tiny_config(depth=2)
 AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
 
 
@@ -48,11 +49,9 @@ def attention_by_loops(block, tokens, num_prefix=0, relative=False):
     "config",
     [
         TINY,
-        keras_vit.ViTConfig(4, 16, 2, 16, 2, classifier="gap", position_embedding="learned_2d"),
-        keras_vit.ViTConfig(4, 16, 2, 16, 2, num_registers=2, position_embedding="relative"),
-        keras_vit.ViTConfig(
-            4, 16, 2, 16, 2, position_embedding_at="every_block_shared", gelu="exact"
-        ),
+        tiny_config(depth=2, classifier="gap", position_embedding="learned_2d"),
+        tiny_config(depth=2, num_registers=2, position_embedding="relative"),
+        tiny_config(depth=2, position_embedding_at="every_block_shared", gelu="exact"),
     ],
 )
 def test_attention_equals_loops_over_heads_queries_and_keys(
@@ -99,7 +98,7 @@ def test_attention_of_an_axial_vit_equals_loops_along_its_lines(
 
 
 def test_attention_of_a_hybrid_and_of_a_free_image_size(random_model, random_images):
-    hybrid = keras_vit.ViTConfig(1, 16, 1, 16, 2, resnet=keras_vit.ResNetStem((1,), 0.5))
+    hybrid = tiny_config(patch_size=1, resnet=keras_vit.ResNetStem((1,), 0.5))
     found = inspection.attention_maps(
         random_model(hybrid, (16, 24, 3)), random_images((16, 24, 3), 1)
     )
@@ -143,7 +142,7 @@ def test_layers_come_one_at_a_time(random_model, random_images):
 def test_one_layers_attention_is_in_memory_at_a_time(
     random_model, random_images, figure, monkeypatch
 ):
-    deep = random_model(keras_vit.ViTConfig(4, 16, 6, 16, 2))
+    deep = random_model(tiny_config(depth=6))
     function, module = {
         "distance": (inspection.mean_attention_distance, inspection.distance),
         "rollout": (inspection.attention_rollout, inspection.rollouts),

@@ -5,8 +5,9 @@ import pytest
 
 import keras_vit
 from keras_vit import inspection
+from makers import tiny_config
 
-TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+TINY = tiny_config(depth=2)
 AXIAL_RESNET = keras_vit.configs.AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
 WIDE = (32, 48, 3)
 

@@ -5,12 +5,13 @@ import pytest
 
 import keras_vit
 from keras_vit import inspection
+from makers import tiny_config
 
-TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+TINY = tiny_config(depth=2)
 
 
 def test_filter_components_are_eigenvectors_of_the_covariance(random_model):
-    model = random_model(keras_vit.ViTConfig(2, 16, 1, 16, 2), (4, 4, 3))
+    model = random_model(tiny_config(patch_size=2), (4, 4, 3))
     components, shares = inspection.filter_components(model, count=5)
     assert components.shape == (5, 2, 2, 3)
     filters = np.array(model.get_layer("patch_embedding").kernel).reshape(12, 16)
@@ -23,7 +24,7 @@ def test_filter_components_are_eigenvectors_of_the_covariance(random_model):
 
 
 def test_filters_of_a_hybrid_are_its_standardised_root_kernel(random_model):
-    config = keras_vit.ViTConfig(1, 16, 1, 16, 2, resnet=keras_vit.ResNetStem((1,), 0.5))
+    config = tiny_config(patch_size=1, resnet=keras_vit.ResNetStem((1,), 0.5))
     model = random_model(config, (16, 16, 3))
     before = inspection.filter_components(model, 3)[0]
     assert before.shape == (3, 7, 7, 3)

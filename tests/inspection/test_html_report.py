@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.preprocessing import Preprocessing
+from makers import tiny_config, write_picture
 
 SHAPE = (8, 12, 3)  # 2 x 3 patches of 4 pixels.
 AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
@@ -22,7 +22,7 @@ def test_an_error_names_the_part_that_a_model_lacks(random_model):
             ask(resnet, np.zeros((1, 32, 32, 3)))
     with pytest.raises(ValueError, match="Vision Transformer.*ResNet"):
         inspection.position_similarity(resnet)
-    nowhere = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="none"))
+    nowhere = random_model(tiny_config(position_embedding="none"))
     with pytest.raises(ValueError, match="no position embeddings"):
         inspection.position_similarity(nowhere)
     with pytest.raises(ValueError, match=r"input shape \(None, 8, 12, 3\)"):
@@ -53,7 +53,7 @@ def test_the_region_is_what_the_preprocessing_keeps(evaluation, expected):
     ("config", "shape", "figures"),
     [
         (
-            keras_vit.ViTConfig(1, 16, 1, 16, 2, resnet=keras_vit.ResNetStem((1,), 0.5)),
+            tiny_config(patch_size=1, resnet=keras_vit.ResNetStem((1,), 0.5)),
             (16, 24, 3),
             EVERY_FIGURE,
         ),
@@ -65,8 +65,8 @@ def test_the_region_is_what_the_preprocessing_keeps(evaluation, expected):
 def test_other_architectures_have_the_figures_that_apply(
     random_model, config, shape, figures, tmp_path
 ):
-    file = tmp_path / "wide.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 31, 3), "uint8")).save(file)
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 31, 3), "uint8")
+    file = write_picture(tmp_path / "wide.png", pixels)
     inspection.write_report(
         tmp_path / "out",
         random_model(config, shape),

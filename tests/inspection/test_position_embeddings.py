@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-import keras_vit
 from keras_vit import inspection
+from makers import tiny_config
 
-TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+TINY = tiny_config(depth=2)
 
 
 def cosine(first, second):
@@ -18,7 +18,7 @@ def test_position_similarity_is_the_cosine_in_each_form(random_model):
     assert found.shape == (2, 3, 2, 3)
     assert found[0, 2, 1, 1] == pytest.approx(cosine(table[2], table[4]), abs=1e-6)
 
-    model = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="learned_2d"))
+    model = random_model(tiny_config(position_embedding="learned_2d"))
     layer = model.get_layer("position_embedding")
     found = inspection.position_similarity(model)
     assert {name: values.shape for name, values in found.items()} == {
@@ -28,7 +28,7 @@ def test_position_similarity_is_the_cosine_in_each_form(random_model):
     x = np.array(layer.x_embedding)
     assert found["position_embedding/x"][0, 2] == pytest.approx(cosine(x[0], x[2]), abs=1e-6)
 
-    model = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="relative"))
+    model = random_model(tiny_config(position_embedding="relative"))
     table = np.array(model.get_layer("encoder_block_0").attention.offset_embedding)
     found = inspection.position_similarity(model)["encoder_block_0"]
     assert found.shape == (11, 11)

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection.rollouts import over_pixels
+from makers import tiny_config
 
-TINY = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+TINY = tiny_config(depth=2)
 
 
 def test_identity_rolls_out_to_identity_and_uniform_to_uniform():
@@ -45,7 +45,7 @@ def test_the_query_of_a_rollout_is_the_class_token_or_the_mean_over_patches(
     np.testing.assert_allclose(found, product[:, 0, 1:].reshape(2, 2, 3), atol=1e-7)
     found = inspection.attention_rollout(model, batch, query="patches")
     np.testing.assert_allclose(found, product[:, 1:, 1:].mean(1).reshape(2, 2, 3), atol=1e-7)
-    without = random_model(keras_vit.ViTConfig(4, 16, 1, 16, 2, classifier="gap"))
+    without = random_model(tiny_config(classifier="gap"))
     product = inspection.rollout(inspection.attention_maps(without, batch))
     found = inspection.attention_rollout(without, batch)
     np.testing.assert_allclose(found, product.mean(1).reshape(2, 2, 3), atol=1e-7)

@@ -7,6 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier import read_model
 from keras_vit.configs import AxialResNetConfig
+from makers import tiny_config
 
 AXIAL_RESNET = AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
 
@@ -17,9 +18,9 @@ pytestmark = [
 
 CONFIGS = {
     "token": keras_vit.ViTConfig(8, 16, 2, 32, 2),
-    "map": keras_vit.ViTConfig(8, 16, 1, 32, 2, classifier="map", gelu="exact"),
-    "relative": keras_vit.ViTConfig(8, 16, 1, 32, 2, position_embedding="relative"),
-    "swiglu": keras_vit.ViTConfig(8, 16, 1, 32, 2, gelu="swiglu"),
+    "map": tiny_config(patch_size=8, mlp_dim=32, classifier="map", gelu="exact"),
+    "relative": tiny_config(patch_size=8, mlp_dim=32, position_embedding="relative"),
+    "swiglu": tiny_config(patch_size=8, mlp_dim=32, gelu="swiglu"),
     "Axial-ResNet": AXIAL_RESNET,
 }
 

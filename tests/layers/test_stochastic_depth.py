@@ -11,8 +11,9 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.layers import EncoderBlock
 from keras_vit.recognition import config_of
+from makers import tiny_config
 
-CONFIG = keras_vit.ViTConfig(4, 8, 3, 16, 2, stochastic_depth_rate=0.4)
+CONFIG = tiny_config(width=8, depth=3, stochastic_depth_rate=0.4)
 
 
 def block(**arguments):

@@ -10,8 +10,9 @@ import pytest
 
 import keras_vit
 from keras_vit import applications, configs
+from makers import tiny_config
 
-TINY = keras_vit.ViTConfig(patch_size=4, width=16, depth=2, mlp_dim=32, num_heads=2)
+TINY = tiny_config(depth=2, mlp_dim=32)
 
 # Official counts, 1000 classes at 224 pixels.
 PARAMETERS = {

@@ -15,11 +15,12 @@ from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier import save_classifier
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
+from makers import tiny_config
 
 pytest.importorskip("safetensors.numpy")
 
 IMAGENET = value_range(*NORMALIZATIONS["imagenet"])
-CONFIG = keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact")
+CONFIG = tiny_config(mlp_dim=32, gelu="exact")
 TIMM_CONFIG = {
     "architecture": "deit_tiny_patch16_224",
     "num_classes": 3,
@@ -148,7 +149,7 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
 
 def test_the_given_model_must_agree_but_for_numerics_and_settles_the_heads(model, tmp_path):
     path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
-    given = keras_vit.ViTConfig(4, 16, 1, 32, 2)
+    given = tiny_config(mlp_dim=32)
     opened = open_model(path, model=given, gelu="exact")
     assert opened.description.config.num_heads == 2
     with pytest.raises(ValueError, match="must be of the given model"):
@@ -174,7 +175,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
 
     assert 'mode="torch"' in warned(folder)
     assert "needs pixels of -2.118 to 2.249" in warned(folder)
-    tanh = keras_vit.ViTConfig(4, 16, 1, 32, 2)
+    tanh = tiny_config(mlp_dim=32)
     assert "give keras_vit.build gelu='exact'" in warned(folder, tanh)
     (folder / "config.json").unlink()
     assert "does not say the range of its pixels" in warned(folder)
@@ -192,7 +193,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
 
 def test_the_given_model_settles_the_numerics_of_a_weights_file_of_keras(model, tmp_path):
     model.save_weights(tmp_path / "a.weights.h5")
-    given = keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact", norm_epsilon=1e-5)
+    given = tiny_config(mlp_dim=32, gelu="exact", norm_epsilon=1e-5)
     opened = open_model(tmp_path / "a.weights.h5", model=given)
     assert (opened.description.config.gelu, opened.description.config.norm_epsilon) == (
         "exact",

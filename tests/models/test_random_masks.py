@@ -9,6 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.layers import Dropout, tokens
 from keras_vit.training.paper.masked_patches import masked_patch_model
+from makers import tiny_config
 
 BATCH = 800
 RATES = {"dropout_rate": 0.5, "attention_dropout_rate": 0.4, "stochastic_depth_rate": 0.6}
@@ -21,7 +22,7 @@ MODELS = {
 
 
 def config(depth=4, **changes):
-    return keras_vit.ViTConfig(4, 8, depth, 16, 2, **{**RATES, **changes})
+    return tiny_config(width=8, depth=depth, **{**RATES, **changes})
 
 
 def model_of(name):

@@ -8,8 +8,9 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.recognition import config_of
+from makers import tiny_config
 
-SMALL = keras_vit.ViTConfig(4, 8, 1, 12, 2)
+SMALL = tiny_config(width=8, mlp_dim=12)
 SHAPE = (8, 13, 3)  # A grid of 2 x 3, and a rest that is cut off.
 
 
@@ -95,7 +96,7 @@ def test_two_heads_predict_by_the_mean_of_their_logits():
 
 def test_training_with_a_teacher_takes_the_logits_of_both_heads():
     model = built(classifier="token+distillation")
-    names = keras_vit.ViTConfig(4, 8, 1, 12, 2, classifier="token+distillation").class_tokens
+    names = tiny_config(width=8, mlp_dim=12, classifier="token+distillation").class_tokens
     student = keras.Model(model.input, [model.get_layer(f"{n}_head").output for n in names])
     one, other = student(images(), training=True)
     mean = keras.ops.softmax((one + other) / 2)

@@ -29,7 +29,7 @@ from keras_vit.configs import (
     Rotary,
     ViTConfig,
 )
-from keras_vit.export.artefacts import open_classifier
+from keras_vit.models.opening import open_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.paper.masked_patches import PretrainMaskedPatches
 from keras_vit.training.run.job import finetune, pretrain

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 import keras_vit
 from keras_vit import configs
@@ -16,11 +15,11 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.run.job import FineTune, finetune, pretrain
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
-from keras_vit.training.run.transfer import build_model, find_body
+from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, PreTraining
+from makers import COLORS, tiny_config, write_classes
 
-CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2, representation_size=8)
-COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
+CONFIG = tiny_config(depth=2, representation_size=8)
 
 
 def silent(text):
@@ -30,19 +29,11 @@ def silent(text):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Noisy pictures of three colours: ten of each to train with, four to test."""
-    folder = tmp_path_factory.mktemp("colors")
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 10), ("test", 4)):
-        for name, color in COLORS.items():
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = np.clip(rng.normal(color, 25, (10, 12, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    return write_classes(tmp_path_factory.mktemp("colors"), {"train": 10, "test": 4})
 
 
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=(12, 8),
     steps=12,
@@ -137,8 +128,8 @@ def test_the_model_card_has_data_accuracy_and_command(done):
 
 def test_a_classifier_is_transferred_with_a_new_head_and_interpolated_positions(done, data):
     finished, output, _ = done
-    body = find_body(None, output)
-    model, report = build_model(body, classes=3, image_size=(24, 20))
+    start = find_start(None, output)
+    model, report = build_model(start, classes=3, image_size=(24, 20))
     assert not model.get_layer("predictions").kernel.numpy().any()
     source = finished.classifier.model
     np.testing.assert_array_equal(
@@ -156,8 +147,8 @@ def test_a_classifier_is_transferred_with_a_new_head_and_interpolated_positions(
 def test_the_hidden_layer_of_pretraining_stays_behind(tmp_path):
     model = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=5)
     keras_vit.save_checkpoint(model, tmp_path / "pretrained.npz")
-    body = find_body(CONFIG, tmp_path / "pretrained.npz")
-    transferred, _ = build_model(body, classes=5, image_size=(8, 8))
+    start = find_start(CONFIG, tmp_path / "pretrained.npz")
+    transferred, _ = build_model(start, classes=5, image_size=(8, 8))
     assert "pre_logits" not in {layer.name for layer in transferred.layers}
     assert not transferred.get_layer("predictions").kernel.numpy().any()
 
@@ -167,15 +158,15 @@ def test_the_hidden_layer_of_pretraining_stays_behind(tmp_path):
     [
         configs.BiTConfig((1, 1), 0.5),
         configs.AxialConfig(8, 16, 1, 16, 2),
-        configs.ViTConfig(8, 16, 1, 16, 2, classifier="token+distillation"),
+        tiny_config(patch_size=8, classifier="token+distillation"),
     ],
     ids=["BiT", "axial", "distilled"],
 )
 def test_other_architectures_are_transferred_and_kept_with_softmax(config, tmp_path):
     source = keras_vit.build(config, input_shape=(64, 64, 3), classes=3)
     source.save(tmp_path / "source.keras")
-    body = find_body(None, tmp_path / "source.keras", normalization="half")
-    model, _ = build_model(body, classes=4, image_size=(96, 80), dropout_rate=0.0, remat=False)
+    start = find_start(None, tmp_path / "source.keras", normalization="half")
+    model, _ = build_model(start, classes=4, image_size=(96, 80), dropout_rate=0.0, remat=False)
     images = np.random.default_rng(0).normal(size=(1, 96, 80, 3)).astype("float32")
     expected = keras.ops.softmax(model(images))
     np.testing.assert_allclose(inference_model(model)(images), expected, atol=1e-6)
@@ -184,17 +175,17 @@ def test_other_architectures_are_transferred_and_kept_with_softmax(config, tmp_p
 def test_weights_of_another_model_are_refused_by_name(done):
     _, output, _ = done
     with pytest.raises(ValueError, match="must be of the given model"):
-        find_body("ViT-Ti/16", output)
+        find_start("ViT-Ti/16", output)
     with pytest.raises(ValueError, match="classifier's folder. Received: nowhere"):
-        find_body(None, "nowhere")
+        find_start(None, "nowhere")
     with pytest.raises(ValueError, match="Nearest: .*ViT-B/16"):
-        find_body("ViT-B/61", None)
+        find_start("ViT-B/61", None)
 
 
 def test_a_model_is_named_by_its_official_weights():
-    body = find_body(None, "imagenet21k")
-    assert body.name == "ViT-B/16"
-    assert body.weights.official.name == "imagenet21k"
+    start = find_start(None, "imagenet21k")
+    assert start.description.name == "ViT-B/16"
+    assert start.opened.official.name == "imagenet21k"
 
 
 @pytest.mark.slow

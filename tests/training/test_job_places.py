@@ -9,10 +9,10 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from keras_vit.training.trainer import devices
 from keras_vit.training.trainer.devices import Place
+from makers import write_classes
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
 FILES = {"classes.txt", "history.csv", "last.keras", "model.keras", "recipe.json"}
@@ -21,14 +21,8 @@ FILES = {"classes.txt", "history.csv", "last.keras", "model.keras", "recipe.json
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shades")
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 8), ("test", 3)):
-        for name, mean in (("bright", 200), ("dark", 60)):
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = np.clip(rng.normal(mean, 30, (8, 8, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    shades = {"bright": 200, "dark": 60}
+    return write_classes(folder, {"train": 8, "test": 3}, shades, size=(8, 8), noise=30)
 
 
 def start(data, output, *strategies, **environment):

@@ -1,4 +1,4 @@
-"""Several labels an image, from a CSV file to a classifier's folder."""
+"""Multi-label training, from a CSV file to a classifier's folder."""
 
 import csv
 import dataclasses
@@ -11,7 +11,6 @@ import zipfile
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 import keras_vit.export
 from keras_vit.classifier import Classifier, load_classifier
@@ -26,10 +25,11 @@ from keras_vit.training.evaluation.results import read_result
 from keras_vit.training.run import job
 from keras_vit.training.run.job import finetune
 from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_picture
 
 CHANNELS = ("red", "green", "blue")
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=(8, 8),
     steps=40,
@@ -52,7 +52,7 @@ def data(tmp_path_factory):
     for number in range(64):
         bright = [bool(number >> bit & 1) for bit in range(3)]
         pixels = rng.normal(np.where(bright, 200, 50), 25, (9, 8, 3))
-        Image.fromarray(np.clip(pixels, 0, 255).astype("uint8")).save(folder / f"{number}.png")
+        write_picture(folder / f"{number}.png", pixels)
         names = ";".join(name for name, is_on in zip(CHANNELS, bright, strict=True) if is_on)
         rows.append(f"{number}.png,{names},{'test' if number < 16 else 'train'}")
     path = folder / "labels.csv"
@@ -157,7 +157,7 @@ def test_a_classifier_of_one_class_does_not_take_several_labels(done, data, tmp_
     finished, _, _ = done
     plain = inference_model(finished.classifier.model)
     names, preprocessing = finished.classifier.class_names, finished.classifier.preprocessing
-    with pytest.raises(ValueError, match="whose images may have several labels"):
+    with pytest.raises(ValueError, match="which are multi-label"):
         evaluate_classifier(Classifier(plain, names, preprocessing), data)
 
 

@@ -1,11 +1,10 @@
 import pathlib
 import re
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
+from makers import tiny_config, write_classes
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
 
@@ -13,19 +12,14 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for part in ("train", "test"):
-        for name, color in (("blue", (30, 30, 220)), ("red", (220, 30, 30))):
-            folder = tmp_path / "photos" / part / name
-            folder.mkdir(parents=True)
-            for index in range(4):
-                pixels = np.clip(rng.normal(color, 25, (20, 24, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(folder / f"{index}.jpg")
+    colors = {"blue": (30, 30, 220), "red": (220, 30, 30)}
+    counts = {"train": 4, "test": 4}
+    write_classes(tmp_path / "photos", counts, colors, size=(20, 24), suffix=".jpg")
 
 
 @pytest.mark.slow
 def test_the_script_of_the_python_page_trains_saves_and_predicts(photos, tmp_path, capsys):
-    config = keras_vit.ViTConfig(8, 16, 1, 16, 2)
+    config = tiny_config(patch_size=8)
     keras_vit.save_checkpoint(
         keras_vit.build(config, input_shape=(16, 16, 3), classes=7), tmp_path / "weights.npz"
     )

@@ -7,29 +7,20 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import BiTConfig
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.job import FineTune, finetune, pretrain
 from keras_vit.training.settings import FineTuning, PreTraining
+from makers import tiny_config, write_classes
 
-COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
-TINY = ViTConfig(4, 16, 1, 16, 2)
+TINY = tiny_config()
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Noisy pictures of three colours, 12 pixels high and 10 wide."""
-    folder = tmp_path_factory.mktemp("colors")
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 8), ("test", 2)):
-        for name, color in COLORS.items():
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = np.clip(rng.normal(color, 25, (12, 10, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    return write_classes(tmp_path_factory.mktemp("colors"), {"train": 8, "test": 2}, size=(12, 10))
 
 
 @pytest.mark.slow

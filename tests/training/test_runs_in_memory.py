@@ -8,17 +8,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 import keras_vit
 from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.job import FineTune
 from keras_vit.training.run.loop import Interrupted
+from makers import COLORS, tiny_config, write_picture
 
-COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=8,
     steps=6,
@@ -56,9 +55,7 @@ def arrays():
 def folder(arrays, tmp_path_factory):
     root = tmp_path_factory.mktemp("colors")
     for number, (pixels, label) in enumerate(zip(*arrays, strict=True)):
-        path = root / list(COLORS)[label] / f"{number:02}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(path)
+        write_picture(root / list(COLORS)[label] / f"{number:02}.png", pixels)
     return root
 
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-import keras_vit
 from keras_vit.training import recipes
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
+from makers import tiny_config
 
 SETTINGS = {kind.command: kind for kind in (PreTraining, MaskedPatches, FineTuning)}
 
@@ -145,5 +145,5 @@ def test_the_hyper_rule_fills_in_the_image_size_from_the_data():
 
 
 def test_settings_with_a_config_survive_json():
-    settings = PreTraining(model=keras_vit.ViTConfig(4, 16, 1, 16, 2), boundaries=(2,))
+    settings = PreTraining(model=tiny_config(), boundaries=(2,))
     assert PreTraining.from_json(json.loads(json.dumps(settings.to_json()))) == settings

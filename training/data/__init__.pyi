@@ -7,9 +7,9 @@ from .batches import (
 )
 from .examples import (
     Examples as Examples,
+    Source as Source,
 )
 from .sources import (
-    Source as Source,
     open_source as open_source,
 )
 from .spec import (

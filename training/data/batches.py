@@ -71,7 +71,7 @@ def training_batches(
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or uint8
-        `(B, K)` of several labels an image). With mixup labels are shares of classes, float32
+        `(B, K)` of multi-label images). With mixup labels are shares of classes, float32
         `(B, K)`.
 
     Raises:
@@ -170,7 +170,7 @@ def evaluation_batches(
 
     Returns:
         A finite dataset of (float32 images `(B, height, width, 3)`, or uint8 pixels
-        `(1, H, W, 3)`; int32 labels `(B,)`, or uint8 `(B, K)` of several labels an image).
+        `(1, H, W, 3)`; int32 labels `(B,)`, or uint8 `(B, K)` of multi-label images).
 
     Raises:
         ValueError: If there are no examples, or the batch size is not positive.
@@ -229,7 +229,7 @@ def mixed(
     """Applies `mixup` to batches of images and labels.
 
     Args:
-        batches: A dataset of (images `(B, ...)`, class numbers `(B,)` or several labels
+        batches: A dataset of (images `(B, ...)`, class numbers `(B,)` or multi-label
             `(B, K)`).
         parameter: p of the beta distribution, more than 0.
         num_classes: K.

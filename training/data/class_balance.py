@@ -26,7 +26,7 @@ def class_weights(
     Args:
         given: "balanced", or a CSV file of `class,weight` with a line for each class. Balanced
             are, with n_k of the N images in class k of K, N / (K n_k) as in scikit-learn, whose
-            mean over all images is 1; and for several labels an image (N - n_k) / n_k, so that
+            mean over all images is 1; and for multi-label images (N - n_k) / n_k, so that
             images with a label weigh as much as those without.
         labels: Labels of the training images, as `Examples.labels`.
         class_names: The K names.
@@ -85,12 +85,12 @@ def balanced(examples: Examples, class_names: Sequence[str], seed: int) -> Examp
         seed: Decides the draw.
 
     Raises:
-        ValueError: If there are several labels an image, or a class has no image.
+        ValueError: If the images are multi-label, or a class has no image.
     """
     labels = examples.labels
     if task_of(labels) != MULTICLASS:
         raise ValueError(
-            "For balanced sampling an image must have one class. Received: several labels; "
+            "For balanced sampling an image must have one class. Received: multi-label data; "
             "class_weights balances them"
         )
     counts = _counts(labels, class_names)

@@ -1,9 +1,10 @@
-"""Labelled images outside of memory, with seeded shuffling, splitting and hashing."""
+"""Labelled images on disk, with seeded shuffling, splitting and hashing."""
 
 from __future__ import annotations
 
 import abc
 import copy
+import dataclasses
 import functools
 import hashlib
 import math
@@ -15,9 +16,9 @@ import tensorflow as tf
 
 from keras_vit.images.decoding import decodable, upright_size
 from keras_vit.images.headers import read_header
-from keras_vit.tasks import SEPARATOR
+from keras_vit.tasks import MULTILABEL, SEPARATOR
 
-from .labels import class_numbers, held_out, label_array, relabelled
+from .labels import class_numbers, held_out, label_array, relabelled, task_of
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -42,7 +43,7 @@ class Examples(abc.ABC):
     @property
     @abc.abstractmethod
     def labels(self) -> np.ndarray:
-        """The class numbers, int32 `(N,)`; for several labels an image uint8 `(N, K)`."""
+        """The class numbers, int32 `(N,)`; for multi-label images uint8 `(N, K)`."""
 
     @property
     @abc.abstractmethod
@@ -192,7 +193,7 @@ class Examples(abc.ABC):
         """Returns two parts, the second with about `share` of every class.
 
         A class of two or more examples has at least one in both parts; a class of one
-        example is in the first part only. For several labels an image see `labels.held_out`.
+        example is in the first part only. For multi-label images see `labels.held_out`.
 
         Args:
             share: Share of each class for the second part; more than 0, less than 1.
@@ -212,7 +213,7 @@ class RandomAccessExamples(Examples):
 
     Args:
         keys: What `read` finds the images by: paths, object `(N,)`, or places, int `(N,)`.
-        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
+        labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
     """
 
     def __init__(self, keys: np.ndarray, labels: np.ndarray):
@@ -264,6 +265,41 @@ class RandomAccessExamples(Examples):
         return changed
 
 
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Labelled images in splits.
+
+    Args:
+        class_names: The classes in the order of their numbers.
+        splits: "train" and "test", and "validation" where the data have all three. A single
+            held-out split is "test", whatever its name in the data.
+        skipped: Files that cannot be decoded and are left out, each with the reason.
+    """
+
+    class_names: tuple[str, ...]
+    splits: dict[str, Examples]
+    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @property
+    def task(self) -> str:
+        """The task of the labels: "multiclass" or "multilabel"."""
+        return task_of(next(iter(self.splits.values())).labels)
+
+    def with_classes(self, class_names: Sequence[str]) -> Source:
+        """Returns the images with more classes, or the classes in another order.
+
+        Args:
+            class_names: The names, which include the classes of the images.
+        """
+        places = {name: number for number, name in enumerate(class_names)}
+        numbers = np.array([places[name] for name in self.class_names], "int32")
+        count = len(class_names) if self.task == MULTILABEL else None
+        splits = {
+            split: examples.relabelled(numbers, count) for split, examples in self.splits.items()
+        }
+        return dataclasses.replace(self, class_names=tuple(class_names), splits=splits)
+
+
 def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:
     """Returns indices in ascending order, int64.
 
@@ -286,7 +322,7 @@ def add_to_hash(digest: Any, image: bytes, label: Any) -> None:
     Args:
         digest: A hash object of hashlib.
         image: The encoded image.
-        label: Its class number, or its several labels `(K,)`.
+        label: Its class number, or multi-label zeros and ones `(K,)`.
     """
     numbers = SEPARATOR.join(map(str, class_numbers(label)))
     digest.update(f"{numbers} {len(image)} ".encode())

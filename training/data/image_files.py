@@ -38,7 +38,7 @@ _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes flo
 class LabelledFile(NamedTuple):
     """An image file with its label; `split` is None for data without splits.
 
-    Several labels are a tuple, which may be empty.
+    The labels of a multi-label image are a tuple, which may be empty.
     """
 
     path: str
@@ -51,9 +51,9 @@ class FileExamples(RandomAccessExamples):
 
     Args:
         paths: The files.
-        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
+        labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
         transcode: Whether there may be TIFF, AVIF or HEIC files; by default if a path ends
-            like those.
+            like them.
     """
 
     def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
@@ -188,7 +188,7 @@ def csv_files(
             in all rows; an image without any has an empty cell. Or `path`, a column with 0
             or 1 for each class instead of `label`, and `split`.
         root: Folder of relative paths.
-        task: "multilabel" where every image of several labels happens to have one; by
+        task: "multilabel" for multi-label data in which every image has exactly one label; by
             default as the file shows it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Labelled images that a Python program holds: arrays, `tf.data.Dataset`s, data frames."""
+"""In-memory data: labelled images as arrays, `tf.data.Dataset`s or data frames."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from .examples import Examples, RandomAccessExamples, without_autotune
 from .image_files import SPLITS, LabelledFile, listed_files, sorted_classes
 from .labels import label_array
 from .records import RecordExamples, Records
+
+Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
+# What `open_source` opens.
+Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemory"
 
 MEMORY = "memory:"  # Before the hash that stands for such data in `recipe.json`.
 
@@ -28,13 +34,13 @@ FORMS = (
 
 
 class InMemory:
-    """Labelled images that a Python program holds.
+    """In-memory data: labelled images of a Python program.
 
     Args:
         data: One of
             a pair of arrays: images, uint8 `(N, H, W)`, `(N, H, W, 1)` or `(N, H, W, 3)`, and
-            labels, which are class numbers `(N,)`, names `(N,)`, or zeros and ones of several
-            labels an image `(N, K)`;
+            labels, which are class numbers `(N,)`, names `(N,)`, or multi-label zeros and ones
+            `(N, K)`;
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
             differ in size;
             a mapping of "train", "validation" and "test" to either of these;
@@ -76,7 +82,7 @@ class InMemory:
     def name(self) -> str:
         """The data's name in `recipe.json`, "memory:" and the start of a SHA-256.
 
-        It is that of all images and labels in their order, or of the rows of a data frame.
+        The hash is of all images and labels in their order, or of the rows of a data frame.
         Arrays and a Dataset of the same images, which are shuffled differently, differ too.
         """
         digest = hashlib.sha256(f"{self} {json.dumps(self._frame)}".encode())
@@ -118,12 +124,17 @@ class InMemory:
         return names, splits
 
 
+def as_in_memory(data: Any) -> InMemory:
+    """Returns the data as `InMemory`; they are themselves if they are that already."""
+    return data if isinstance(data, InMemory) else InMemory(data)
+
+
 class ArrayExamples(RandomAccessExamples):
     """Images of an array with labels.
 
     Args:
         images: uint8 `(N, H, W, C)`.
-        labels: Their class numbers `(N,)`, or several labels each `(N, K)`.
+        labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
         prefix: Start of the names, which end with the place in the array.
     """
 

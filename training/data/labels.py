@@ -1,4 +1,4 @@
-"""Labels of examples as arrays: class numbers, or several labels an image as zeros and ones."""
+"""Labels of examples as arrays: class numbers, or multi-label zeros and ones."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def multi_hot(numbers: Sequence[Iterable[int]], num_classes: int) -> np.ndarray:
 def relabelled(
     labels: np.ndarray, numbers: np.ndarray, num_classes: int | None = None
 ) -> np.ndarray:
-    """Returns labels with other class numbers, or as those of several labels an image.
+    """Returns labels with other class numbers, or as multi-label zeros and ones.
 
     Args:
         labels: As `Examples.labels`, of K classes.
         numbers: The new number of each class, int32 `(K,)`, each once.
-        num_classes: M, for several labels an image: the result has the shape `(N, M)`. None for
+        num_classes: M, for multi-label zeros and ones: the result has the shape `(N, M)`. None for
             class numbers.
     """
     if num_classes is None:
@@ -80,7 +80,7 @@ def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.n
     """Returns which examples a stratified split holds out, bool `(N,)`.
 
     About `share` of every class, at least one of a class of two images or more and none of a
-    class of one. Several labels an image allow that only nearly: the labels are split one
+    class of one. Multi-label images allow that only nearly: the labels are split one
     after the other, the rarest first, as in iterative stratification (Sechidis et al., 2011),
     and of 20 draws the first is taken in which every label is in both parts, or else the best.
 

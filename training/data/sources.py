@@ -1,65 +1,25 @@
-"""Opens labelled images: files, record files, a TensorFlow Datasets name, or those of a program."""
+"""Labelled images from files, record files, TensorFlow Datasets or memory."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_vit.images.decoding import images_below, only_others
 from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 
-from .examples import Examples
+from .examples import Examples, Source
 from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
-from .in_memory import MEMORY, InMemory
+from .in_memory import MEMORY, Labelled, as_in_memory
 from .labels import class_counts, multi_hot, task_of
 from .tfrecords import open_tfrecords, record_files
-
-if TYPE_CHECKING:
-    from .spec import Labelled
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
 VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See vtab_tasks.py.
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Labelled images in splits.
-
-    Args:
-        class_names: The classes in the order of their numbers.
-        splits: "train" and "test", and "validation" where the data have all three. A single
-            held-out split is "test", whatever its name in the data.
-        skipped: Files that cannot be decoded and are left out, each with the reason.
-    """
-
-    class_names: tuple[str, ...]
-    splits: dict[str, Examples]
-    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-
-    @property
-    def task(self) -> str:
-        """The task of the labels: "multiclass", or "multilabel" for several an image."""
-        return task_of(next(iter(self.splits.values())).labels)
-
-    def with_classes(self, class_names: Sequence[str]) -> Source:
-        """Returns the images with more classes, or the classes in another order.
-
-        Args:
-            class_names: Names, those of the images among them.
-        """
-        places = {name: number for number, name in enumerate(class_names)}
-        numbers = np.array([places[name] for name in self.class_names], "int32")
-        count = len(class_names) if self.task == MULTILABEL else None
-        splits = {
-            split: examples.relabelled(numbers, count) for split, examples in self.splits.items()
-        }
-        return dataclasses.replace(self, class_names=tuple(class_names), splits=splits)
 
 
 def open_source(
@@ -110,8 +70,7 @@ def open_source(
         download: Whether a missing data set of TensorFlow Datasets is downloaded.
         follow_symlinks: Whether images may lie outside of the folder, where symbolic links in
             it lead to.
-        task: "multiclass" or "multilabel", which several labels an image may have; by
-            default as the data show it.
+        task: "multiclass" or "multilabel"; by default as the data show it.
 
     Returns:
         A `Source`.
@@ -127,7 +86,7 @@ def open_source(
     if isinstance(data, str | os.PathLike):
         held, name = None, os.fspath(data)
     else:
-        held = held_data(data)
+        held = as_in_memory(data)
         name = str(held)
     exclude = tuple(exclude)
     skipped: list[tuple[str, str]] = []
@@ -138,8 +97,8 @@ def open_source(
         splits = _without(splits, exclude, name)
     elif name.startswith(MEMORY):
         raise ValueError(
-            "These data were arrays, a tf.data.Dataset or a DataFrame of a program, which must "
-            f"pass them again. Received: {name}"
+            "Arrays, a tf.data.Dataset and a DataFrame are in memory: the Python program must pass "
+            f"them again. Received: {name}"
         )
     elif class_names is not None:
         raise ValueError(f"class_names go with arrays or a tf.data.Dataset. Received: {name}")
@@ -195,11 +154,6 @@ def open_source(
     return Source(class_names, _with_test(splits, class_names, seed, holdout), skipped)
 
 
-def held_data(data: Any) -> InMemory:
-    """Returns data of a program as `InMemory`, once."""
-    return data if isinstance(data, InMemory) else InMemory(data)
-
-
 def _of_task(splits, class_names, task, data):
     """The examples with labels of the wanted task."""
     found = task_of(next(iter(splits.values())).labels)
@@ -209,8 +163,8 @@ def _of_task(splits, class_names, task, data):
         return splits
     if task == MULTICLASS:
         raise ValueError(
-            "One class an image (multiclass) needs data with one label an image. "
-            f"Received: {data}, whose images may have several labels"
+            "The task multiclass needs data with one class for each image. "
+            f"Received: {data}, which are multi-label"
         )
     count = len(class_names)
     numbers = np.arange(count, dtype="int32")

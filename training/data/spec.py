@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.fields import SHARE, check_fields, check_json, documented, setting
 from keras_vit.tasks import TASKS
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-    from numpy.typing import ArrayLike
-
-    from .in_memory import InMemory
-    from .sources import Source
-
-Pairs: TypeAlias = "tuple[ArrayLike, ArrayLike] | tf.data.Dataset"
-Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemory"
+    from .examples import Source
+    from .in_memory import Labelled
 
 
 @documented
@@ -83,9 +77,9 @@ class DataSpec:
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
         elif not isinstance(self.data, str | None):
-            from .sources import held_data
+            from .in_memory import as_in_memory
 
-            object.__setattr__(self, "data", held_data(self.data))
+            object.__setattr__(self, "data", as_in_memory(self.data))
         object.__setattr__(self, "exclude", tuple(self.exclude))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(self.class_names))
@@ -93,7 +87,7 @@ class DataSpec:
 
     @property
     def name(self) -> str | None:
-        """The data in `recipe.json`: their path or name, or a hash of data of a program."""
+        """The data in `recipe.json`: their path or name, or a hash of in-memory data."""
         return self.data if isinstance(self.data, str | None) else self.data.name
 
     def open(
@@ -167,15 +161,14 @@ class DataSpec:
         """Returns the data of a run.
 
         Args:
-            recipe: The content of its `recipe.json`; in old ones "split_seed" and "test" are
-                missing.
-            given: The data that were passed again, needed for data of a program.
+            recipe: The content of its `recipe.json`.
+            given: The data that were passed again, needed for in-memory data.
 
         Raises:
-            ValueError: If a field is unknown or its value is wrong, or other data of a program
+            ValueError: If a field is unknown or its value is wrong, or other in-memory data
                 were passed.
         """
-        values = {"split_seed": recipe["settings"].get("seed", 0), **recipe["data"]}
+        values = dict(recipe["data"])
         check_json(cls, values, "the recipe")
         if given is not None and not isinstance(given.data, str | None):
             if given.name != values["data"]:

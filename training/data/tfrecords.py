@@ -10,7 +10,7 @@ import math
 import os
 import pathlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,13 +21,10 @@ from keras_vit.images.transcoding import transcoded
 from keras_vit.progress import ProgressBar, progress_bar
 from keras_vit.tasks import MULTILABEL
 
-from .examples import Examples, add_to_hash, without_autotune
+from .examples import Examples, Source, add_to_hash, without_autotune
 from .image_files import SPLITS
 from .labels import class_numbers, label_array, multi_hot
 from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
-
-if TYPE_CHECKING:
-    from .sources import Source
 
 # Features as in the ImageNet files of TensorFlow's model garden; other programs write "label".
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
@@ -66,7 +63,7 @@ def open_tfrecords(
             have the image in the feature `image/encoded` and its class number in
             `image/class/label` or `label`; they are scanned once to count the examples. If
             any has several class numbers, others may have none.
-        task: "multilabel" where every image of several labels happens to have one, or none.
+        task: "multilabel" for multi-label data in which every image has one label, or none.
 
     Raises:
         ValueError: If there are no such files, a file is missing, damaged or of another size

@@ -5,28 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-import json
 import operator
 import os
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_write, write_csv, write_text
+from keras_vit.files import atomic_write, write_csv
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
-from keras_vit.text_tables import align_columns
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.in_memory import InMemory
-from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.spec import Labelled, spec_of_run
+from keras_vit.training.data.in_memory import InMemory, Labelled
+from keras_vit.training.data.labels import class_counts, task_of
+from keras_vit.training.data.spec import spec_of_run
 
 from . import multilabel
 from .calibration import Calibration, calibration_of
@@ -34,14 +32,13 @@ from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
 from .predictions import predictions_of, without
+from .reports import EvaluationReport
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
 PAIRS_CSV = "confusion_pairs.csv"
 CALIBRATION_CSV = "calibration.csv"
 CALIBRATION_PNG = "calibration.png"
-PER_CLASS_CSV = "per_class.csv"
-METRICS_JSON = "metrics.json"
 
 # With more classes than these, the matrix is written as the pairs that occur and not drawn, and
 # names of rows and numbers in cells are too small to read.
@@ -50,42 +47,31 @@ MAX_NAMED_CLASSES = 60
 MAX_NUMBERED_CLASSES = 20
 
 
-_COLUMNS = ("images", "accuracy", "precision", "F1")  # Of a class; its accuracy is its recall.
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassificationReport:
-    """Accuracies of a classifier on a data set.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationReport(EvaluationReport):
+    """Accuracies of a classifier with one class an image; the loss is cross-entropy.
 
     Args:
-        class_names: The K names.
         pairs: Images by true and predicted class.
         in_top_5: Images whose class was among the five most probable.
-        loss: Mean cross-entropy, nats.
-        skipped: `(path, reason)` of images that could not be read.
-        images_per_second: Speed of decoding and the model together.
         calibration: Confidence and accuracy by confidence.
-        answers: The class given to each image.
+        **fields: See `EvaluationReport`; `counts` and `count` follow from `pairs`.
     """
 
-    class_names: tuple[str, ...]
     pairs: ConfusionPairs
     in_top_5: int
-    loss: float
-    skipped: tuple[tuple[str, str], ...] = ()
-    images_per_second: float = 0.0
     calibration: Calibration | None = None
-    answers: Answers | None = None
+    counts: ClassCounts = dataclasses.field(init=False)
+    count: int = dataclasses.field(init=False)
 
-    @property
-    def count(self) -> int:
-        """Images evaluated."""
-        return int(self.pairs.images.sum())
+    def __post_init__(self):
+        object.__setattr__(self, "counts", self.pairs.by_class)
+        object.__setattr__(self, "count", int(self.counts.images.sum()))
 
     @property
     def correct(self) -> int:
         """Images whose class was the most probable."""
-        return int(self.by_class.right.sum())
+        return int(self.counts.right.sum())
 
     @property
     def top_1(self) -> float:
@@ -115,49 +101,50 @@ class ClassificationReport:
     @property
     def class_counts(self) -> np.ndarray:
         """Images of each class, int `(K,)`."""
-        return self.by_class.images
+        return self.counts.images
 
     @property
     def class_accuracies(self) -> np.ndarray:
         """Accuracy of each class, `(K,)`; NaN for a class without images."""
-        right, counts = self.by_class.right, self.class_counts
+        right, counts = self.counts.right, self.class_counts
         return np.divide(right, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
-    @functools.cached_property
-    def by_class(self) -> ClassCounts:
-        """Right and wrong answers by class, for precision, recall and F1."""
-        return self.pairs.by_class
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The table by class; the accuracy of a class is its recall."""
+        counts = self.counts
+        return {
+            "images": counts.images,
+            "accuracy": self.class_accuracies,
+            "precision": counts.precision,
+            "F1": counts.f1,
+        }
 
     @property
     def means(self) -> dict[str, float]:
-        """Means over the classes that images have; that of recall is the balanced accuracy."""
-        counts = self.by_class
+        """Means over the classes that images have; the mean of recall is the balanced accuracy."""
+        counts = self.counts
         return {
             "balanced_accuracy": counts.macro(counts.recall),
             "macro_precision": counts.macro(counts.precision),
             "macro_F1": counts.macro(counts.f1),
         }
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """Returns the numbers of all images, a line each."""
         means = self.means
         lines = [
-            f"images  {self.count} (each once)",
             f"top-1   {self.top_1:.4f}  ({self.correct} of {self.count})",
             f"top-5   {self.top_5:.4f}",
             f"loss    {self.loss:.4f}",
         ]
         if self.calibration is not None:
             lines.append(f"ECE     {self.calibration.expected_error:.4f}  (calibration error)")
-        lines += [
+        lines.append(
             f"by class (means): accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), "
-            f"precision {means['macro_precision']:.4f}, F1 {means['macro_F1']:.4f}",
-            "",
-            align_columns([("class", *_COLUMNS), *self._rows("{:.4f}")], left=[0]),
-        ]
-        if self.skipped:
-            lines += ["", f"skipped {len(self.skipped)} images that could not be read:"]
-            lines += [f"  {line}" for line in describe_skipped(self.skipped)]
-        return "\n".join(lines)
+            f"precision {means['macro_precision']:.4f}, F1 {means['macro_F1']:.4f}"
+        )
+        return lines
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
         """Writes all numbers (JSON), and confusion matrix, classes, calibration and answers.
@@ -173,24 +160,20 @@ class ClassificationReport:
         Returns:
             The files written.
         """
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        written, folder = super().write(folder), pathlib.Path(folder)
         is_matrix = len(self.class_names) <= MAX_MATRIX_CLASSES
-        written = [self._write_confusion(folder, is_matrix), PER_CLASS_CSV, METRICS_JSON]
-        write_csv(folder / PER_CLASS_CSV, [("class", *_COLUMNS), *self._rows("{:.6g}")])
-        write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
+        names = [self._write_confusion(folder, is_matrix)]
         if self.calibration is not None:
             self.calibration.write_csv(folder / CALIBRATION_CSV)
-            written.append(CALIBRATION_CSV)
+            names.append(CALIBRATION_CSV)
         if importlib.util.find_spec("matplotlib"):
             if is_matrix:
                 self.draw(folder / CONFUSION_PNG)
-                written.append(CONFUSION_PNG)
+                names.append(CONFUSION_PNG)
             if self.calibration is not None:
                 self.calibration.draw(folder / CALIBRATION_PNG)
-                written.append(CALIBRATION_PNG)
-        answers = self.answers.write(folder) if self.answers else []
-        return [*(folder / name for name in written), *answers]
+                names.append(CALIBRATION_PNG)
+        return [*written, *(folder / name for name in names)]
 
     def _write_confusion(self, folder, is_matrix):
         """Writes the confusion matrix, or its pairs; returns the name of the file."""
@@ -225,26 +208,14 @@ class ClassificationReport:
                 for name, images, p, recall, f1 in zip(
                     self.class_names,
                     self.class_counts,
-                    self.by_class.precision.tolist(),
-                    self.by_class.recall.tolist(),
-                    self.by_class.f1.tolist(),
+                    self.counts.precision.tolist(),
+                    self.counts.recall.tolist(),
+                    self.counts.f1.tolist(),
                     strict=True,
                 )
             },
             "skipped": [list(item) for item in self.skipped],
         }
-
-    def _rows(self, form):
-        """The name of each class and its `_COLUMNS`, as text."""
-        counts = self.by_class
-        columns = (self.class_accuracies, counts.precision, counts.f1)
-        numbers = zip(*columns, strict=True)
-        return [
-            (name, str(images), *map(form.format, values))
-            for name, images, values in zip(
-                self.class_names, self.class_counts, numbers, strict=True
-            )
-        ]
 
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the confusion matrix.
@@ -284,8 +255,11 @@ def evaluate(
     skip_unreadable: bool = False,
     from_logits: bool = False,
     progress: bool = False,
-) -> ClassificationReport:
-    """Evaluates a model on every example exactly once.
+    thresholds: Sequence[float] | None = None,
+) -> ClassificationReport | MultilabelReport:
+    """Evaluates a model on every example exactly once, by the task of their labels.
+
+    The probabilities of multi-label images are all in memory, 4 bytes each.
 
     Args:
         model: From images to probabilities `(B, K)`, or to logits.
@@ -300,6 +274,8 @@ def evaluate(
             skipped, too; else they are an error.
         from_logits: Whether the model's outputs are logits.
         progress: Whether to show a line with the rate and the time left.
+        thresholds: For multi-label examples the probability above which an image has a label,
+            `(K,)`; 0.5 by default.
 
     Returns:
         The report.
@@ -310,19 +286,56 @@ def evaluate(
     """
     num_classes = len(class_names)
     numbers = np.arange(num_classes) if class_numbers is None else np.asarray(class_numbers)
-    in_top_5, loss = 0, 0.0
-    calibrations = []
-    answered = []
     unreadable: list[tuple[int, str]] | None = [] if skip_unreadable else None
     began = time.monotonic()
-    for scores, labels in predictions_of(
+    outputs = predictions_of(
         model,
         examples,
         preprocessing=preprocessing,
         batch_size=batch_size,
         progress="evaluate" if progress else None,
         unreadable=unreadable,
-    ):
+    )
+    report: ClassificationReport | MultilabelReport
+    if task_of(examples.labels) == MULTILABEL:
+        report, decisions = multilabel.report_of_outputs(
+            outputs, class_names, numbers, thresholds, from_logits=from_logits
+        )
+    else:
+        report, decisions = _report_of_outputs(
+            outputs, class_names, numbers, from_logits=from_logits
+        )
+    examples, found_unreadable = without(examples, unreadable)
+    rate = len(examples) / max(time.monotonic() - began, 1e-9)
+    counts = np.zeros(num_classes, "int64")
+    counts[numbers] = class_counts(examples.labels, len(numbers))
+    counted = report.counts.images
+    if (wrong := np.flatnonzero(counted != counts)).size:
+        raise ValueError(
+            "Every class must be counted as often as it is in the data. Received: "
+            f"{counted[wrong[0]]} images of {class_names[wrong[0]]} for {counts[wrong[0]]}"
+        )
+    return dataclasses.replace(
+        report,
+        skipped=(*skipped, *found_unreadable),
+        images_per_second=rate,
+        answers=Answers(examples, report.class_names, *decisions),
+    )
+
+
+def _report_of_outputs(outputs, class_names, numbers, *, from_logits):
+    """Returns the report of images with one class, and what `Answers` needs of each of them.
+
+    Args:
+        outputs: Scores `(B, K)` and labels `(B,)` of each batch, which are not kept.
+        class_names: The K names.
+        numbers: The class of the model for each label.
+        from_logits: Whether scores are logits.
+    """
+    in_top_5, loss = 0, 0.0
+    calibrations = []
+    answered = []
+    for scores, labels in outputs:
         scores, labels = scores.astype(np.float64), numbers[labels]
         given = scores.argmax(axis=1)
         in_top_5 += int(_is_in_top(5, scores, labels).sum())
@@ -330,26 +343,15 @@ def evaluate(
         loss -= float(of_labels.sum())
         answered.append((labels, given, np.take_along_axis(probabilities, given[:, np.newaxis], 1)))
         calibrations.append(calibration_of(probabilities, labels))
-    examples, found_unreadable = without(examples, unreadable)
-    rate = len(examples) / max(time.monotonic() - began, 1e-9)
     true, given, probability = map(np.concatenate, zip(*answered, strict=True))
-    counts = np.bincount(numbers[examples.labels], minlength=num_classes)
-    counted = np.bincount(true, minlength=num_classes)
-    if (wrong := np.flatnonzero(counted != counts)).size:
-        raise ValueError(
-            "Every class must be counted as often as it is in the data. Received: "
-            f"{counted[wrong[0]]} images of {class_names[wrong[0]]} for {counts[wrong[0]]}"
-        )
-    return ClassificationReport(
-        tuple(class_names),
-        ConfusionPairs.of(true, given, num_classes),
-        in_top_5,
-        loss / len(examples),
-        (*skipped, *found_unreadable),
-        rate,
-        functools.reduce(operator.add, calibrations),
-        Answers(examples, class_names, true, given, probability[:, 0], true == given),
+    report = ClassificationReport(
+        class_names=tuple(class_names),
+        pairs=ConfusionPairs.of(true, given, len(class_names)),
+        in_top_5=in_top_5,
+        loss=loss / len(true),
+        calibration=functools.reduce(operator.add, calibrations),
     )
+    return report, (true, given, probability[:, 0], true == given)
 
 
 def evaluate_classifier(
@@ -386,7 +388,7 @@ def evaluate_classifier(
 
     Raises:
         ValueError: If the data cannot be opened, lack the split, have a class that the
-            classifier does not know, or several labels an image where it gives one class.
+            classifier does not know, or are multi-label where it gives one class.
     """
     given = DataSpec(data, holdout=0.0)
     spec = spec_of_run(classifier.recipe, given)
@@ -422,10 +424,7 @@ def evaluate_classifier(
             f"Received: split={split!r}"
         )
     numbers = {name: number for number, name in enumerate(classifier.class_names)}
-    of_task: Callable[..., Any] = evaluate
-    if classifier.task == MULTILABEL:
-        of_task = functools.partial(multilabel.evaluate, thresholds=classifier.thresholds)
-    return of_task(
+    return evaluate(
         classifier.model,
         source.splits[split],
         classifier.class_names,
@@ -435,6 +434,7 @@ def evaluate_classifier(
         skipped=source.skipped,
         skip_unreadable=not is_verified and isinstance(source.splits[split], FileExamples),
         progress=progress,
+        thresholds=classifier.thresholds,
     )
 
 

@@ -22,8 +22,8 @@ def nearest(
         count: Neighbours k of each query, at most N.
 
     Returns:
-        Numbers of features, int `(M, k)`, the nearest first, and cosines, `(M, k)`. Of equal
-        cosines the lower number is first.
+        Numbers of features, int `(M, k)`, the nearest first, and cosines, `(M, k)`. Ties go to
+        the lower number.
 
     Raises:
         ValueError: If the shapes do not fit, or `count` is not from 1 to N.

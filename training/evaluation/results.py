@@ -38,9 +38,6 @@ TASKS = {
 # Numbers of a run's `recipe.json` that are results.
 _METRICS = ("top_1", "top_5", "mAP", "micro_AP", "macro_F1", "micro_F1", "subset_accuracy", "loss")
 
-# Defaults that older versions wrote, of settings whose default depends on the data now.
-_OLD_DEFAULTS = {"loss": "softmax"}
-
 # Pre-training data by the name of the weights.
 PRETRAINING = {"imagenet21k": "ImageNet-21k", "imagenet": "ImageNet"}
 FROM_SCRATCH = "from scratch"
@@ -236,7 +233,6 @@ def check_same_settings(
         f"{name} ({found.get(name)!r}, not {given.get(name)!r})"
         for name in sorted({*found, *given})
         if found.get(name) != given.get(name)
-        and not (given.get(name) is None and found.get(name) == _OLD_DEFAULTS.get(name))
     ]
     if differing:
         raise ValueError(

@@ -446,7 +446,7 @@ def _serve(connection: Any, cell: BenchmarkCell, threads: int, messages: str) ->
         devices = backend_devices()
         devices.limit_threads(threads)
         connection.send(("ready", devices.device_name()))
-        steps = CostSteps(cell)
+        steps = CostSteps(**dataclasses.asdict(cell))
         while True:
             connection.send(("timed", steps.time(*connection.recv())))
     except EOFError:

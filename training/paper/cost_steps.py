@@ -1,48 +1,59 @@
-"""Inference and training steps of the cost benchmark, which run in child processes."""
+"""Inference and training steps of a model at any batch size, timed, with their peak memory."""
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.models.build import build
 from keras_vit.training.data.examples import without_autotune
-from keras_vit.training.machine import peak_memory
+from keras_vit.training.machine import peak_memory, seconds_of
 from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import backend_devices
-
-from .cost_results import BenchmarkCell
 
 CLASSES = 1000
 LONG = 4  # Warm-up hardly changes a step that takes this many times a run's seconds.
 
 
 class CostSteps:
-    """Steps of a cell at any batch size, with one compiled function for all.
+    """Steps of a model at any batch size, with one compiled function for all.
 
     Inference is a forward pass to probabilities. Training is a step of the paper's
     fine-tuning (`keras_vit.training.run.job`): forward, backward, clipping, SGD with
     momentum.
 
     Args:
-        cell: The model, image size, mode and precision.
+        model: A config, or a name of `keras_vit.list_models()`.
+        image_size: Pixels per side.
+        mode: "inference" or "training".
+        precision: "float32", "mixed_bfloat16" or "mixed_float16".
+        classes: Classes of the head.
 
     Raises:
         MemoryError: If there is no memory for one image.
     """
 
-    def __init__(self, cell: BenchmarkCell):
-        self.cell = cell
+    def __init__(
+        self,
+        model: str | ViTConfig | BiTConfig,
+        image_size: int,
+        mode: str = "inference",
+        precision: str = "float32",
+        *,
+        classes: int = CLASSES,
+    ):
+        self.model, self.classes = model, classes
+        self.image_size, self.precision = image_size, precision
         self.devices = backend_devices()
-        with dtype_policy(cell.precision):
-            make = self._inference if cell.mode == "inference" else self._training
+        with dtype_policy(precision):
+            make = self._inference if mode == "inference" else self._training
             self.step_of: Callable[[int], Callable[[], object]] = make()
         try:
             self.step_of(1)()  # Compiles.
@@ -72,7 +83,7 @@ class CostSteps:
             step = self.step_of(batch_size)
             if runs and keras.backend.backend() == "jax":
                 step()  # Compiles for this batch size.
-            once = _seconds(step)
+            once = seconds_of(step)
             if runs == 1 and once >= LONG * min_seconds:
                 rates = [batch_size / once]
             else:
@@ -89,9 +100,9 @@ class CostSteps:
     def _rates(self, step, batch_size, runs, min_seconds):
         if not runs:
             return []
-        count = max(1, round(min_seconds / _seconds(step)))
+        count = max(1, round(min_seconds / seconds_of(step)))
         return [
-            batch_size * count / _seconds(lambda: [step() for _ in range(count)])
+            batch_size * count / seconds_of(lambda: [step() for _ in range(count)])
             for _ in range(runs)
         ]
 
@@ -101,8 +112,8 @@ class CostSteps:
         return peak_memory() * 2**20
 
     def _inference(self):
-        shape = (self.cell.image_size, self.cell.image_size, 3)
-        model = build(self.cell.model, input_shape=shape, classes=CLASSES)
+        shape = (self.image_size, self.image_size, 3)
+        model = build(self.model, input_shape=shape, classes=self.classes)
         if keras.backend.backend() == "jax":
             from keras_vit.training.trainer.jax_steps import inference_function
 
@@ -121,19 +132,19 @@ class CostSteps:
         return step_of
 
     def _training(self):
-        size = self.cell.image_size
+        size = self.image_size
         # A tiny learning rate: training on noise must not diverge.
         settings = FineTuning(
-            model=self.cell.model,
+            model=self.model,
             image_size=size,
-            precision=self.cell.precision,
+            precision=self.precision,
             learning_rate=1e-6,
             accumulate=1,
         ).resolve(num_images=1)
         model = build(
-            self.cell.model,
+            self.model,
             input_shape=(size, size, 3),
-            classes=CLASSES,
+            classes=self.classes,
             classifier_activation=None,
         )
         trainer = make_trainer(model, settings)
@@ -154,9 +165,3 @@ class CostSteps:
             return lambda: [np.asarray(value) for value in train(drawn).values()]
 
         return step_of
-
-
-def _seconds(step):
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start

@@ -15,12 +15,15 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, PREPROCESSING, RECIPE, write_history
+from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, RECIPE, write_history
+from keras_vit.description import set_description
+from keras_vit.description_files import texts_of
 from keras_vit.fields import required
 from keras_vit.files import write_text
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
+from keras_vit.recognition import config_of
 from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.data.spec import Data, data_spec
@@ -29,7 +32,7 @@ from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.model_card import recipe_lines
 from keras_vit.training.run.plan import TrainingPlan
-from keras_vit.training.run.transfer import Body, find_body
+from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 
@@ -235,24 +238,24 @@ class PretrainMaskedPatches(Job):
 
     settings_type = MaskedPatches
 
-    def find_body(self, settings: MaskedPatches) -> Body:
+    def find_start(self, settings: MaskedPatches) -> Start:
         if mixup_parameter(settings.augmentation, settings.mixup):
             raise ValueError(
                 "Masked patches need images without mixup: mixup=0, or an augmentation other than "
                 f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
                 f"mixup={settings.mixup}"
             )
-        body = find_body(settings.model, None)
-        _check_fit(body.config, settings.target)
-        return body
+        start = find_start(settings.model, None)
+        _check_fit(start.config, settings.target)
+        return start
 
-    def open(self, body: Body, *, download: bool = True) -> Source:
+    def open(self, start: Start, *, download: bool = True) -> Source:
         share = self.settings.validation_share
         return self.data.open(share, labelled=False, download=download)
 
-    def build(self, body, settings, num_classes):
+    def build(self, start, settings, num_classes):
         config = configs.resolve(
-            body.config,
+            start.config,
             dropout_rate=settings.dropout_rate,
             stochastic_depth_rate=settings.stochastic_depth_rate,
             remat=settings.remat,
@@ -274,7 +277,7 @@ class PretrainMaskedPatches(Job):
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
         batches = evaluation_batches(
             required(plan.validation, "validation"),
-            preprocessing=plan.preprocessing,
+            preprocessing=plan.start.preprocessing,
             batch_size=min(plan.settings.micro_batch_size, 64),
         )
 
@@ -290,10 +293,13 @@ class PretrainMaskedPatches(Job):
         """Writes the folder of a model without classes; see `Job.finish`."""
         folder = self.folder
         recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best(plan.source.task)}
-        name = configs.layer_name(plan.body.name)
+        name = configs.layer_name(plan.start.description.name)
         plain = inference_model(model, include_top=False, name=name)
+        described = dataclasses.replace(plan.start.description, config=config_of(plain))
+        set_description(plain, described)
         plain.save(folder.path / MODEL)
-        write_text(folder.path / PREPROCESSING, plan.preprocessing.to_json())
+        for text_name, text in texts_of(described).items():
+            write_text(folder.path / text_name, text)
         write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
         write_history(folder.path / HISTORY, history)
         write_text(folder.path / MODEL_CARD, _card(recipe, history))

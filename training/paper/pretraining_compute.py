@@ -25,7 +25,7 @@ DATA_SETS = {
     "JFT-300M": (303e6, 18_291),
 }
 
-# The fields that the count of compute needs beside the config.
+# The fields that the count of compute needs in addition to the config.
 COMPUTE_FIELDS = ("images", "epochs", "image_size", "classes")
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables filled with results, the paper's numbers beside ours.
+"""The paper's tables filled with results, the paper's numbers alongside ours.
 
 A cell without a result stays empty.
 """

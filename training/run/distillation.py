@@ -11,8 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.classifier import load_classifier
-from keras_vit.models.opening import is_numbered
+from keras_vit.models.opening import open_classifier, open_model
 from keras_vit.preprocessing import Preprocessing, describe_range
 from keras_vit.tasks import MULTICLASS
 from keras_vit.training.evaluation.predictions import weights_hash
@@ -200,7 +199,7 @@ class Teacher:
             images = keras.Input((*self.of_student.image_size, 3))
             x = _change_range(images, self.of_student.value_range, self.preprocessing.value_range)
             x = _resize(x, self.preprocessing.image_size)
-            probabilities = load_classifier(self.folder).model(x, training=False)
+            probabilities = open_classifier(self.folder).model(x, training=False)
             probabilities = ops.cast(ops.take(probabilities, self.rows, axis=-1), "float32")
             # The logits up to a constant, which no softmax sees.
             logits = ops.log(ops.maximum(probabilities, np.finfo("float32").tiny))
@@ -225,15 +224,15 @@ def open_teacher(
         ValueError: If there is no such classifier, a class of the student is missing in it, it
             gives several labels an image, or it is not the one of the run.
     """
-    classifier = load_classifier(folder)
+    opened = open_model(folder)
+    classifier = opened.classifier()
     folder, taught = os.fspath(folder), classifier.preprocessing
     if classifier.task != MULTICLASS:
         raise ValueError(
             "The teacher must give one class an image. "
             f"Received: teacher={folder}, which gives several labels"
         )
-    names = () if is_numbered(classifier) else classifier.class_names
-    places = {name: row for row, name in enumerate(names)}
+    places = {name: row for row, name in enumerate(opened.class_names or ())}
     if missing := [name for name in class_names if name not in places]:
         shown = ", ".join(missing[:_MAX_LISTED]) + (", ..." if len(missing) > _MAX_LISTED else "")
         raise ValueError(

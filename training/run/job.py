@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -11,7 +10,10 @@ from typing import Any, ClassVar
 import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
+from keras_vit.description import Description, Labels
+from keras_vit.files import RECIPE
 from keras_vit.models.rebuild import inference_model
+from keras_vit.recognition import config_of
 from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -19,7 +21,7 @@ from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation import classification, multilabel
+from keras_vit.training.evaluation import classification
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import (
@@ -38,7 +40,7 @@ from .model_card import model_card, write_samples
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .replay import extend
 from .trainer_setup import make_loss, make_metric, make_schedule, make_trainer, not_decayed
-from .transfer import Body, build_model, choose_trained, dtype_policy, find_body, settle
+from .transfer import Start, build_model, choose_trained, dtype_policy, find_start, settle
 
 _MAX_LISTED = 20  # Thresholds that are printed.
 
@@ -174,7 +176,7 @@ class Finished:
 class Job:
     """A training run from data to a folder.
 
-    A subclass has the class of its settings, `find_body` and `build`. By default it trains
+    A subclass has the class of its settings, `find_start` and `build`. By default it trains
     and writes a classifier.
 
     Args:
@@ -215,7 +217,7 @@ class Job:
         self.data = data
         self.command = command
         self.log = log
-        self.facts: dict[str, Any] = {}  # Of the unfinished run.
+        self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
         # The same command again, as a restarted machine gives it, continues the run.
         unfinished_command = unfinished_recipe(output).get("command", "")
         resume = resume or (not overwrite and unfinished_command == command != "")
@@ -223,7 +225,7 @@ class Job:
         if resume:
             recipe = self.folder.recipe(self.settings_type.command)
             self.settings = self.settings_type.from_json(_settings_of(recipe))
-            self.facts = recipe.get("facts", {})
+            self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             self.command = recipe["command"]
         if self.data.split_seed is None:
@@ -250,7 +252,7 @@ class Job:
 
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.body, settings, num_classes)
+            model, weights = self.build(plan.start, settings, num_classes)
             trainer = self.make_trainer(model, plan)
         self.check(plan, model)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
@@ -262,7 +264,7 @@ class Job:
             augmentation=settings.augmentation,
             mixup=settings.mixup,
             resize=settings.resize,
-            value_range=plan.preprocessing.value_range,
+            value_range=plan.start.preprocessing.value_range,
             start_step=start_step * settings.accumulate,
             num_classes=num_classes,
             data_service=settings.data_service,
@@ -315,8 +317,8 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = self.settings
-        body = self.find_body(settings)  # Before the data are read: a wrong name fails at once.
-        source = self.open(body, download=download)
+        start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
+        source = self.open(start, download=download)
         counts = {
             name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
         }
@@ -329,8 +331,8 @@ class Job:
                 "patience needs validation images, to tell when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
-        body, settings, preprocessing, facts = settle(body, settings, source.class_names)
-        weights = None
+        start, settings = settle(start, settings, Labels(source.class_names or None, source.task))
+        facts, weights = start.facts, None
         if settings.class_weights is not None:
             weights = self.class_weights(settings.class_weights, source)
             by_name = dict(zip(source.class_names, weights, strict=True))
@@ -340,19 +342,25 @@ class Job:
             source = dataclasses.replace(source, splits={**source.splits, "train": train})
         teacher = None
         if name := getattr(settings, "teacher", None):
-            known = self.facts.get("teacher")
-            teacher = open_teacher(name, source.class_names, preprocessing, known)
+            known = self.unfinished.get("facts", {}).get("teacher")
+            teacher = open_teacher(name, source.class_names, start.preprocessing, known)
             facts["teacher"] = teacher.fact
         make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
-        settings = choose_accumulation(settings, body.config, replicas=replicas)
+        settings = choose_accumulation(settings, start.config, replicas=replicas)
+        description = start.description
+        if "description" in self.unfinished:  # Where its facts were from at the start.
+            before = Description.from_json(self.unfinished["description"], RECIPE)
+            description = dataclasses.replace(description, origins=before.origins)
+            start = dataclasses.replace(start, description=description)
         recipe = {
             "job": self.settings_type.command,
             "command": self.command,
-            "model": body.name,
-            "config": dataclasses.asdict(body.config),
+            "description": description.to_json(),
+            "model": description.name,
+            "config": dataclasses.asdict(start.config),
             "settings": settings.to_json(),
-            "facts": {**facts, **self.facts},
-            "preprocessing": json.loads(preprocessing.to_json()),
+            "facts": {**facts, **self.unfinished.get("facts", {})},
+            "preprocessing": start.preprocessing.to_fields(),
             "data": self.data.to_json(),
             "overwrite": self.folder.overwrite,
             "classes": len(source.class_names),
@@ -360,7 +368,7 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        plan = TrainingPlan(body, source, settings, preprocessing, recipe, weights, teacher)
+        plan = TrainingPlan(start, source, settings, recipe, weights, teacher)
         self.check(plan)
         return plan
 
@@ -371,7 +379,7 @@ class Job:
             balance: The setting `class_weights`.
             source: The images in splits.
         """
-        if known := self.facts.get("class_weights"):
+        if known := self.unfinished.get("facts", {}).get("class_weights"):
             return [known["value"][name] for name in source.class_names]
         return class_weights(balance, source.splits["train"].labels, source.class_names)
 
@@ -382,17 +390,17 @@ class Job:
             plan: The plan.
             model: The model to train, once it is built.
         """
-        check_classifier(plan.source.class_names, model, plan.preprocessing)
+        check_classifier(plan.source.class_names, model, plan.start.preprocessing)
 
-    def find_body(self, settings: Any) -> Body:
-        """Returns the architecture and where its weights are."""
+    def find_start(self, settings: Any) -> Start:
+        """Returns the weights to start from, and what the model to train is."""
         raise NotImplementedError
 
-    def open(self, body: Body, *, download: bool = True) -> Source:
+    def open(self, start: Start, *, download: bool = True) -> Source:
         """Returns the images in splits."""
         return self.data.open(self.settings.validation_share, download=download)
 
-    def build(self, body: Body, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
+    def build(self, start: Start, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
         """Returns the model to train, giving logits, and the origin of its weights in words."""
         raise NotImplementedError
 
@@ -449,15 +457,11 @@ class Job:
             self.log(f"test    {report.summary}")
         test_json = report and report.to_json()
         recipe = {**plan.recipe, "best": self.best(source.task), "test": test_json}
-        classifier = Classifier(
-            kept,
-            source.class_names,
-            plan.preprocessing,
-            recipe,
-            folder.path,
-            task=source.task,
-            thresholds=thresholds,
-        )
+        described = plan.start.description
+        labels = dataclasses.replace(described.labels, thresholds=thresholds)
+        described = dataclasses.replace(described, config=config_of(kept), labels=labels)
+        recipe["description"] = described.to_json()
+        classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
         write_samples(folder.path, test if report else source.splits["train"])
         self.publish(source)
@@ -480,14 +484,13 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
         plan: The run.
         model: The model, or its predictor.
         examples: The images.
-        **options: More arguments of `classification.evaluate` or `multilabel.evaluate`.
+        **options: More arguments of `classification.evaluate`.
     """
-    of_task = multilabel if plan.source.task == MULTILABEL else classification
-    return of_task.evaluate(
+    return classification.evaluate(
         model,
         examples,
         plan.source.class_names,
-        preprocessing=plan.preprocessing,
+        preprocessing=plan.start.preprocessing,
         batch_size=min(plan.settings.micro_batch_size, 64),
         **options,
     )
@@ -530,11 +533,11 @@ class FineTune(Job):
 
     settings_type = FineTuning
 
-    def find_body(self, settings: FineTuning) -> Body:
+    def find_start(self, settings: FineTuning) -> Start:
         size = settings.image_size
         if size is None and settings.recipe != HYPER_RULE_NAME:
             size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-        return find_body(
+        return find_start(
             settings.model,
             settings.weights,
             size,
@@ -543,19 +546,21 @@ class FineTune(Job):
             normalization=settings.normalization,
         )
 
-    def open(self, body: Body, *, download: bool = True) -> Source:
-        source = super().open(body, download=download)
+    def open(self, start: Start, *, download: bool = True) -> Source:
+        source = super().open(start, download=download)
         share = self.settings.validation_share
-        return extend(source, body.weights, self.settings, share, download=download)
+        return extend(source, start.opened, self.settings, share, download=download)
 
-    def build(self, body, settings, num_classes):
-        model, report = _build_classifier(body, settings, num_classes)
+    def build(self, start, settings, num_classes):
+        model, report = _build_classifier(start, settings, num_classes)
         choose_trained(
             model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
         )
         if report is None:
             return model, "random"
-        origin = f"{settings.weights}" + (", a new head of zeros" if body.head_rows is None else "")
+        origin = str(settings.weights) + (
+            ", a new head of zeros" if start.head_rows is None else ""
+        )
         if report.resized:
             grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
             origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
@@ -567,11 +572,11 @@ class Pretrain(Job):
 
     settings_type = PreTraining
 
-    def find_body(self, settings: PreTraining) -> Body:
-        return find_body(settings.model, None)
+    def find_start(self, settings: PreTraining) -> Start:
+        return find_start(settings.model, None)
 
-    def build(self, body, settings, num_classes):
-        model, _ = _build_classifier(body, settings, num_classes)
+    def build(self, start, settings, num_classes):
+        model, _ = _build_classifier(start, settings, num_classes)
         return model, "random"
 
 
@@ -584,9 +589,9 @@ def _settings_of(recipe):
     return {**settings, "normalization": "half", "head": "new", "gelu": gelu}
 
 
-def _build_classifier(body, settings, num_classes):
+def _build_classifier(start, settings, num_classes):
     return build_model(
-        body,
+        start,
         classes=num_classes,
         image_size=settings.image_size,
         dropout_rate=settings.dropout_rate,

@@ -9,7 +9,6 @@ from typing import Any
 
 from keras_vit.description import describe
 from keras_vit.fields import field_info, required
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data import Examples, Source
@@ -19,7 +18,7 @@ from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 
 from .distillation import Teacher
-from .transfer import Body, fact_lines
+from .transfer import Start, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -35,20 +34,18 @@ class TrainingPlan:
     """A run before its model is built.
 
     Args:
-        body: The architecture and where its weights are.
+        start: The weights to start from, and what the model to train is.
         source: The images in splits: "train", and if there are any, "validation", by which
             the best weights are chosen, and "test".
         settings: Resolved settings.
-        preprocessing: How images become the model's input in evaluation.
         recipe: The content of `recipe.json`.
         class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
     """
 
-    body: Body
+    start: Start
     source: Source
     settings: Any
-    preprocessing: Preprocessing
     recipe: dict[str, Any]
     class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
@@ -74,9 +71,9 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     if settings.recipe is not None:
         scaled = f", scaled by {settings.scale:g}" if settings.scale != 1 else ""
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
-    memory = step_memory(settings, plan.body.config, settings.micro_batch_size)
+    memory = step_memory(settings, plan.start.config, settings.micro_batch_size)
     skipped = describe_skipped(plan.source.skipped, names=3)
-    notes = plan.body.weights.description.notes if plan.body.weights else ()
+    notes = plan.start.description.notes
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         **({"task": "several labels an image"} if plan.source.task == MULTILABEL else {}),

@@ -14,7 +14,7 @@ from keras_vit.training.settings import FineTuning
 
 def extend(
     source: Source,
-    weights: OpenedModel | None,
+    weights: OpenedModel,
     settings: FineTuning,
     validation: Callable[[int], float],
     *,
@@ -39,7 +39,7 @@ def extend(
     """
     if settings.head != "extend" and settings.replay is None:
         return source
-    known = weights.description.labels.names if weights is not None else None
+    known = weights.class_names
     if known is None:
         raise ValueError(
             "To extend the head (--head extend, --replay) the weights must name their classes. "
@@ -47,7 +47,7 @@ def extend(
         )
     names = dict.fromkeys((*known, *source.class_names))
     extended = source.with_classes(tuple(names))
-    if settings.replay is None or weights is None:
+    if settings.replay is None:
         return extended
     given = DataSpec(settings.replay)
     spec = spec_of_run(dict(weights.recipe), given) or given

@@ -12,6 +12,8 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
+from keras_vit.description import Description, Labels
+from keras_vit.fields import required
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
 from keras_vit.models.opening import (
@@ -21,13 +23,7 @@ from keras_vit.models.opening import (
     paper_name,
     without_hidden_layer,
 )
-from keras_vit.preprocessing import (
-    NORMALIZATIONS,
-    Preprocessing,
-    describe_range,
-    describe_resize,
-    value_range,
-)
+from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 
 DEFAULT_MODEL = "ViT-B/16"
@@ -38,24 +34,52 @@ HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
 
 
 @dataclasses.dataclass(frozen=True)
-class Body:
-    """An architecture and its weights.
+class Start:
+    """What a run starts from, and what the model that it trains is.
 
     Args:
-        name: The model's name, to print.
-        config: Its config, without a hidden layer in the head unless the head is kept.
-        weights: The weights, or None for random ones.
+        opened: The model with its weights, or with random ones.
+        description: The model to train: without the hidden layer of pre-training unless the head
+            is kept. From `settle` on with the data's classes, the preprocessing of evaluation,
+            and the origins of "image_size" and "head" too.
         head_rows: For each class its number in the weights, or None for a class that is new
             there; None for a new head.
     """
 
-    name: str
-    config: Any
-    weights: OpenedModel | None = None
+    opened: OpenedModel
+    description: Description
     head_rows: tuple[int | None, ...] | None = None
 
+    @property
+    def config(self) -> Any:
+        """The architecture to train."""
+        return self.description.config
 
-def find_body(
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes the model's input in evaluation."""
+        return required(self.description.preprocessing, "preprocessing")
+
+    @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """By name, the "value" of what a run takes from its weights, and where it is "from"."""
+        described, preprocessing = self.description, self.preprocessing
+        values = {
+            "image_size": list(preprocessing.image_size),
+            "pixels": preprocessing.value_range,
+            "evaluation": describe_resize(preprocessing),
+            "gelu": getattr(self.config, "gelu", None),
+            "norm_epsilon": getattr(self.config, "norm_epsilon", None),
+            "head": "new" if self.head_rows is None else "keep",
+        }
+        return {
+            name: {"value": value, "from": described.origins[name]}
+            for name, value in values.items()
+            if value is not None and name in described.origins
+        }
+
+
+def find_start(
     model: str | configs.ViTConfig | None,
     weights: str | None,
     image_size: tuple[int | None, int | None] | None = None,
@@ -63,8 +87,8 @@ def find_body(
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
-) -> Body:
-    """Returns a model's config and weights, without downloading or building it.
+) -> Start:
+    """Returns what a run starts from, without downloading or building it.
 
     Args:
         model: A name, a config, or None for the model of the weights, or ViT-B/16 without.
@@ -82,78 +106,65 @@ def find_body(
     facts: dict[str, Any] = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
     if weights is None:
         opened = open_model(model or DEFAULT_MODEL, weights="random", **facts)
-        return Body(opened.source, without_hidden_layer(opened.description.config))
-    opened = open_model(weights, model=model, image_size=image_size, **facts)
-    config = opened.description.config
-    if config is None:
+    else:
+        opened = open_model(weights, model=model, image_size=image_size, **facts)
+    known = opened.description
+    if known.config is None:
         raise ValueError(
             "The weights must be of a model of keras_vit.build. "
             f"Received: {weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    name = paper_name(config) or opened.description.name
-    return Body(name, without_hidden_layer(config), opened)
+    name = known.name if opened.is_random else paper_name(known.config) or known.name
+    config = without_hidden_layer(known.config)
+    return Start(opened, dataclasses.replace(known, name=name, config=config))
 
 
-def settle(
-    body: Body, settings: Any, class_names: Sequence[str]
-) -> tuple[Body, Any, Preprocessing, dict[str, dict[str, Any]]]:
-    """Fills in what a run takes from its weights, and says where each value is from.
+def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
+    """Fills in what a run takes from its weights, and where each value is from.
 
     Args:
-        body: The result of `find_body`.
+        start: The result of `find_start`.
         settings: Resolved settings; image size and way of resizing may be None.
-        class_names: Names of the data's classes.
+        labels: The classes of the data.
 
     Returns:
-        The body with the rows of the head that are kept, the settings with image size and
-        way of resizing, the preprocessing of evaluation, and a dictionary from each fact to
-        its "value" and where it is "from".
+        The start with the description of the model to train and the rows of the head that are
+        kept; and the settings with image size and way of resizing.
 
     Raises:
         ValueError: If the head cannot be kept as the settings ask for.
     """
-    weights = body.weights
-    size, size_from = _image_size(settings, weights)
-    if weights is None:
-        normalization = getattr(settings, "normalization", None)
-        preprocessing = Preprocessing(
-            size,
-            settings.evaluation or "resize",
-            value_range(*NORMALIZATIONS[normalization or "half"]),
-        )
-        origins = dict.fromkeys(("pixels", "evaluation", "gelu", "norm_epsilon"), "the settings")
-    else:
-        preprocessing = weights.preprocessing_for(size, settings.evaluation)
-        origins = dict(weights.description.origins)
+    opened, config, rows = start.opened, start.config, None
+    size, size_from = _image_size(settings, opened)
+    preprocessing = opened.preprocessing_for(size, settings.evaluation)
+    origins = {**opened.description.origins, "image_size": size_from}
     if settings.evaluation is not None:
         origins["evaluation"] = "the settings"
-    facts: dict[str, dict[str, Any]] = {
-        "image_size": {"value": list(size), "from": size_from},
-        "pixels": {"value": preprocessing.value_range, "from": origins["pixels"]},
-        "evaluation": {"value": describe_resize(preprocessing), "from": origins["evaluation"]},
-    }
-    if hasattr(body.config, "gelu"):
-        for name in ("gelu", "norm_epsilon"):
-            facts[name] = {"value": getattr(body.config, name), "from": origins[name]}
-    if weights is not None:
-        rows, why = choose_head(weights, class_names, settings.head)
-        facts["head"] = {"value": "new" if rows is None else "keep", "from": why}
-        hidden = getattr(weights.description.config, "representation_size", None)
+    if not opened.is_random:
+        rows, origins["head"] = choose_head(opened, labels.names or (), settings.head)
+        hidden = getattr(opened.description.config, "representation_size", None)
         if rows is not None and hidden:
-            config = dataclasses.replace(body.config, representation_size=hidden)
-            body = dataclasses.replace(body, config=config)
-        body = dataclasses.replace(body, head_rows=rows)
+            config = dataclasses.replace(config, representation_size=hidden)
+    description = dataclasses.replace(
+        start.description,
+        config=config,
+        input_shape=(*size, 3),
+        classes=len(labels.names) if labels.names else None,
+        preprocessing=preprocessing,
+        labels=labels,
+        origins=origins,
+    )
     settings = dataclasses.replace(settings, image_size=size, evaluation=preprocessing.evaluation)
-    return body, settings, preprocessing, facts
+    return dataclasses.replace(start, description=description, head_rows=rows), settings
 
 
-def _image_size(settings: Settings, weights: OpenedModel | None) -> tuple[Any, str]:
+def _image_size(settings: Settings, weights: OpenedModel) -> tuple[Any, str]:
     """The pixels (height, width) of a run, and why."""
     if settings.image_size is not None:
         return settings.image_size, settings.recipe or "the settings"
     higher = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-    if weights is None or weights.description.image_size is None:
+    if weights.is_random or weights.description.image_size is None:
         return higher, "the paper's"
     height, width = weights.description.image_size
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
@@ -178,7 +189,7 @@ def choose_head(
     Raises:
         ValueError: If `head` is "keep" and no row can be kept.
     """
-    known, classes = weights.description.labels.names, weights.description.classes
+    known, classes = weights.class_names, weights.description.classes
     if head == "new":
         return None, "the settings"
     if head == "keep" and known is None and classes == len(class_names):
@@ -219,7 +230,7 @@ def _describe_rows(rows, known, class_names):
 
 
 def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Returns the facts of `settle` for people, by name."""
+    """Returns the facts of a run, human-readable, by name."""
     lines = {}
     for name, fact in facts.items():
         value = fact["value"]
@@ -237,12 +248,12 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def build_model(
-    body: Body, *, classes: int, image_size: tuple[int, int], **changes: Any
+    start: Start, *, classes: int, image_size: tuple[int, int], **changes: Any
 ) -> tuple[keras.Model, LoadReport | None]:
     """Returns a model that gives logits, of another resolution and with another head.
 
     Args:
-        body: The result of `find_body`; with `head_rows` the head of the weights is kept, else
+        start: The result of `find_start`; with `head_rows` the head of the weights is kept, else
             it is new and zero.
         classes: Classes of the head.
         image_size: Pixels (height, width); position embeddings are interpolated.
@@ -255,20 +266,18 @@ def build_model(
         ValueError: If the weights do not fit, or the image is smaller than a patch.
         OSError: If a file cannot be downloaded.
     """
-    fields = {field.name for field in dataclasses.fields(body.config)}
+    fields = {field.name for field in dataclasses.fields(start.config)}
     # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
     changes = {name: value for name, value in changes.items() if value or name in fields}
     model = build(
-        configs.resolve(body.config, **changes),
+        configs.resolve(start.config, **changes),
         input_shape=(*image_size, 3),
         classes=classes,
         classifier_activation=None,
-        name=configs.layer_name(body.name),
+        name=configs.layer_name(start.description.name),
     )
-    if body.weights is None:
-        return model, None
-    skip = HEAD if body.head_rows is None else ()
-    return model, body.weights.load_into(model, skip=skip, head_rows=body.head_rows)
+    skip = HEAD if start.head_rows is None else ()
+    return model, start.opened.load_into(model, skip=skip, head_rows=start.head_rows)
 
 
 @contextlib.contextmanager

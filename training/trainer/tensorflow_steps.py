@@ -9,7 +9,7 @@ import re
 import keras
 import tensorflow as tf
 
-from keras_vit.keras_private import disable_gradient_summing, unscale_loss
+from keras_vit.keras_private import unscale_loss, without_gradient_summing
 from keras_vit.layers.random_numbers import examples_from
 
 
@@ -48,7 +48,6 @@ class TensorFlowSteps:
 
     def train_function(self):
         """Returns the function that `fit` calls, from a data iterator to logs."""
-        disable_gradient_summing(self.trainer.optimizer)
         if self.trainer.accumulation_steps > 1:
             self.accumulators = self._make_accumulators()
         return self._function(self._draw_and_train, self._train_on)
@@ -159,7 +158,8 @@ class TensorFlowSteps:
         good = self.strategy.experimental_local_results(good)[0]
 
         def step():
-            self.strategy.run(self._apply, (gradients,))
+            with without_gradient_summing(trainer.optimizer):
+                self.strategy.run(self._apply, (gradients,))
             for average, variable in zip(
                 trainer.averages, trainer.trainable_variables, strict=False
             ):
@@ -200,7 +200,7 @@ class TensorFlowSteps:
         """Returns the number of this replica's first example among those of the step."""
         before = self.accumulators[-1].read_value() if self.accumulators else tf.constant(0.0)
         replicas = self.strategy.num_replicas_in_sync
-        if replicas > 1 and self.trainer.draws_by_example:
+        if replicas > 1 and self.trainer.states_by_example:
             context = tf.distribute.get_replica_context()
             replica = context.replica_id_in_sync_group
             counts = tf.one_hot(replica, replicas) * tf.cast(_num_examples(x), "float32")

@@ -11,8 +11,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.keras_private import CompileWherePossible, SymbolicBuild, loss_tracker
-from keras_vit.layers.random_numbers import philox
+from keras_vit.keras_private import (
+    CompileWherePossible,
+    SymbolicBuild,
+    all_layers,
+    loss_tracker,
+)
+from keras_vit.layers.random_numbers import DrawsByExample, philox
 
 from .data_adapter import StepAdapter, unpadded
 
@@ -369,9 +374,13 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         return [v for v in self.model.variables if id(v) not in weights]
 
     @property
-    def draws_by_example(self):
-        """Whether the model has layers whose random numbers depend on the example's place."""
-        return any(getattr(state, "draws_by_example", False) for state in self.seed_states)
+    def states_by_example(self):
+        """The ids of the states whose layers draw by example, see `DrawsByExample`."""
+        return {
+            id(layer.seed_generator.state)
+            for layer in all_layers(self.model)
+            if isinstance(layer, DrawsByExample) and hasattr(layer, "seed_generator")
+        }
 
     def draw_seeds(self, replica, first_example):
         """Returns a state for each generator, new in each step.
@@ -390,10 +399,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         *shared, place = ops.unstack(philox((len(states) + 1, 2), step), len(states) + 1)
         place = place + ops.cast(ops.stack([replica, first_example]), "uint32")
         own = ops.unstack(philox((len(states), 2), place), len(states))
+        by_example = self.states_by_example
         return [
-            ops.cast(
-                by_step if getattr(state, "draws_by_example", False) else by_place, state.dtype
-            )
+            ops.cast(by_step if id(state) in by_example else by_place, state.dtype)
             for state, by_step, by_place in zip(states, shared, own, strict=True)
         ]
 

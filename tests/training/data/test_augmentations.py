@@ -1,21 +1,13 @@
-import io
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG
+from makers import encode
 
 SIZE = (20, 30)
-
-
-def encode(pixels, kind="PNG"):
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind)
-    return file.getvalue()
 
 
 def coordinates(height, width):

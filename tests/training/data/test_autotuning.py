@@ -28,7 +28,7 @@ def counting():
 
 
 def test_no_iterator_waits_for_a_thread_that_sleeps():
-    # But for a moment in which others have the cores.
+    # Except for a moment in which others have the cores.
     assert sum(seconds_to_end(without_autotune(counting())) > WAITING for _ in range(12)) <= 2
 
 

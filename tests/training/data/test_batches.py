@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source, training_batches
+from makers import write_picture
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7}
 
@@ -23,10 +23,8 @@ def noisy(tmp_path_factory):
     root = tmp_path_factory.mktemp("noisy")
     rng = np.random.RandomState(0)
     for number in range(7):
-        folder = root / f"class {number % 2}"
-        folder.mkdir(exist_ok=True)
         pixels = rng.randint(0, 256, (40, 30 + number, 3), dtype="uint8")
-        Image.fromarray(pixels).save(folder / f"{number}.jpg")
+        write_picture(root / f"class {number % 2}" / f"{number}.jpg", pixels)
     return open_source(root, holdout=0, verify=False).splits["train"]
 
 

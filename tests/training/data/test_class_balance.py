@@ -103,5 +103,5 @@ def test_uneven_repeats_are_drawn_by_the_seed(sources):
 
 def test_several_labels_are_not_sampled_evenly(sources):
     examples = sources["files"].splits["train"].relabelled(np.arange(3), 3)
-    with pytest.raises(ValueError, match="one class. Received: several labels"):
+    with pytest.raises(ValueError, match="one class. Received: multi-label data"):
         balanced(examples, NAMES, 0)

@@ -15,6 +15,7 @@ from keras_vit.training.data import (
     training_batches,
     write_records,
 )
+from makers import write_picture
 
 CLASSES = ("cat", "dog")
 COUNTS = (13, 8)
@@ -33,9 +34,7 @@ def folder(arrays, tmp_path_factory):
     """The same images in files, whose order is that of the arrays."""
     root = tmp_path_factory.mktemp("photos")
     for number, (pixels, label) in enumerate(zip(*arrays, strict=True)):
-        path = root / CLASSES[label] / f"{number:02}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(path)
+        write_picture(root / CLASSES[label] / f"{number:02}.png", pixels)
     return root
 
 

@@ -40,7 +40,7 @@ def test_without_labels_everything_is_for_training_and_validation(make_folder):
 
 def test_a_recipe_file_gives_it_back():
     spec = DataSpec(pathlib.Path("photos"), "root", 0.1, True, ["a.png"], 3, False)
-    recipe = json.loads(json.dumps({"data": spec.to_json(), "settings": {"seed": 7}}))
+    recipe = json.loads(json.dumps({"data": spec.to_json()}))
     assert list(recipe["data"]) == [
         "data",
         "data_dir",
@@ -54,9 +54,8 @@ def test_a_recipe_file_gives_it_back():
         "class_names",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
-    for name in ("split_seed", "test", "follow_symlinks"):  # As in files of earlier versions.
-        del recipe["data"][name]
-    assert DataSpec.from_recipe_json(recipe).split_seed == 7
+    del recipe["data"]["follow_symlinks"]  # As in files of earlier versions.
+    assert DataSpec.from_recipe_json(recipe) == spec
 
 
 def test_missing_data_and_a_wrong_share_are_refused():

@@ -55,7 +55,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ports_dir(tmp_path_factory):
-    """A prepared data set of several labels an image: the bits of its number."""
+    """A prepared multi-label data set: the bits of its number."""
     import tensorflow_datasets as tfds
 
     class TinyPorts(tfds.core.GeneratorBasedBuilder):

@@ -18,6 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import calibration, classification, mistakes, predictions
 from keras_vit.training.evaluation.per_class import ConfusionPairs
+from makers import tiny_config, write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")
 COUNTS = (3, 1, 5, 2, 4, 3, 2)
@@ -26,13 +27,9 @@ PREPROCESSING = Preprocessing((8, 8))
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(0)
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     for name, count in zip(NAMES, COUNTS, strict=True):
-        (folder / name).mkdir()
-        for index in range(count):
-            pixels = rng.integers(0, 256, (9, 10, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+        write_classes(folder, count, {name: None}, size=(9, 10), rng=rng)
     return folder
 
 
@@ -97,8 +94,8 @@ def test_the_pairs_are_the_matrix_without_its_zeros(report):
     pairs, matrix = report.pairs, report.confusion
     found = zip(pairs.true, pairs.predicted, pairs.images, strict=True)
     assert [*found] == [(i, j, matrix[i, j]) for i, j in np.argwhere(matrix)]
-    np.testing.assert_array_equal(report.by_class.right, np.diag(matrix))
-    np.testing.assert_array_equal(report.by_class.predicted, matrix.sum(axis=0))
+    np.testing.assert_array_equal(report.counts.right, np.diag(matrix))
+    np.testing.assert_array_equal(report.counts.predicted, matrix.sum(axis=0))
     np.testing.assert_array_equal(report.class_counts, matrix.sum(axis=1))
     assert (report.count, report.correct) == (matrix.sum(), np.trace(matrix))
 
@@ -230,7 +227,7 @@ def test_the_files_hold_the_numbers(report, tmp_path):
     assert list(metrics["class_accuracy"]) == list(metrics["by_class"]) == list(NAMES)
     with open(tmp_path / "new/folder/per_class.csv", newline="") as file:
         assert [row["F1"] for row in csv.DictReader(file)] == [
-            f"{f1:.6g}" for f1 in report.by_class.f1
+            f"{f1:.6g}" for f1 in report.counts.f1
         ]
 
 
@@ -239,7 +236,7 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn(report, scores):
     predicted, labels = scores[0].argmax(axis=1), scores[1]
     options = {"labels": range(len(NAMES)), "zero_division": 0}
     expected = metrics.precision_recall_fscore_support(labels, predicted, **options)
-    found = report.by_class
+    found = report.counts
     for ours, theirs in zip(
         (found.precision, found.recall, found.f1, found.images), expected, strict=True
     ):
@@ -383,7 +380,7 @@ def test_of_the_training_data_only_what_was_held_out_is_evaluated(model, data):
 
 
 def test_the_application_of_a_vit_is_evaluated(examples):
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     vit = keras_vit.build(config, input_shape=(8, 8, 3), classes=len(NAMES))
     again = evaluated(vit, examples)
     assert again.loss == pytest.approx(np.log(len(NAMES)), abs=1e-6)  # A head of zeros.

@@ -3,15 +3,16 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
+from keras_vit.description import Description
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import features, few_shot
 from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated, weights_hash
+from makers import tiny_config, write_classes
 
-TINY = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
+TINY = tiny_config(width=8)
 PREPROCESSING = Preprocessing((8, 8))
 
 
@@ -23,14 +24,8 @@ def build(**changes):
 @pytest.fixture
 def folder(tmp_path):
     """Six images each of three classes that their colours tell apart, half of them to test."""
-    rng = np.random.default_rng(0)
-    for label, colour in enumerate(((200, 50, 50), (50, 200, 50), (50, 50, 200))):
-        for part in ("train", "test"):
-            (tmp_path / part / f"class {label}").mkdir(parents=True)
-            for k in range(3):
-                pixels = np.clip(rng.normal(colour, 30, (9, 9, 3)), 0, 255).astype("uint8")
-                Image.fromarray(pixels).save(tmp_path / part / f"class {label}" / f"{k}.png")
-    return tmp_path
+    colors = {"class 0": (200, 50, 50), "class 1": (50, 200, 50), "class 2": (50, 50, 200)}
+    return write_classes(tmp_path, {"train": 3, "test": 3}, colors, size=(9, 9), noise=30)
 
 
 @pytest.fixture
@@ -116,7 +111,7 @@ def test_other_weights_images_or_preprocessing_are_other_features(folder):
 
 
 def test_few_shot_evaluation_is_exact_on_separable_images(folder):
-    model = EvaluatedModel(build(), PREPROCESSING, "tiny", "random")
+    model = EvaluatedModel(build(), Description(preprocessing=PREPROCESSING), "tiny", "random")
     report = few_shot.evaluate(model, open_source(folder), shots=(1, 3), seeds=(0, 1), l2=1.0)
     assert report.accuracies[3] == {0: 1.0, 1: 1.0}
     assert (report.num_train, report.num_test, report.dim) == (9, 9, 8)
@@ -124,7 +119,7 @@ def test_few_shot_evaluation_is_exact_on_separable_images(folder):
 
 
 def test_a_class_without_training_images_is_refused_before_features_are_computed(folder):
-    model = EvaluatedModel(None, PREPROCESSING, "none", "none")
+    model = EvaluatedModel(None, Description(), "none", "none")
     source = open_source(folder)
     train = source.splits["train"]
     others = train.take(np.flatnonzero(train.labels != 1))
@@ -137,7 +132,7 @@ def test_a_class_without_training_images_is_refused_before_features_are_computed
     ("arguments", "message"),
     [
         ({"model": "ViT-Ti/16"}, "needs weights"),
-        ({"model": "nowhere/here"}, "a classifier's folder or a model's name.*'nowhere/here'"),
+        ({"model": "nowhere/here"}, "a classifier's folder; or a model's name .*: nowhere/here"),
         ({"model": "ViT-Tiny/16", "weights": "random"}, "Nearest: ViT-Ti/16"),
     ],
 )

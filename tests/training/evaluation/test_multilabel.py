@@ -1,4 +1,4 @@
-"""Average precision, F1 and thresholds of several labels an image, against scikit-learn."""
+"""Average precision, F1 and thresholds of multi-label images, against scikit-learn."""
 
 import csv
 import json
@@ -6,13 +6,13 @@ import json
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
-from keras_vit.training.evaluation import multilabel
+from keras_vit.training.evaluation import classification, multilabel
 from keras_vit.training.evaluation.per_class import average_precision, best_threshold
+from makers import write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu")
 
@@ -114,12 +114,8 @@ def test_the_files_hold_the_numbers(tmp_path):
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
-    for name in NAMES[:3]:
-        (folder / name).mkdir()
-        for number in range(3):
-            pixels = rng.integers(0, 256, (8, 8, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    names = dict.fromkeys(NAMES[:3])
+    folder = write_classes(tmp_path_factory.mktemp("images"), 3, names, size=(8, 8))
     source = open_source(folder, holdout=0, verify=False, task="multilabel")
     return source.splits["train"]
 
@@ -131,8 +127,8 @@ def test_the_loss_is_keras_binary_cross_entropy_times_the_classes(examples):
     model = keras.Model(images, logits)
     with_sigmoid = keras.Model(images, keras.layers.Activation("sigmoid")(logits))
     options = {"preprocessing": Preprocessing((8, 8)), "batch_size": 4}
-    report = multilabel.evaluate(model, examples, NAMES[:3], from_logits=True, **options)
-    again = multilabel.evaluate(with_sigmoid, examples, NAMES[:3], **options)
+    report = classification.evaluate(model, examples, NAMES[:3], from_logits=True, **options)
+    again = classification.evaluate(with_sigmoid, examples, NAMES[:3], **options)
     assert report.count == 9
     assert again.loss == pytest.approx(report.loss, rel=1e-5)
     assert again.score == pytest.approx(report.score)
@@ -147,7 +143,7 @@ def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examp
     keras.utils.set_random_seed(2)
     model = keras.Model(images, keras.layers.Dense(3)(keras.layers.Flatten()(images)))
     options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
-    report = multilabel.evaluate(model, examples, NAMES[:3], **options)
+    report = classification.evaluate(model, examples, NAMES[:3], **options)
     assert tmp_path / "mistakes.html" in report.write(tmp_path)
     with open(tmp_path / "answers.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -172,8 +168,8 @@ def test_classes_are_those_of_the_classifier(examples):
     model = keras.Model(images, logits)
     options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
     names = ("crow", "bee", "cow", "ant")
-    report = multilabel.evaluate(model, examples, names, class_numbers=[3, 1, 0], **options)
+    report = classification.evaluate(model, examples, names, class_numbers=[3, 1, 0], **options)
     assert report.counts.images.tolist() == [3, 3, 0, 3]
     plain = keras.Model(images, keras.ops.take(logits, np.array([3, 1, 0]), axis=1))
-    expected = multilabel.evaluate(plain, examples, NAMES[:3], **options)
+    expected = classification.evaluate(plain, examples, NAMES[:3], **options)
     assert report.score == pytest.approx(expected.score)

@@ -16,6 +16,7 @@ from keras_vit.training.paper.cost_results import (
     draw_batches,
     draw_rates,
 )
+from makers import tiny_config
 
 PLAN = cost.BenchmarkPlan(models=("ViT-Ti/16", "BiT-R50x1"), sizes=(64, 32), runs=3, memory=2**30)
 
@@ -147,7 +148,7 @@ def small_model(monkeypatch):
     from keras_vit.training.paper import cost_steps
 
     def build(name, **arguments):
-        return keras_vit.build(keras_vit.ViTConfig(4, 16, 1, 16, 2), **arguments)
+        return keras_vit.build(tiny_config(), **arguments)
 
     monkeypatch.setattr(cost_steps, "build", build)
     return cost_steps.CostSteps
@@ -157,7 +158,7 @@ def small_model(monkeypatch):
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_training_step_trains_on_the_batch(small_model, precision):
     before = keras.config.dtype_policy()
-    steps = small_model(BenchmarkCell("any", 8, "training", precision))
+    steps = small_model("any", 8, "training", precision)
     assert keras.config.dtype_policy() == before
     told = steps.step_of(3)()
     assert any(np.isclose(value, np.log(1000), rtol=1e-3) for value in told)  # A zero head.
@@ -167,5 +168,5 @@ def test_a_training_step_trains_on_the_batch(small_model, precision):
 
 
 def test_an_inference_step_gives_probabilities_of_the_batch(small_model):
-    found = small_model(BenchmarkCell("any", 8)).step_of(3)()
+    found = small_model("any", 8).step_of(3)()
     np.testing.assert_allclose(found.sum(axis=-1), np.ones(3), rtol=1e-5)

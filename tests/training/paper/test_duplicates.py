@@ -1,19 +1,12 @@
-import io
-
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 from keras_vit.training.paper import duplicates
 from keras_vit.training.paper.fingerprints import HammingIndex, distances, fingerprint, similarity
+from makers import encode
 
 SIDE = 61  # Of 427 x 640 pixels: 7 x 10 images of each photograph.
-
-
-def encode(image, file_format="PNG", **options):
-    file = io.BytesIO()
-    image.save(file, file_format, **options)
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,4 @@
 import importlib.util
-import io
 import pathlib
 import sys
 import types
@@ -10,6 +9,7 @@ from PIL import Image
 
 from keras_vit.training.paper import duplicates
 from keras_vit.training.paper.fingerprints import fingerprint_or_reason
+from makers import encode, smooth_picture
 
 
 @pytest.fixture
@@ -18,9 +18,8 @@ def images(tmp_path):
     rng = np.random.default_rng(0)
     paths = {}
     for k in range(40):
-        small = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
         paths[f"{k}.png"] = tmp_path / f"{k}.png"
-        small.resize((48, 48), Image.Resampling.BICUBIC).save(paths[f"{k}.png"])
+        smooth_picture(rng, (48, 48), (6, 6)).save(paths[f"{k}.png"])
     paths["7.png"].write_bytes(b"damaged")
     return {name: str(path) for name, path in paths.items()}
 
@@ -30,9 +29,7 @@ def found(images):
     """The index of five test images, and the duplicates and damaged images by one process."""
 
     def jpeg(path):
-        file = io.BytesIO()
-        Image.open(path).save(file, "JPEG", quality=60)
-        return file.getvalue()
+        return encode(Image.open(path), "JPEG", quality=60)
 
     tests = [(f"test {k}", jpeg(images[f"{k}.png"])) for k in range(5)]
     index = duplicates.index_test_images(tests)

@@ -8,9 +8,7 @@ import signal
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
-import keras_vit
 from keras_vit import configs
 from keras_vit.classifier import load_classifier
 from keras_vit.layers.random_numbers import examples_from
@@ -23,10 +21,11 @@ from keras_vit.training.paper.masked_patches import (
 )
 from keras_vit.training.run.job import finetune
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.transfer import build_model, find_body
+from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, MaskedPatches
+from makers import tiny_config, write_classes, write_picture
 
-CONFIG = keras_vit.ViTConfig(4, 16, 1, 16, 2, dropout_rate=0.1)
+CONFIG = tiny_config(dropout_rate=0.1)
 SETTINGS = MaskedPatches(
     model=CONFIG,
     image_size=(16, 12),
@@ -164,12 +163,10 @@ def test_draws_belong_to_the_step_and_the_image_and_repeat():
 def photos(tmp_path_factory):
     """Ten pictures without labels: a folder, and one inside it."""
     folder = tmp_path_factory.mktemp("photos")
-    (folder / "more").mkdir()
     rng = np.random.default_rng(0)
     for index in range(10):
-        pixels = np.clip(rng.normal(rng.uniform(0, 255, 3), 20, (18, 14, 3)), 0, 255)
-        place = folder / "more" if index % 2 else folder
-        Image.fromarray(pixels.astype("uint8")).save(place / f"{index}.png")
+        pixels = rng.normal(rng.uniform(0, 255, 3), 20, (18, 14, 3))
+        write_picture((folder / "more" if index % 2 else folder) / f"{index}.png", pixels)
     return folder
 
 
@@ -224,25 +221,18 @@ def test_the_best_weights_are_in_the_folder_and_the_last_beside_them(body):
 @pytest.fixture(scope="module")
 def colors(tmp_path_factory):
     folder = tmp_path_factory.mktemp("colors")
-    for name, color in (("blue", (30, 30, 220)), ("red", (220, 30, 30))):
-        (folder / name).mkdir()
-        for index in range(4):
-            pixels = np.full((10, 12, 3), color, "uint8") + np.uint8(index)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
+    return write_classes(folder, 4, {"blue": (30, 30, 220), "red": (220, 30, 30)}, noise=2)
 
 
 def test_fine_tuning_starts_from_it(body):
     _, output, _ = body
-    found = find_body(None, output)
+    found = find_start(None, output)
     assert found.config == dataclasses.replace(CONFIG, dropout_rate=0.0)
     start, report = build_model(found, classes=2, image_size=(24, 24))
     assert list(report.resized.values()) == [((4, 3), (6, 6))]
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         weights = start.get_layer(name).get_weights()
-        for new, old in zip(
-            weights, found.weights.model.get_layer(name).get_weights(), strict=True
-        ):
+        for new, old in zip(weights, found.opened.model.get_layer(name).get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
 
 
@@ -261,12 +251,10 @@ def test_fine_tuning_trains_it(body, colors, tmp_path):
     said = []
     done = finetune(colors, tmp_path / "out", settings, log=said.append)
     assert "positions interpolated from 4x3 to 6x6 patches" in "\n".join(said)
-    found = find_body(None, output)
+    found = find_start(None, output)
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         trained = done.classifier.model.get_layer(name).get_weights()
-        for new, old in zip(
-            trained, found.weights.model.get_layer(name).get_weights(), strict=True
-        ):
+        for new, old in zip(trained, found.opened.model.get_layer(name).get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
 
 

@@ -10,6 +10,7 @@ import keras_vit
 from keras_vit.training.evaluation.results import Result, pretraining_fields
 from keras_vit.training.paper import scaling_figures as scaling
 from keras_vit.training.paper.pretraining_compute import config_of_result, pretraining_of, table_6
+from makers import tiny_config
 
 FILE = pathlib.Path("runs/one/result.json")
 KNOWN = {
@@ -107,7 +108,7 @@ def test_configs_are_read_back_from_result_files(name):
 
 
 def test_the_compute_of_a_run_of_ones_own_is_counted_from_its_recipe():
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2)
+    config = tiny_config()
     recipe = {
         "settings": {"steps": 30, "batch_size": 10, "image_size": [16, 24]},
         "data": {"data": "photos"},

@@ -15,6 +15,7 @@ from keras_vit.training.data import evaluation_batches, open_source, vtab_tasks
 from keras_vit.training.data.vtab_tasks import TASKS, Part
 from keras_vit.training.evaluation.results import Result
 from keras_vit.training.paper import vtab_benchmark as runner
+from makers import tiny_config
 
 # (train, validation, test, classes) as the benchmark published them.
 PUBLISHED = {
@@ -283,7 +284,7 @@ def test_an_unknown_task_names_the_known_ones():
         open_source("vtab:mnist")
 
 
-TINY = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
+TINY = tiny_config(width=8)
 
 
 @pytest.fixture(scope="module")

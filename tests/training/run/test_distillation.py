@@ -18,6 +18,7 @@ from keras_vit.training.run.distillation import Distillation, DistillationTraine
 from keras_vit.training.run.job import FineTune, finetune
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_picture
 
 RNG = np.random.default_rng(0)
 LOGITS, ANSWERS = RNG.normal(0, 3, (2, 6, 5)).astype("float32")
@@ -91,7 +92,7 @@ def test_the_loss_is_shared_between_labels_and_teacher(kind):
 
 def student(classes=5, **changes):
     keras.utils.set_random_seed(0)
-    config = keras_vit.ViTConfig(4, 16, 1, 16, 2, **changes)
+    config = tiny_config(**changes)
     return keras_vit.build(
         config, input_shape=(8, 8, 3), classes=classes, classifier_activation=None
     )
@@ -193,15 +194,13 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shades")
     for number in range(48):
         part = "test" if number % 4 == 0 else "train"
-        path = folder / part / NAMES[number % 3] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.full((8, 8, 3), number * 5.3) + RNG.normal(0, 4, (8, 8, 3))
-        Image.fromarray(np.clip(pixels, 0, 255).astype("uint8")).save(path)
+        write_picture(folder / part / NAMES[number % 3] / f"{number}.png", pixels)
     return folder
 
 
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=(8, 8),
     steps=40,

@@ -4,17 +4,17 @@ import dataclasses
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
+from makers import tiny_config, write_classes
 
 COLORS = {"blue": (20, 20, 230), "green": (20, 230, 20), "red": (230, 20, 20), "white": (250,) * 3}
 OLD, NEW = ("blue", "green"), ("red", "white")
 
 SETTINGS = FineTuning(
-    model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=(8, 8),
     steps=30,
@@ -31,12 +31,8 @@ def silent(text):
 
 
 def write(folder, names, rng):
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        for index in range(10):
-            pixels = np.clip(rng.normal(COLORS[name], 25, (8, 8, 3)), 0, 255).astype("uint8")
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
+    colors = {name: COLORS[name] for name in names}
+    return write_classes(folder, 10, colors, size=(8, 8), rng=rng)
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,19 @@ import signal
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.configs import ViTConfig
 from keras_vit.progress import ProgressBar
 from keras_vit.training.evaluation.results import find_results, read_result
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_classes
 
 SETTINGS = FineTuning.from_recipe(
     "Oxford Flowers-102",
-    model=ViTConfig(4, 16, 1, 16, 2),
+    model=tiny_config(),
     weights=None,
     image_size=8,
     steps=4,
@@ -38,13 +37,7 @@ SETTINGS = FineTuning.from_recipe(
 def data(tmp_path_factory):
     """Dark and bright pictures without a test part."""
     folder = tmp_path_factory.mktemp("data") / "shades"
-    rng = np.random.default_rng(0)
-    for name, mean in (("bright", 200), ("dark", 60)):
-        (folder / name).mkdir(parents=True)
-        for index in range(10):
-            pixels = np.clip(rng.normal(mean, 30, (8, 8, 3)), 0, 255).astype("uint8")
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
+    return write_classes(folder, 10, {"bright": 200, "dark": 60}, size=(8, 8), noise=30)
 
 
 @pytest.fixture(scope="module")

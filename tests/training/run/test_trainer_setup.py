@@ -12,6 +12,7 @@ from keras_vit.training.run.trainer_setup import (
     not_decayed,
 )
 from keras_vit.training.settings import FineTuning, PreTraining
+from makers import tiny_config
 
 
 def test_table_7_is_trained_with_sgd():
@@ -79,7 +80,7 @@ def test_losses_are_found_by_name():
 def test_the_official_code_decays_the_same_weights():
     keras.utils.set_random_seed(0)
     model = keras_vit.build(
-        keras_vit.ViTConfig(4, 16, 2, 16, 2),
+        tiny_config(depth=2),
         input_shape=(8, 8, 3),
         classes=3,
         classifier_activation=None,

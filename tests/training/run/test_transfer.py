@@ -8,8 +8,9 @@ import keras_vit
 from keras_vit.models.rebuild import inference_model, merged_weights
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.run.transfer import choose_trained
+from makers import tiny_config
 
-CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2)
+CONFIG = tiny_config(depth=2)
 LORA = {"lora_kernel_a", "lora_kernel_b"}
 
 

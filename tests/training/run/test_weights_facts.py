@@ -1,6 +1,5 @@
 """What a run takes from its weights: range of the pixels, GELU, image size, head."""
 
-import dataclasses
 import json
 
 import keras
@@ -25,6 +24,7 @@ from keras_vit.training.run.job import FineTune
 from keras_vit.training.run.transfer import build_model
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
+from makers import tiny_config, write_classes
 
 pytest.importorskip("safetensors.numpy")
 
@@ -41,20 +41,13 @@ def silent(text):
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Random pictures of 8x8 pixels, `{train,test}/CLASS/*.png`: three and two of each."""
-    folder = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 3), ("test", 2)):
-        for name in NAMES:
-            (folder / part / name).mkdir(parents=True)
-            for index in range(count):
-                pixels = rng.integers(0, 256, (8, 8, 3)).astype("uint8")
-                Image.fromarray(pixels).save(folder / part / name / f"{index}.png")
-    return folder
+    folder, counts = tmp_path_factory.mktemp("photos"), {"train": 3, "test": 2}
+    return write_classes(folder, counts, dict.fromkeys(NAMES), size=(8, 8))
 
 
 def built(config=None, classes=3, size=8):
     keras.utils.set_random_seed(0)
-    config = config or keras_vit.ViTConfig(4, 16, 1, 32, 2, gelu="exact")
+    config = config or tiny_config(mlp_dim=32, gelu="exact")
     model = keras_vit.build(config, input_shape=(size, size, 3), classes=classes)
     for weight in model.trainable_weights:
         if "head" in weight.path or "predictions" in weight.path:
@@ -222,7 +215,7 @@ def plan_of(weights, photos, tmp_path, **settings):
 
 def model_of(plan):
     classes = len(plan.source.class_names)
-    return build_model(plan.body, classes=classes, image_size=plan.settings.image_size)[0]
+    return build_model(plan.start, classes=classes, image_size=plan.settings.image_size)[0]
 
 
 def saved(folder, names, config=None, size=8, **recipe):
@@ -234,8 +227,8 @@ def saved(folder, names, config=None, size=8, **recipe):
 IMAGES = np.random.default_rng(1).normal(size=(4, 8, 8, 3)).astype("float32")
 HEADS = {
     "plain": None,
-    "hidden": keras_vit.ViTConfig(4, 16, 1, 32, 2, representation_size=12),
-    "distilled": keras_vit.ViTConfig(4, 16, 1, 32, 2, classifier="token+distillation"),
+    "hidden": tiny_config(mlp_dim=32, representation_size=12),
+    "distilled": tiny_config(mlp_dim=32, classifier="token+distillation"),
 }
 
 
@@ -294,12 +287,12 @@ def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_pa
     plan = plan_of(tmp_path / "numbers", photos, tmp_path)
     assert plan.recipe["facts"]["head"]["from"] == "the weights do not name their classes"
     plan = plan_of(tmp_path / "numbers", photos, tmp_path, head="keep")
-    assert plan.body.head_rows == (0, 1, 2)
+    assert plan.start.head_rows == (0, 1, 2)
 
 
 @pytest.mark.slow
 def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path):
-    config = keras_vit.ViTConfig(32, 16, 1, 32, 2)
+    config = tiny_config(patch_size=32, mlp_dim=32)
 
     def size_of(folder, **settings):
         plan = plan_of(tmp_path / folder, photos, tmp_path, **settings)
@@ -324,7 +317,7 @@ def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path)
     side = IMAGE_SIZES[RELEASED[0].model]
     assert plan.settings.image_size == (side, side)
     assert "cat, dog" not in plan.recipe["facts"]["head"]["from"]
-    assert plan.body.head_rows == (3, 5, None)  # cat, dog; a fox is new.
+    assert plan.start.head_rows == (3, 5, None)  # cat, dog; a fox is new.
 
 
 def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos, tmp_path):
@@ -332,9 +325,9 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     bare.write_bytes((timm / "model.safetensors").read_bytes())
     facts = {"normalization": "imagenet", "gelu": "exact"}
     plan = plan_of(bare, photos, tmp_path, num_heads=2, **facts)
-    assert (plan.body.config.width, plan.body.config.num_heads) == (16, 2)
-    settled = plan_of(bare, photos, tmp_path, model=keras_vit.ViTConfig(4, 16, 1, 32, 2), **facts)
-    assert settled.body.config.num_heads == 2
+    assert (plan.start.config.width, plan.start.config.num_heads) == (16, 2)
+    settled = plan_of(bare, photos, tmp_path, model=tiny_config(mlp_dim=32), **facts)
+    assert settled.start.config.num_heads == 2
     with pytest.raises(ValueError, match="must be of the given model") as raised:
         plan_of(bare, photos, tmp_path, model="ViT-B/16", **facts)
     assert len(str(raised.value).splitlines()) <= 10
@@ -352,7 +345,7 @@ def test_an_unfinished_run_of_before_resumes_with_what_it_took(photos, tmp_path)
     (partial / "recipe.json").write_text(json.dumps({**old, "settings": settings}))
     job = FineTune(DataSpec(None), tmp_path / "out", resume=True, log=silent)
     assert (job.settings.head, job.settings.normalization) == ("new", "half")
-    assert job.plan().body.head_rows is None
+    assert job.plan().start.head_rows is None
 
 
 def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):
@@ -361,8 +354,7 @@ def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_pat
     partial.mkdir()
     (partial / "recipe.json").write_text(json.dumps(plan.recipe))
     again = FineTune(DataSpec(None), tmp_path / "out", resume=True, log=silent).plan()
-    assert again.preprocessing == plan.preprocessing
+    assert again.start.preprocessing == plan.start.preprocessing
     assert again.recipe["facts"] == json.loads(json.dumps(plan.recipe["facts"]))
-    assert dataclasses.replace(again.body, weights=None) == dataclasses.replace(
-        plan.body, weights=None
-    )
+    assert again.start.description == plan.start.description
+    assert again.start.head_rows == plan.start.head_rows

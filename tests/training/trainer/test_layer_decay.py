@@ -10,8 +10,9 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.training import SGD, Adam
 from keras_vit.training.trainer.optimizer import layer_numbers
+from makers import tiny_config
 
-VIT = keras_vit.ViTConfig(4, 8, 2, 16, 2, representation_size=8, num_registers=1)
+VIT = tiny_config(width=8, depth=2, representation_size=8, num_registers=1)
 
 
 def layers_of(config, size=8):
@@ -41,7 +42,7 @@ def test_a_vision_transformer_counts_from_the_patches_to_the_head():
     [
         (configs.AxialConfig(4, 8, 2, 16, 2), {"row_block_1": 2, "column_block_1": 2}),
         (
-            configs.ViTConfig(1, 8, 1, 16, 2, resnet=configs.ResNetStem((1, 1), 0.5)),
+            tiny_config(patch_size=1, width=8, resnet=configs.ResNetStem((1, 1), 0.5)),
             {"root_conv": 0, "block_2_unit_1": 0, "encoder_block_0": 1, "predictions": 2},
         ),
         (
@@ -49,10 +50,10 @@ def test_a_vision_transformer_counts_from_the_patches_to_the_head():
             {"root_conv": 0, "block_1_unit_1": 1, "block_2_unit_1": 2, "final_norm": 3},
         ),
         (
-            configs.ViTConfig(4, 8, 2, 16, 2, position_embedding_at="every_block"),
+            tiny_config(width=8, depth=2, position_embedding_at="every_block"),
             {"position_embedding_0": 0, "position_embedding_1": 1, "encoder_block_1": 2},
         ),
-        (configs.ViTConfig(4, 8, 1, 16, 2, classifier="map"), {"map_head": 2}),
+        (tiny_config(width=8, classifier="map"), {"map_head": 2}),
     ],
     ids=["axial", "hybrid", "resnet", "every block", "map"],
 )

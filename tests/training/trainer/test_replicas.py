@@ -93,7 +93,7 @@ def test_keras_still_clips_each_replica_alone(outcomes):
         abs(one - two)
         for one, two in zip(keras["clipped, one"], keras["clipped, two"], strict=True)
     )
-    assert difference > 1e-3, mended("disable_gradient_summing", difference)
+    assert difference > 1e-3, mended("without_gradient_summing", difference)
 
 
 def test_keras_still_averages_the_first_batch_over_replicas(outcomes):

@@ -170,6 +170,31 @@ def test_dropout_repeats_for_a_seed_and_differs_between_micro_batches():
     assert len(drawn) == 9
 
 
+def test_a_layer_that_draws_by_example_is_known_when_its_state_is_another_variable():
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.Input((4,)),
+        keras_vit.layers.Dropout(0.5),
+        keras_vit.layers.MLP(8, dropout_rate=0.5),
+        keras.layers.Dropout(0.5),
+    ]
+    trainer = Trainer(keras.Sequential(layers))
+    for layer in trainer.model.layers:
+        if hasattr(layer, "seed_generator"):
+            layer.seed_generator.state = keras.Variable([1, 2], dtype="uint32", trainable=False)
+    of_keras = trainer.model.layers[-1].seed_generator.state
+    by_example = [id(state) in trainer.states_by_example for state in trainer.seed_states]
+    assert sorted(by_example) == [False, True, True, True]
+    assert id(of_keras) not in trainer.states_by_example
+
+
+def test_training_leaves_the_callers_optimizer_as_it_was():
+    optimizer = keras.optimizers.SGD(0.1)
+    before = set(vars(optimizer)) - {"_trainable_variables_indices"}
+    fit(compiled(build(), optimizer), 8, epochs=1)
+    assert not [name for name in set(vars(optimizer)) - before if callable(vars(optimizer)[name])]
+
+
 def test_the_validation_split_takes_the_last_of_data_without_labels():
     (x, y, weight), (held, *none) = _split(0.25, IMAGES, None, None)
     np.testing.assert_array_equal(np.concatenate([x, held]), IMAGES)

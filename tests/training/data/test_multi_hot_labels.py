@@ -1,4 +1,4 @@
-"""Several labels an image, from the data to batches."""
+"""Multi-label images, from the data to batches."""
 
 import hashlib
 
@@ -92,7 +92,7 @@ def test_folders_of_classes_are_opened_as_several_labels(make_folder):
 
 
 def test_several_labels_are_refused_where_one_is_asked_for(semicolons):
-    with pytest.raises(ValueError, match="whose images may have several labels"):
+    with pytest.raises(ValueError, match="which are multi-label"):
         opened(semicolons, task="multiclass")
 
 

@@ -1,0 +1,101 @@
+"""Pages of a classifier in Chromium, as signatures of an export."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from keras_vit.optional_packages import import_optional
+
+from .export_format import Signature
+
+_TIMEOUT = 120_000  # Milliseconds.
+
+
+def import_playwright() -> Any:
+    """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
+    return import_optional("playwright.sync_api", "A web page", "web")
+
+
+def folder_signature(folder: str | os.PathLike, page: str) -> Signature:
+    """Returns the signature of a page that reaches nothing but a server of its folder.
+
+    Args:
+        folder: The folder.
+        page: The page's file in it.
+    """
+    handler = functools.partial(_FolderHandler, directory=folder)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return page_signature(f"http://127.0.0.1:{server.server_port}/{page}")
+
+
+def page_signature(address: str) -> Signature:
+    """Returns the signature of a page; its images go through the page's own file input.
+
+    Args:
+        address: Its address. From a file it is opened with the network off.
+    """
+    import numpy as np
+
+    # Playwright's objects belong to the thread that made them.
+    thread = ThreadPoolExecutor(max_workers=1)
+    page = thread.submit(_open_page, address).result()
+
+    def call(batch):
+        return np.stack([thread.submit(_answer, page, image).result() for image in batch])
+
+    return Signature(call, takes_pixels=True)
+
+
+class _FolderHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def _open_page(address):
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    # Chromium's sandbox does not work for root.
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    playwright = import_playwright().sync_playwright().start()
+    try:
+        browser = playwright.chromium.launch(executable_path=next(found, None), args=arguments)
+    except Exception as error:
+        playwright.stop()
+        raise ValueError(
+            "A web page runs in Chromium, which does not start here: install it (in Debian the "
+            "package chromium; elsewhere: playwright install chromium)."
+        ) from error
+    origin, is_file = address.rpartition("/")[0], address.startswith("file:")
+    context = browser.new_context(offline=is_file)
+    if not is_file:
+        context.route(lambda url: not url.startswith(origin), lambda route: route.abort())
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("body[data-state]", timeout=_TIMEOUT)
+    if page.get_attribute("body", "data-state") != "ready":
+        raise ValueError(page.inner_text("#status"))
+    return page
+
+
+def _answer(page, image):
+    """Returns a page's probabilities `(K,)` for pixels."""
+    import numpy as np
+    import PIL.Image
+
+    content = io.BytesIO()
+    PIL.Image.fromarray(image).save(content, "PNG")
+    rows = page.evaluate("kerasVit.rows.length")
+    file: Any = {"name": "image.png", "mimeType": "image/png", "buffer": content.getvalue()}
+    page.set_input_files("#files", file)
+    page.wait_for_function(f"kerasVit.rows.length > {rows}", timeout=_TIMEOUT)
+    row = page.evaluate("kerasVit.rows.at(-1)")
+    if row["error"]:
+        raise ValueError(row["error"])
+    return np.array(row["probabilities"], "float32")

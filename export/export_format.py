@@ -1,0 +1,275 @@
+"""What an export format is: its options as fields, and how an export is written and opened.
+
+This module and those of the formats import neither TensorFlow nor Keras nor NumPy: the command line
+reads the options of all formats, and a new process runs an export in its own runtime alone. Their
+methods import what they need.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import inspect
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NamedTuple, ParamSpec
+
+from keras_vit.fields import check_fields, setting
+from keras_vit.optional_packages import import_optional
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from keras_vit.classifier import Classifier
+
+    from .comparison import ExportReport
+
+# What a file takes: uint8 pixels of any size, or the model's own input.
+INPUTS = ("uint8", "float")
+
+# By precision: least share of check images on which an export must have the Keras model's first
+# class.
+MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+
+_SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+class Signature(NamedTuple):
+    """A callable signature of an export.
+
+    Args:
+        call: Function from a batch `(B, ...)` to probabilities `(B, K)`.
+        takes_files: Whether the batch holds encoded files instead of images.
+        images_per_call: Batch size that a call of one image computes, for the time per image.
+        takes_pixels: Whether images are uint8 and not preprocessed.
+        input_size: The only size (height, width) of pixels that it takes, or None.
+    """
+
+    call: Callable[[np.ndarray], Any]
+    takes_files: bool = False
+    images_per_call: int = 1
+    takes_pixels: bool = False
+    input_size: tuple[int, int] | None = None
+
+
+class OpenedExport(NamedTuple):
+    """The content of an export.
+
+    Args:
+        texts: What it holds of `texts.NAMES`, by name.
+        files: The files of its weights.
+        signatures: Loads it into its runtime; returns the signatures by name, such as "serve".
+    """
+
+    texts: Mapping[str, str]
+    files: Sequence[pathlib.Path]
+    signatures: Callable[[], Mapping[str, Signature]]
+
+
+class Written(NamedTuple):
+    """Facts about an export that was written, for its texts and its check.
+
+    Args:
+        check_files: The images to check it on.
+        notes: Remarks for the user.
+        variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
+            `serve_384x384`.
+        input_size: The only size (height, width) of pixels that it takes, or None.
+    """
+
+    check_files: Sequence[str]
+    notes: tuple[str, ...] = ()
+    variants: Mapping[str, Classifier] = {}
+    input_size: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportFormat(abc.ABC):
+    """An export: its format is the subclass, its options are the fields.
+
+    A format is a subclass in a file of its own and a row of `formats.FORMATS`; the flags of
+    `keras-vit export` are made from its fields. `publish.write_export` calls `write`, then
+    `add_texts`, runs the export in a new process by `open`, and adds the report of this check.
+
+    Class attributes:
+        name: The format in `--to`, and of its public function.
+        suffix: The end of a file's name; "" for a folder.
+        marker: A file that each folder of the format has; "" for a file.
+        max_bytes: Largest size of a model in float32, or None.
+        precisions: Keys of `MINIMUM_AGREEMENT`.
+    """
+
+    name: ClassVar[str]
+    suffix: ClassVar[str] = ""
+    marker: ClassVar[str] = ""
+    max_bytes: ClassVar[int | None] = 2**31 - 1  # FlatBuffers, protocol buffers: 32-bit offsets.
+    precisions: ClassVar[tuple[str, ...]] = ("float32",)
+
+    check_images: str | os.PathLike | Iterable | None = setting(
+        None,
+        "real images, files or folders, on which the export must agree with the Keras model",
+        unit="PATH",
+        several=True,
+        absent="the classifier's samples",
+    )
+    minimum_agreement: float | None = setting(
+        None,
+        "least share of check images with the same first class (or of their labels, where an image "
+        "may have several), else nothing is written",
+        unit="SHARE",
+        absent="0.99, with integers 0.98",
+        limits=_SHARE,
+    )
+    overwrite: bool = setting(False, "replace an export of this kind")
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Modules of the extra `export` that `write` and the check import."""
+        return ()
+
+    @property
+    def least_agreement(self) -> float:
+        """`minimum_agreement`, or its default."""
+        given = self.minimum_agreement
+        return MINIMUM_AGREEMENT["float32"] if given is None else given
+
+    @abc.abstractmethod
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the export without its texts.
+
+        Args:
+            path: The file, or an empty folder.
+            classifier: The classifier.
+            files: Real images, to check the export on.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def add_texts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
+        """Adds texts to an export.
+
+        Args:
+            path: The export.
+            texts: By their names, some of `texts.NAMES`.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def open(path: pathlib.Path) -> OpenedExport:
+        """Returns the content of an export; errors are those of its runtime, and `ValueError`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizedFormat(ExportFormat):
+    """Options of the formats that have several precisions, and take pixels."""
+
+    precision: str = setting(
+        "float32",
+        "dynamic_int8 has integer weights, int8 integer activations too",
+        choices=tuple(MINIMUM_AGREEMENT),
+    )
+    input: str = setting(
+        "uint8",
+        "uint8: pixels of any size, preprocessed in the export; float: images that the caller has "
+        "preprocessed",
+        choices=INPUTS,
+    )
+    calibration_images: str | os.PathLike | Iterable | None = setting(
+        None,
+        "with int8: real images for the ranges of the activations",
+        unit="PATH",
+        several=True,
+        absent="every second check image",
+    )
+
+    def __post_init__(self):
+        if self.precision not in self.precisions:
+            raise ValueError(
+                f"precision must be one of {self.precisions} for {self.name}. "
+                f"Received: precision={self.precision!r}"
+            )
+        super().__post_init__()
+
+    @property
+    def least_agreement(self) -> float:
+        """`minimum_agreement`, or the default of the precision."""
+        given = self.minimum_agreement
+        return MINIMUM_AGREEMENT[self.precision] if given is None else given
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BrowserFormat(ExportFormat):
+    """Options of the formats that run in a browser."""
+
+    title: str | None = setting(
+        None, "title of the page", unit="TEXT", absent="the name of the classifier's folder"
+    )
+    runtime: str | os.PathLike | None = setting(
+        None,
+        "files of the npm package onnxruntime-web (its folder dist)",
+        unit="FOLDER",
+        absent="downloaded once, into Keras's cache",
+    )
+
+
+Options = ParamSpec("Options")
+
+
+def export_function(
+    format_type: Callable[Options, ExportFormat],
+) -> Callable[
+    Concatenate[Classifier | str | os.PathLike, str | os.PathLike, Options], ExportReport
+]:
+    """Returns the public function of a format; its keyword arguments are the fields.
+
+    Args:
+        format_type: The class, whose docstring lists the fields; see `fields.documented`.
+    """
+    known: Any = format_type
+
+    def export(
+        classifier: Classifier | str | os.PathLike,
+        path: str | os.PathLike,
+        *args: Options.args,
+        **options: Options.kwargs,
+    ) -> ExportReport:
+        from .publish import write_export
+
+        return write_export(format_type(*args, **options), classifier, path)
+
+    parameters = list(inspect.signature(export).parameters.values())[:2]
+    signature = inspect.signature(known)
+    parameters += signature.parameters.values()
+    function: Any = export
+    function.__signature__ = inspect.Signature(parameters, return_annotation="ExportReport")
+    function.__name__ = function.__qualname__ = known.name
+    function.__module__ = known.__module__
+    function.__doc__ = _documentation(known)
+    return export
+
+
+def _documentation(format_type):
+    """Returns the docstring of a format's function: that of the class, with what all share."""
+    return format_type.__doc__.replace(
+        "    Args:\n",
+        "    Args:\n"
+        "        classifier: A `Classifier`, or its folder.\n"
+        "        path: The folder or file to write.\n",
+    ).rstrip() + (
+        "\n\n    Returns:\n"
+        "        An `ExportReport`; `print` it for the table.\n"
+        "\n    Raises:\n"
+        "        ValueError: If an argument is out of range, the output exists, there are no\n"
+        "            check images, or the check fails. Nothing is written then.\n"
+        "        ImportError: If the extra that it needs is not installed.\n"
+        "    "
+    )
+
+
+def import_export_package(module: str) -> Any:
+    """Returns a module of the extra `export`; see `import_optional`."""
+    return import_optional(module, "This export", "export")

@@ -1,0 +1,140 @@
+"""Conversion of a classifier to ONNX in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.classifier import Classifier
+from keras_vit.models.rebuild import float32_model
+from keras_vit.tasks import MULTILABEL
+
+from .export_format import import_export_package
+from .exported_model import exported_model
+from .onnx_graph import fold_constants, replace, separate
+
+
+def onnx_content(classifier: Classifier, opset: int, input: str, *, rollout: bool = False) -> Any:
+    """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
+
+    Args:
+        classifier: The classifier.
+        opset: Version of the standard operator set.
+        input: "uint8" or "float".
+        rollout: See `exported_model`.
+    """
+    library = import_export_package("onnx")
+    model = exported_model(
+        float32_model(classifier.model), classifier.preprocessing, input=input, rollout=rollout
+    )
+    content = _convert(model, opset, library)
+    _mask_scores(content.graph, library)
+    sides = {1: "height", 2: "width"} if input == "uint8" else {}
+    return _named_sizes(content, {0: "batch", **sides}, library)
+
+
+def transformers_js_content(classifier: Classifier, opset: int) -> Any:
+    """Returns a classifier as an `onnx.ModelProto` with the names that transformers.js prescribes.
+
+    Input `pixel_values` `(1, C, H, W)` float32, pixels of any size from 0 to 255; output `logits`
+    `(1, K)` float32. One image a call: of several images that it does not resize, transformers.js
+    would make one array, with wrong pixels where their sizes differ.
+
+    Args:
+        classifier: The classifier.
+        opset: Version of the standard operator set.
+    """
+    library = import_export_package("onnx")
+    model = exported_model(float32_model(classifier.model), classifier.preprocessing, input="uint8")
+    channels = model.input_shape[-1]
+    pixel_values = keras.Input(
+        batch_shape=(1, channels, None, None), dtype="float32", name="pixel_values"
+    )
+    images = keras.ops.cast(keras.ops.transpose(pixel_values, (0, 2, 3, 1)), "uint8")
+    logits = _log(probabilities := model(images)["probabilities"])  # Up to a constant.
+    if classifier.task == MULTILABEL:
+        logits -= _log(1.0 - probabilities)
+    content = _convert(keras.Model(pixel_values, {"logits": logits}), opset, library)
+    return _named_sizes(content, {2: "height", 3: "width"}, library)
+
+
+def _log(probabilities):
+    return keras.ops.log(keras.ops.maximum(probabilities, np.finfo("float32").tiny))
+
+
+def _named_sizes(content, names, library):
+    """Returns an `onnx.ModelProto` whose free sizes have names, by the axes of its input."""
+    (images,) = content.graph.input
+    for axis, name in names.items():
+        for tensor in (images, *content.graph.output) if name == "batch" else (images,):
+            tensor.type.tensor_type.shape.dim[axis].dim_param = name
+    library.checker.check_model(content)
+    return content
+
+
+def _convert(model, opset, library):
+    """Returns the ONNX content of a model; its output `probabilities` is called `scores` there.
+
+    Each pass of the converter copies the constants of its graph and keeps the copies, 2 GB for a
+    block of ViT-B/16. So the weights are inputs of the graph that it converts, and become
+    constants afterwards.
+    """
+    trainable = len(model.trainable_variables)
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    weights = {f"weight_{index}": variable for index, variable in enumerate(variables)}
+
+    @tf.function
+    def serve(images, *values):
+        answer, _ = model.stateless_call(
+            values[:trainable], values[trainable:], images, training=False
+        )
+        if "probabilities" in answer:
+            answer["scores"] = answer.pop("probabilities")
+        return answer
+
+    (images,) = model.inputs
+    signature = [
+        tf.TensorSpec(images.shape, images.dtype, images.name),
+        *(tf.TensorSpec(value.shape, value.dtype, name) for name, value in weights.items()),
+    ]
+    converter = import_export_package("tf2onnx")
+    content, _ = converter.convert.from_function(serve, signature, opset=opset)
+    graph = content.graph
+    for tensor in graph.input:
+        if tensor.name in weights:
+            value = keras.ops.convert_to_numpy(weights[tensor.name])
+            graph.initializer.append(library.numpy_helper.from_array(value, tensor.name))
+    replace(graph.input, [tensor for tensor in graph.input if tensor.name not in weights])
+    fold_constants(content)
+    keep_padding(graph)
+    return content
+
+
+def keep_padding(graph):
+    """Adds an operation without effect between a padding with zeros and a max pool.
+
+    ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
+    maximum, so the stem of a BiT would give other values where all inputs are negative.
+    """
+    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
+    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
+    separate(graph, pools)
+
+
+def _mask_scores(graph, library):
+    """Adds the output `probabilities`: the scores, or zeros where not valid.
+
+    The converter would write a product with the mask, and NaN times 0 is NaN.
+    """
+    constants = {"mask_axes": np.array([1]), "zero_float32": np.array(0, "float32")}
+    for name, value in constants.items():
+        graph.initializer.append(library.numpy_helper.from_array(value, name))
+    make_node = library.helper.make_node
+    graph.node.append(make_node("Unsqueeze", ["valid", "mask_axes"], ["valid_column"]))
+    where = make_node("Where", ["valid_column", "scores", "zero_float32"], ["probabilities"])
+    graph.node.append(where)
+    (scores,) = (output for output in graph.output if output.name == "scores")
+    scores.name = "probabilities"

@@ -1,0 +1,92 @@
+"""What all formats share: options as flags and arguments, and texts."""
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import keras_vit.export
+from keras_vit.commands import export as command
+from keras_vit.export import texts
+from keras_vit.export.export_format import ExportFormat
+from keras_vit.export.formats import FORMATS, any_of, format_of
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_public_function_with_its_options(name):
+    function = getattr(keras_vit.export, name)
+    first, path, *options = inspect.signature(function).parameters.values()
+    assert (first.name, path.name) == ("classifier", "path")
+    defaults = {option.name: option.default for option in options}
+    assert defaults == {field.name: field.default for field in dataclasses.fields(FORMATS[name])}
+    for option in defaults:
+        assert f"        {option}: " in function.__doc__
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_a_file_or_a_folder(name):
+    assert bool(FORMATS[name].suffix) != bool(FORMATS[name].marker)
+
+
+def test_options_of_one_name_are_one_flag():
+    for name, (field, formats) in command.options().items():
+        assert name not in ExportFormat.__dataclass_fields__
+        for format_name in formats:
+            other = FORMATS[format_name].__dataclass_fields__[name]
+            assert (other.metadata, other.default) == (field.metadata, field.default)
+
+
+def test_formats_are_read_without_numpy_keras_and_tensorflow():
+    code = (
+        "import sys\n"
+        "from keras_vit.export.formats import FORMATS\n"
+        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_export_is_run_without_keras(tflite, tmp_path):
+    images, files, answers = (tmp_path / name for name in ("a.npz", "b.json", "c.npz"))
+    np.savez(images, serve=np.zeros((1, 32, 24, 3), "float32"))
+    files.write_text(json.dumps(["unused.png"]))
+    arguments = ["tflite", tflite["float32"].path, str(images), str(files), str(answers)]
+    code = (
+        "import sys\n"
+        "from keras_vit.export.runtimes import main\n"
+        f"main(*{arguments})\n"
+        "assert not {'keras', 'tensorflow', 'keras_vit.layers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with np.load(answers) as arrays:
+        assert arrays["serve/probabilities"].shape == (1, 3)
+
+
+def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
+    for format_type in FORMATS.values():
+        path = tmp_path / f"export{format_type.suffix or format_type.name}"
+        if format_type.marker:
+            path.mkdir()
+            (path / format_type.marker).touch()
+        else:
+            path.touch()
+        assert format_of(path) is format_type
+
+
+def test_texts_say_what_was_written(classifier, files):
+    written = texts.texts_of(classifier, files[:1])
+    assert set(written) == set(texts.NAMES) - {"task.json", texts.CHECK}
+    facts = texts.read_facts(written)
+    assert tuple(facts.class_names) == classifier.class_names
+    assert (facts.preprocessing, facts.recipe) == (classifier.preprocessing, classifier.recipe)
+    assert (facts.task, facts.thresholds) == ("multiclass", None)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b or c")]
+)
+def test_names_are_listed_in_words(names, text):
+    assert any_of(names) == text

@@ -1,0 +1,89 @@
+"""Tiny pictures, folders of labelled pictures and tiny configs, for all tests."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from keras_vit.configs import ViTConfig
+
+COLORS = {"blue": (30, 30, 220), "green": (30, 220, 30), "red": (220, 30, 30)}
+
+
+def tiny_config(**changes):
+    """Returns the config of a Vision Transformer that is built in a moment.
+
+    Args:
+        **changes: Fields of `ViTConfig` that the test needs otherwise.
+    """
+    sizes = {"patch_size": 4, "width": 16, "depth": 1, "mlp_dim": 16, "num_heads": 2}
+    return ViTConfig(**{**sizes, **changes})
+
+
+def encode(picture, file_format="PNG", **options):
+    """Returns the bytes of an image file.
+
+    Args:
+        picture: An image of Pillow, or uint8 `(H, W, 3)`.
+        file_format: A format that Pillow writes.
+        **options: Options of `PIL.Image.Image.save`.
+    """
+    if isinstance(picture, np.ndarray):
+        picture = Image.fromarray(picture)
+    file = io.BytesIO()
+    picture.save(file, file_format, **options)
+    return file.getvalue()
+
+
+def smooth_picture(rng, size, cells):
+    """Returns an image of random colours that change smoothly, as those of photos do.
+
+    Args:
+        rng: A generator of NumPy.
+        size: Pixels (height, width).
+        cells: Random colours (down, across).
+    """
+    small = Image.fromarray(rng.integers(0, 256, (*cells, 3), np.uint8))
+    return small.resize(size[::-1], Image.Resampling.BICUBIC)
+
+
+def write_picture(path, pixels):
+    """Writes a picture and the folders that it needs, and returns its path.
+
+    Args:
+        path: The file, whose suffix says the format.
+        pixels: `(H, W, 3)`; numbers outside of [0, 255] are clipped.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.clip(pixels, 0, 255).astype("uint8")).save(path)
+    return path
+
+
+def write_classes(folder, counts, colors=COLORS, *, size=(10, 12), noise=25, rng=0, suffix=".png"):
+    """Writes noisy pictures of some colours, `folder/{part}/{class}/{number}.png`.
+
+    Args:
+        folder: The folder.
+        counts: Pictures of each class, by part, such as `{"train": 10, "test": 4}`; a number for
+            `folder/{class}/{number}.png`.
+        colors: Mean of each class, a grey value or (red, green, blue). None gives pixels of any
+            value, which say nothing about the class.
+        size: Pixels (height, width).
+        noise: Standard deviation of the pixels.
+        rng: A seed, or a generator of NumPy.
+        suffix: The format.
+
+    Returns:
+        The folder.
+    """
+    rng = np.random.default_rng(rng)
+    parts = counts if isinstance(counts, dict) else {"": counts}
+    for part, count in parts.items():
+        for name, color in colors.items():
+            for number in range(count):
+                if color is None:
+                    pixels = rng.integers(0, 256, (*size, 3), np.uint8)
+                else:
+                    pixels = rng.normal(color, noise, (*size, 3))
+                write_picture(folder / part / name / f"{number}{suffix}", pixels)
+    return folder

@@ -1,0 +1,105 @@
+"""The base of the reports of evaluations: text, numbers by class, and files."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.files import write_csv, write_text
+from keras_vit.text_tables import align_columns
+from keras_vit.training.data.sources import describe_skipped
+
+from .mistakes import Answers
+from .per_class import ClassCounts
+
+METRICS_JSON = "metrics.json"
+PER_CLASS_CSV = "per_class.csv"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationReport(abc.ABC):
+    """The numbers of a classifier on a data set.
+
+    Args:
+        class_names: The K names.
+        count: Images evaluated.
+        counts: Right and wrong answers by class.
+        loss: Mean over images, nats.
+        skipped: `(path, reason)` of images that could not be read.
+        images_per_second: Speed of decoding and the model together.
+        answers: The answer to each image.
+    """
+
+    class_names: tuple[str, ...]
+    count: int
+    counts: ClassCounts
+    loss: float
+    skipped: tuple[tuple[str, str], ...] = ()
+    images_per_second: float = 0.0
+    answers: Answers | None = None
+
+    @property
+    @abc.abstractmethod
+    def score(self) -> float:
+        """The number by which the best weights are chosen."""
+
+    @property
+    @abc.abstractmethod
+    def summary(self) -> str:
+        """The main numbers in one line."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """The table by class: from each heading to its numbers `(K,)`; the first is "images"."""
+
+    @abc.abstractmethod
+    def lines(self) -> list[str]:
+        """Returns the numbers of all images, a line each."""
+
+    @abc.abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Returns the numbers as types of JSON."""
+
+    def notes(self) -> list[str]:
+        """Returns remarks below the table by class."""
+        return []
+
+    def __str__(self) -> str:
+        table = align_columns(self._table("{:.4f}"), left=[0])
+        text = [f"images  {self.count} (each once)", *self.lines(), "", table, *self.notes()]
+        if self.skipped:
+            text += ["", f"skipped {len(self.skipped)} images that could not be read:"]
+            text += [f"  {line}" for line in describe_skipped(self.skipped)]
+        return "\n".join(text)
+
+    def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
+        """Writes the numbers by class (CSV), all numbers (JSON), and the answers.
+
+        Args:
+            folder: Created if it does not exist.
+
+        Returns:
+            The files written.
+        """
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(folder / PER_CLASS_CSV, self._table("{:.6g}"))
+        write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
+        answers = self.answers.write(folder) if self.answers else []
+        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers]
+
+    def _table(self, form):
+        """The headings, then the name of each class and its numbers, as text."""
+        rows = zip(self.class_names, *self.columns.values(), strict=True)
+        return [
+            ("class", *self.columns),
+            *((name, str(images), *map(form.format, values)) for name, images, *values in rows),
+        ]
