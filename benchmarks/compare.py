@@ -14,11 +14,11 @@ official model computes in float32; it gets no dropout, as the others, and the s
 
 import argparse
 import functools
-import json
 import os
 import statistics
-import subprocess
 import sys
+
+from own_process import run_program
 
 from keras_vit.training.machine import describe, peak_memory, seconds_of
 
@@ -146,11 +146,7 @@ def make_matrix_product(precision):
 
 def peak_memory_of(side, precision, job, batch_size):
     """Returns the MiB that a process of its own needs for a few steps."""
-    command = [sys.executable, __file__, "--memory-of", side, precision, job, str(batch_size)]
-    run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode:
-        raise RuntimeError(run.stderr[-2000:])
-    return json.loads(run.stdout.splitlines()[-1])
+    return run_program(__file__, "--memory-of", side, precision, job, batch_size)
 
 
 def print_own_peak_memory(side, precision, job, batch_size):

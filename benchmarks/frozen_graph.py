@@ -34,7 +34,7 @@ def attend_with_one_product(
     logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     attention = ops.softmax(ops.cast(logits, "float32"))
     mixed = ops.matmul(ops.cast(attention, value.dtype), value)
-    return self._project(self.out, ops.transpose(mixed, (0, 2, 1, 3))), attention
+    return self.out(ops.transpose(mixed, (0, 2, 1, 3))), attention
 
 
 def main():

@@ -19,9 +19,9 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
+
+from own_process import run_program
 
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.machine import describe, peak_memory, seconds_of
@@ -75,14 +75,7 @@ def main():
 
 def measured(part):
     """Returns the costs of each size of a part, None where there is none."""
-    rows = {}
-    for size in PARTS[part][1]:
-        command = [sys.executable, __file__, "--case", part, str(size)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-3000:])
-        rows[size] = json.loads(done.stdout.splitlines()[-1])
-    return rows
+    return {size: run_program(__file__, "--case", part, size) for size in PARTS[part][1]}
 
 
 def print_table(part, rows):

@@ -15,10 +15,10 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+
+from own_process import run_program
 
 from keras_vit.training.machine import describe, peak_memory
 
@@ -143,10 +143,8 @@ def main():
         make_images(pathlib.Path(folder), arguments.images)
         make_records(pathlib.Path(folder))
         for cores in sorted(set(arguments.cores)):
-            options = ["--case", str(cores), "--folder", folder, "--turns", str(arguments.turns)]
-            command = [sys.executable, __file__, *options]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            rates, peak = json.loads(done.stdout.splitlines()[-1])
+            options = ["--case", cores, "--folder", folder, "--turns", arguments.turns]
+            rates, peak = run_program(__file__, *options)
             bare = rates["bare"]
             for name, found in rates.items():
                 clock, processor = (

@@ -8,8 +8,8 @@ Each case runs in a separate process. Prints one table.
 import argparse
 import json
 import os
-import subprocess
-import sys
+
+from own_process import run_program
 
 from keras_vit.training.machine import describe, peak_memory, seconds_of
 
@@ -50,10 +50,8 @@ def main():
     print("| activations | before the step, MiB | peak, MiB | seconds a step |")
     print("| --- | --- | --- | --- |")
     for case, name in (("keep", "kept"), ("remat", "recomputed")):
-        command = [sys.executable, __file__, "--case", case]
-        command += ["--batch-size", str(arguments.batch_size)]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        before, peak, elapsed = json.loads(output.splitlines()[-1])
+        options = ["--case", case, "--batch-size", arguments.batch_size]
+        before, peak, elapsed = run_program(__file__, *options)
         print(f"| {name} | {before} | {peak} | {elapsed:.1f} |", flush=True)
 
 

@@ -88,11 +88,9 @@ def hugging_face_type(config: ViTConfig) -> str:
         "representation_size": config.representation_size is not None,
         "position_embedding": config.position_embedding not in ("learned_1d", "none"),
         "position_embedding_at": config.position_embedding_at != "input",
-        "rotary": config.rotary is not None,
         "embedding_norm": config.embedding_norm,
         "final_norm": config.final_norm != "tokens",
-        "block_norm": config.block_norm != "before",
-        "qk_norm": config.qk_norm,
+        **{name: name != "layer_scale" for name in config.block(0).features},
     }
     is_dinov2 = (
         config.layer_scale
@@ -206,8 +204,7 @@ def timm_arguments(config: ViTConfig) -> dict[str, Any]:
         "representation_size": config.representation_size is not None,
         "position_embedding": config.position_embedding not in ("learned_1d", "none"),
         "position_embedding_at": config.position_embedding_at != "input",
-        "rotary": config.rotary is not None,
-        "block_norm": config.block_norm != "before",
+        **{name: name not in ("layer_scale", "qk_norm") for name in config.block(0).features},
         "map_num_heads": config.map_num_heads is not None,
         "map_mlp_dim": config.map_mlp_dim is not None,
         "map_reads_prefix": config.map_reads_prefix,

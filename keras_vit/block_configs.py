@@ -18,8 +18,12 @@ BlockNorm = Literal["before", "after"]
 RotaryCoordinates = Literal["centred", "index"]
 RotaryPairs = Literal["halves", "neighbours"]
 
-# Fields that are switched on by a layer: the sublayer of a block that shows them.
+# Fields of a block that matter in training only.
+TRAINING_FIELDS = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "remat")
+# Features of a block, see `BlockConfig.features`, that names of weights show: the sublayer.
 BLOCK_LAYERS = {"layer_scale": "layer_scale_1", "qk_norm": "attention/query_norm"}
+# Features that they do not show.
+UNSEEN_FEATURES = ("block_norm", "rotary")
 
 Config = TypeVar("Config")
 Class = TypeVar("Class", bound=type)
@@ -257,6 +261,17 @@ class BlockConfig:
     def mlp(self) -> MLPConfig:
         """The config of the MLP."""
         return part_of(MLPConfig, self, hidden_dim=self.mlp_dim)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Fields by which the block differs from the paper's, sizes and numerics aside."""
+        names = (*BLOCK_LAYERS, *UNSEEN_FEATURES)
+        return tuple(name for name in names if getattr(self, name) != getattr(BlockConfig, name))
+
+    @property
+    def reads_grid(self) -> bool:
+        """Whether the block needs the grid of the patches at each call."""
+        return self.rotary is not None
 
     @property
     def is_random(self) -> bool:

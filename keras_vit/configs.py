@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from keras_vit.block_configs import (
+    TRAINING_FIELDS,
     BlockConfig,
     BlockNorm,
     Gelu,
@@ -593,13 +594,8 @@ def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
     Args:
         config: A `ViTConfig`, `BiTConfig` or one of their variants.
     """
-    defaults: dict[str, Any] = {
-        "dropout_rate": 0.0,
-        "attention_dropout_rate": 0.0,
-        "stochastic_depth_rate": 0.0,
-        "remat": False,
-    }
     fields = {field.name for field in dataclasses.fields(config)}
+    defaults: dict[str, Any] = {name: getattr(BlockConfig, name) for name in TRAINING_FIELDS}
     return dataclasses.replace(config, **{k: v for k, v in defaults.items() if k in fields})
 
 

@@ -392,10 +392,9 @@ def describe(
     name = (
         name_or_config_or_model if isinstance(name_or_config_or_model, str) else config.architecture
     )
-    described = Description(
-        name, config, input_shape or (side, side, 3), classes if include_top else None
-    )
-    return _with_cost(described)
+    shape = input_shape or (side, side, 3)
+    classes_counted = classes if include_top else None
+    return _with_cost(Description(name, config, shape, classes=classes_counted))
 
 
 def _describe_model(model):

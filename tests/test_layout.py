@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "tasks": set(),
     "preprocessing": {"json_files"},
     "checkpoints": {
+        "block_configs",
         "configs",
         "checkpoints",
         "description",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.block_configs import UNSEEN_FEATURES
 from keras_vit.checkpoints.config_json import check_family, facts_of_config, read_json
 from keras_vit.checkpoints.formats import (
     StoredArray,
@@ -78,7 +79,7 @@ _GAP_NOTE = (
 )
 
 # Facts that are fields of `ViTConfig`.
-_CONFIG_FACTS = ("classifier", "block_norm", "rotary", "map_num_heads", "map_reads_prefix")
+_CONFIG_FACTS = ("classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix")
 
 # More than any model has.
 _MAX_PARTS = 1000

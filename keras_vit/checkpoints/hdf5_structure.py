@@ -40,6 +40,13 @@ _MAX_NUMBERS = 2**50
 # Bytes of an attribute: what the header of an object can hold, as in the files of Keras.
 _MAX_ATTRIBUTE = 2**16
 
+# Letters in the names of groups that lead to an array, and in a text that is used.
+_MAX_PATH, _MAX_TEXT = 1000, 250
+_TEXTS = {"name", "dtype"}
+
+# Bytes in the header of an object, with its attributes.
+_MAX_HEADER = 2**21
+
 # Bytes of structure that may be read beyond those of the file. Each part is read once, so more
 # means that parts overlap.
 _FREE_BYTES = 2**20
@@ -93,8 +100,8 @@ class Hdf5File:
         start: Place of its first byte in `file`.
 
     Attributes:
-        groups: By the keys that lead to each group, its attributes: the value of a text, None for
-            any other attribute.
+        groups: By the keys that lead to each group, its attributes: the texts of `_TEXTS`, None
+            for any other attribute.
         arrays: By the keys that lead to each array, the array; in the order of the keys.
 
     Raises:
@@ -151,6 +158,8 @@ class Hdf5File:
                 self.groups[keys] = attributes
                 for name, target in self._links(keys, messages):
                     inner = (*keys, name)
+                    if sum(map(len, inner)) > _MAX_PATH:
+                        raise self._refused(f"paths of no more than {_MAX_PATH:,} letters", inner)
                     if target in visited:
                         raise self._refused("every group and array once", inner)
                     visited.add(target)
@@ -214,8 +223,11 @@ class Hdf5File:
             blocks = [(address + 16, struct.unpack("<I", self._bytes(address + 8, 4))[0])]
         else:
             raise _Damage("an object has no header")
-        messages = []
+        messages, total = [], 0
         for block in blocks:  # It grows.
+            total += block[1] + 1
+            if total > _MAX_HEADER:
+                raise _Damage("a header is larger than any")
             content, place = self._bytes(*block), 0
             while place + struct.calcsize(prefix) + skipped <= len(content):
                 kind, size, flags = struct.unpack_from(prefix, content, place)
@@ -251,7 +263,7 @@ class Hdf5File:
                 if target is None:
                     raise self._refused("its arrays itself, without a link", (*keys, name))
                 if not name or "/" in name or name in names:
-                    raise _Damage(f"a group has a member {name!r} of no or of another one's name")
+                    raise _Damage(f"a group has two members {name!r}, or that is no name")
                 names.add(name)
                 yield name, target
 
@@ -277,10 +289,10 @@ class Hdf5File:
                     raise _Damage("a group has no symbols")
                 entries = self._bytes(child + 8, 40 * count)
                 for name, target, cache, *_ in struct.iter_unpack("<QQIIQQ", entries):
-                    end = names.find(b"\0", name)
-                    if end < 0:
+                    text, end, _ = names[name : name + 4 * _MAX_PATH].partition(b"\0")
+                    if not end:
                         raise _Damage("a symbol has no name")
-                    yield names[name:end], None if cache == 2 else target
+                    yield text, None if cache == 2 else target
 
     def _attributes(self, keys, messages):
         too_large = self._refused(f"attributes of no more than {_MAX_ATTRIBUTE:,} bytes", keys)
@@ -305,16 +317,17 @@ class Hdf5File:
                 raise too_large
             if shape is not None and len(body) < place + size:
                 raise _Damage("an attribute has no value")
-            is_one = shape == ()
-            value = self._text(datatype, body[place : place + size]) if is_one else None
-            attributes[name.split(b"\0")[0].decode()] = value
+            key = name.split(b"\0")[0].decode()
+            is_used = key in _TEXTS and shape == ()
+            value = self._text(datatype, body[place : place + size]) if is_used else None
+            attributes[key] = value
         return attributes
 
     def _text(self, datatype, value):
         """The text of an attribute; None if it is none."""
         kind, flags = datatype[0] & 15, datatype[1] & 15
         if kind == _TEXT:
-            return value.rstrip(b"\0").decode()
+            return value.rstrip(b"\0").decode()[:_MAX_TEXT]
         if kind != _VARIABLE_LENGTH or flags == 0:
             return None
         if flags != 1:
@@ -322,6 +335,8 @@ class Hdf5File:
         length, address, index = struct.unpack("<IQI", value)
         if not length:
             return ""
+        if length > 4 * _MAX_TEXT:
+            raise _Damage("a text is longer than any")
         if address not in self._texts:
             self._texts[address] = self._collection(address)
         text = self._texts[address].get(index, b"")

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.block_configs import UNSEEN_FEATURES, BlockConfig
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
@@ -60,10 +61,9 @@ _OFFICIAL_VALUES = {
     "classifier": ("token", "gap", "map", "token+distillation"),
     "gelu": ("tanh", "exact"),
     "final_norm": ("tokens",),
-    "block_norm": ("before",),
     "unread_class_token": (False,),
     "map_reads_prefix": (False,),
-    "rotary": (None,),
+    **{field: (getattr(BlockConfig, field),) for field in UNSEEN_FEATURES},
 }
 
 

@@ -14,13 +14,47 @@ from keras_vit.layers.positions import GridTable, resize_offsets
 from keras_vit.layers.rotary import RotaryPositions
 
 
-def make_projections(dim, num_heads, dtype_policy):
+class RowProjection(keras.layers.EinsumDense):
+    """An `EinsumDense` from or to heads that is one product of matrices, with rows as outputs.
+
+    TensorFlow fuses such a product with its bias; an einsum is several operations. The kernel,
+    its quantisation and its low-rank additions are those of `keras.layers.EinsumDense`.
+
+    Call arguments:
+        inputs: `(B, N, D)`, or `(B, N, k, D_h)`.
+        scale: A number that multiplies the outputs.
+
+    Output shape:
+        `(B N, D)`.
+    """
+
+    def call(self, inputs, scale=1.0):
+        kernel, bias = ops.reshape(self.kernel, self._matrix), ops.reshape(self.bias, (-1,))
+        if scale != 1:  # The smallest tensors that it can go into.
+            kernel, bias = kernel * scale, bias * scale
+        return ops.add(ops.matmul(ops.reshape(inputs, (-1, self._matrix[0])), kernel), bias)
+
+    def quantized_call(self, inputs, scale=1.0):
+        return ops.reshape(super().quantized_call(inputs) * scale, (-1, self._matrix[1]))
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        units = math.prod(self.bias.shape)
+        self._matrix = (math.prod(self.kernel.shape) // units, units)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses subclasses, as it does not know what they compute.
+        super().quantize(mode, type_check=False, config=config)
+
+
+def make_projections(dim, num_heads, dtype_policy, kind=keras.layers.EinsumDense):
     """Returns the projections of multi-head attention, built, with the official kernel shapes.
 
     Args:
         dim: Token size, D.
         num_heads: Attention heads, k.
         dtype_policy: A Keras dtype policy.
+        kind: The class of the layers, `keras.layers.EinsumDense` or `RowProjection`.
 
     Returns:
         Layers: query, key and value with kernels `(D, k, D_h)`, and out with `(k, D_h, D)`.
@@ -35,14 +69,10 @@ def make_projections(dim, num_heads, dtype_policy):
         )
     heads = (num_heads, dim // num_heads)
     layers = [
-        keras.layers.EinsumDense(
-            "abc,cde->abde", (None, *heads), bias_axes="de", dtype=dtype_policy, name=name
-        )
+        kind("abc,cde->abde", (None, *heads), bias_axes="de", dtype=dtype_policy, name=name)
         for name in ("query", "key", "value")
     ]
-    out = keras.layers.EinsumDense(
-        "abcd,cde->abe", (None, dim), bias_axes="e", dtype=dtype_policy, name="out"
-    )
+    out = kind("abcd,cde->abe", (None, dim), bias_axes="e", dtype=dtype_policy, name="out")
     for layer in layers:
         layer.build((None, None, dim))
     out.build((None, None, *heads))
@@ -96,7 +126,9 @@ class SelfAttention(ConfiguredLayer):
     def build(self, tokens_shape, patches_shape=None):
         dim, config, policy = tokens_shape[-1], self.config, self.dtype_policy
         self.head_dim = dim // config.num_heads
-        self.query, self.key, self.value, self.out = make_projections(dim, config.num_heads, policy)
+        self.query, self.key, self.value, self.out = make_projections(
+            dim, config.num_heads, policy, RowProjection
+        )
         if config.qk_norm:
             self.query_norm, self.key_norm = (
                 LayerNorm(config.norm_epsilon, dtype=policy, name=name)
@@ -118,7 +150,6 @@ class SelfAttention(ConfiguredLayer):
         as_rows=False,
         patches=None,
     ):
-        # The scale goes into the query's kernel, the smallest tensor that it can go into.
         scale = 1 / math.sqrt(self.head_dim)
         query = self._to_heads(self.query, tokens, 1.0 if self.config.qk_norm else scale)
         key, value = self._to_heads(self.key, tokens), self._to_heads(self.value, tokens)
@@ -133,7 +164,7 @@ class SelfAttention(ConfiguredLayer):
         dropped = self.dropout(attention, training=training, seed=seed)
         mixed = ops.matmul(ops.cast(dropped, value.dtype), value)  # (B, k, N, D_h), equation 7.
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # (B, N, k, D_h)
-        outputs = self._project(self.out, mixed)  # (B N, D), equation 8.
+        outputs = self.out(mixed)  # (B N, D), equation 8.
         outputs = outputs if as_rows else ops.reshape(outputs, ops.shape(tokens))
         return (outputs, attention) if return_attention else outputs
 
@@ -144,21 +175,10 @@ class SelfAttention(ConfiguredLayer):
     def _to_heads(self, projection, tokens, scale=1.0):
         """Projects tokens `(B, N, D)` to heads `(B, k, N, D_h)`; equation 5."""
         length = ops.shape(tokens)[1]
-        x = self._project(projection, tokens, scale)  # (B N, D)
-        x = ops.reshape(x, (-1, length, self.num_heads, self.head_dim))
+        x = ops.reshape(
+            projection(tokens, scale=scale), (-1, length, self.num_heads, self.head_dim)
+        )
         return ops.transpose(x, (0, 2, 1, 3))
-
-    def _project(self, projection, x, scale=1.0):
-        """Projects `(B, N, D)` or `(B, N, k, D_h)` to rows `(B N, D)`."""
-        dim = self.num_heads * self.head_dim
-        if projection.quantization_mode is not None:
-            return ops.reshape(projection(x) * scale, (-1, dim))
-        # TensorFlow fuses a 2-D product with its bias; the layer's einsum is several operations.
-        kernel = ops.reshape(projection.kernel, (dim, dim))
-        bias = ops.reshape(projection.bias, (dim,))
-        if scale != 1:
-            kernel, bias = kernel * scale, bias * scale
-        return ops.add(ops.matmul(ops.reshape(x, (-1, dim)), kernel), bias)
 
     def compute_output_spec(
         self,

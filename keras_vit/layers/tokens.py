@@ -5,19 +5,6 @@ from keras import ops
 
 from keras_vit.layers.random_numbers import DrawsByExample, named_seed, random_bits
 
-# Arguments of a convolution that are fixed here.
-_FIXED = (
-    "filters",
-    "kernel_size",
-    "strides",
-    "padding",
-    "data_format",
-    "dilation_rate",
-    "groups",
-    "activation",
-    "use_bias",
-)
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchEmbedding(keras.layers.Conv2D):
@@ -62,10 +49,10 @@ class PatchEmbedding(keras.layers.Conv2D):
         return ops.reshape(x, (-1, rows, columns, self.filters))
 
     def get_config(self):
-        config = super().get_config()
-        for name in _FIXED:
-            del config[name]
-        return {**config, "dim": self.filters, "patch_size": self.kernel_size}
+        kinds = ("_initializer", "_regularizer", "_constraint")
+        options = {k: v for k, v in super().get_config().items() if k.endswith(kinds)}
+        sizes = {"dim": self.filters, "patch_size": self.kernel_size}
+        return {**keras.layers.Layer.get_config(self), **options, **sizes}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

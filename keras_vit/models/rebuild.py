@@ -27,7 +27,7 @@ from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
 from keras_vit.description import description_layer, held_description, set_description
-from keras_vit.layers import PositionEmbedding, SelfAttention
+from keras_vit.layers import EncoderBlock, PositionEmbedding, SelfAttention
 from keras_vit.models.build import build
 from keras_vit.recognition import config_of
 
@@ -160,8 +160,11 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     layers = {layer.name: layer for layer in model.layers}
     patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
     description = description_layer(model)
-    is_rotary = bool(getattr(layers.get("encoder_block_0"), "rotary", None))
-    is_known = type(positions) is PositionEmbedding or (is_rotary and positions is None)
+    block = layers.get("encoder_block_0")
+    if positions is None:
+        is_known = isinstance(block, EncoderBlock) and block.config.reads_grid
+    else:
+        is_known = type(positions) is PositionEmbedding
     if patches is None or not is_known:
         raise ValueError(
             "Another image size needs a model of this package with learned_1d position "

@@ -157,20 +157,21 @@ def add_prefix_tokens(config: ViTConfig, x):
 
 def position_layers(config: ViTConfig, grid) -> list[PositionEmbedding | None]:
     """Returns the layer that adds positions before each block, or None; paper, Table 8."""
-    if not config.adds_positions:
-        return [None] * config.depth
 
     def layer(name):
-        layer_type = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D}
-        return layer_type[config.position_embedding](
-            grid, len(config.class_tokens), config.num_registers, name=name
-        )
+        class_tokens, registers = len(config.class_tokens), config.num_registers
+        if config.position_embedding == "learned_2d":
+            return PositionEmbedding2D(grid, class_tokens, registers, name=name)
+        return PositionEmbedding(grid, class_tokens, registers, name=name)
 
+    if not config.adds_positions:
+        return [None] * config.depth
     if config.position_embedding_at == "every_block":
         return [layer(f"position_embedding_{block}") for block in range(config.depth)]
-    at_input = layer("position_embedding")
-    others = at_input if config.position_embedding_at == "every_block_shared" else None
-    return [at_input] + [others] * (config.depth - 1)
+    shared = layer("position_embedding")
+    if config.position_embedding_at == "every_block_shared":
+        return [shared] * config.depth
+    return [shared] + [None] * (config.depth - 1)
 
 
 def add_positions(layer: PositionEmbedding | None, x, patches):
@@ -188,9 +189,13 @@ def encode(config: ViTConfig, x, patches, block: int, grid):
         layer = BiasedEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
         return call_on_grid(layer, x, patches)
     layer = EncoderBlock(fields, name=name)
-    return layer(x, patches=patches) if fields.rotary else layer(x)
+    return layer(x, patches=patches) if fields.reads_grid else layer(x)
 
 
 def call_on_grid(layer, x, patches):
-    """Calls a layer with a table for a grid; a free image size needs `patches` to resize it."""
+    """Calls a layer with a table for a grid; a free image size needs `patches` to resize it.
+
+    Only the shape of `patches` is read. A functional model passes tensors between layers, and the
+    grid of a free image size is known at a call only, so the tensor stands for its grid.
+    """
     return layer(x, patches=patches) if None in patches.shape[1:3] else layer(x)

@@ -173,6 +173,13 @@ def test_a_header_that_is_continued_by_itself_is_refused_at_once(keras_3):
         open_checkpoint(keras_3)
 
 
+def test_a_path_longer_than_those_of_keras_is_refused(keras_3):
+    with h5py.File(keras_3, "a") as file:
+        file.create_group("layers/" + "/".join(["x" * 200] * 6))
+    with pytest.raises(ValueError, match="paths of no more than 1,000 letters"):
+        open_checkpoint(keras_3)
+
+
 def test_arrays_in_chunks_are_refused_with_the_tool_that_rewrites_them(keras_3):
     with h5py.File(keras_3, "a") as file:
         values = file["layers/dense/vars/0"][...]

@@ -28,6 +28,7 @@ CONFIGS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
+    keras.utils.set_random_seed(0)
     model = keras_vit.build(CONFIGS[name], input_shape=(16, 16, 3), classes=3)
     for number, weight in enumerate(model.weights):
         random = np.random.RandomState(number).standard_normal(weight.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +16,7 @@ from keras_vit.images.decoding import (
 )
 from keras_vit.images.headers import read_header
 from keras_vit.images.resizing import resize_small
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, ValueRange
 
 from .randaugment import randaugment
 
@@ -30,7 +29,7 @@ _RESIZE = 512 / 480  # Resized side / crop side in `resize_random_crop`; BiT's H
 
 
 def inception_crop(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
 ) -> tf.Tensor:
     """Crops a rectangle of random area, shape and place, resizes it, and flips it at random.
 
@@ -52,7 +51,7 @@ def inception_crop(
 
 
 def jitter(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
 ) -> tf.Tensor:
     """Scales and shifts the whole image a little; never flips it.
 
@@ -78,7 +77,7 @@ def jitter(
 
 
 def resize_small_random_crop(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
 ) -> tf.Tensor:
     """Resizes the image to slightly more than the size, crops and flips it at random.
 
@@ -94,7 +93,7 @@ def resize_random_crop(
     encoded: tf.Tensor,
     key: tf.Tensor,
     image_size: tuple[int, int],
-    value_range: Any,
+    value_range: ValueRange,
     resize: tuple[int, int] | None = None,
 ) -> tf.Tensor:
     """Resizes the whole image, ignoring its aspect ratio, crops and flips it at random.
@@ -119,7 +118,7 @@ def resize_random_crop(
 
 
 def padded_crop(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
 ) -> tf.Tensor:
     """Pads the whole image with grey, crops and flips it at random.
 
@@ -134,18 +133,19 @@ def padded_crop(
 
 
 def flip(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
 ) -> tf.Tensor:
     """Resizes the whole image as in evaluation, and flips it at random."""
     return random_flip(none(encoded, key, image_size, value_range), key)
 
 
 def none(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: Any
+    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
 ) -> tf.Tensor:
     """Resizes the whole image as in evaluation."""
     height, width = image_size
-    preprocessing = Preprocessing((height, width), value_range=tuple(value_range))
+    low, high = value_range
+    preprocessing = Preprocessing((height, width), value_range=(low, high))
     return apply_preprocessing(decode_image(encoded), preprocessing)
 
 

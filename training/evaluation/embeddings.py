@@ -127,7 +127,7 @@ def embed(
         batch_size=batch_size,
         progress=progress,
     )
-    facts: dict[str, Any] = {
+    facts = {
         "model": model.name,
         "weights_sha256": weights_hash(model.model),
         "feature": feature,

@@ -13,6 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -434,7 +435,7 @@ class MeasuringProcess:
             return False
 
 
-def _serve(connection: Any, cell: BenchmarkCell, threads: int, messages: str) -> None:
+def _serve(connection: Connection, cell: BenchmarkCell, threads: int, messages: str) -> None:
     """Measures in the child process until the parent closes the connection."""
     with open(messages, "ab") as file:
         os.dup2(file.fileno(), 2)

@@ -23,13 +23,13 @@ from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.data.labels import multi_hot
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS, ImageNetProtocol
 
-from .objectnet import open_objectnet
+from .objectnet import NUM_CLASSES, open_objectnet
 
-NUM_CLASSES = 1000
 _NUM_VALIDATION = 50_000
 
 _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -177,7 +177,8 @@ def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
     if rules.real_labels:
         is_tfds = data is None or str(data).startswith("tfds:")
         names = _tfds_file_names(data or rules.dataset, data_dir) if is_tfds else examples.names
-        targets = _one_hot(real_labels(), [validation_index(name) for name in names])
+        classes_of = real_labels()
+        targets = multi_hot([classes_of[validation_index(name)] for name in names], NUM_CLASSES) > 0
         labelled = np.flatnonzero(targets.any(axis=1))
         left_out = len(examples) - len(labelled)
         examples, targets = examples.take(labelled), targets[labelled]
@@ -276,11 +277,3 @@ def _tfds_file_names(dataset: str | os.PathLike | None, data_dir: Any) -> list[s
         read_config=tfds.ReadConfig(try_autocache=False),
     )
     return [example["file_name"].decode() for example in names.as_numpy_iterator()]
-
-
-def _one_hot(labels: Sequence[Sequence[int]], indices: Iterable[int]) -> np.ndarray:
-    indices = list(indices)
-    targets = np.zeros((len(indices), NUM_CLASSES), bool)
-    for row, index in enumerate(indices):
-        targets[row, list(labels[index])] = True
-    return targets

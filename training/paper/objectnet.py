@@ -17,6 +17,7 @@ from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.json_files import read_json
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.training.data.examples import without_autotune
+from keras_vit.training.data.labels import multi_hot
 
 NUM_CLASSES = 1000
 BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.
@@ -43,10 +44,7 @@ class ObjectNet:
 
     def targets(self) -> np.ndarray:
         """Returns the correct classes, bool `(N, 1000)`."""
-        targets = np.zeros((len(self.paths), NUM_CLASSES), bool)
-        for row, classes in enumerate(self.classes):
-            targets[row, list(classes)] = True
-        return targets
+        return multi_hot(self.classes, NUM_CLASSES) > 0
 
     def batches(self, *, preprocessing: Preprocessing, batch_size: int) -> tf.data.Dataset:
         """Returns the images in order, `(B, h, w, 3)` in a tuple of one."""

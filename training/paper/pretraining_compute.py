@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit import configs
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe
 from keras_vit.recognition import config_of_json
 from keras_vit.training.evaluation.results import Result
@@ -95,7 +96,7 @@ def pretraining_of(result: Result) -> PreTrainingRun:
     return dataclasses.replace(run, exaflops=flops / 1e18)
 
 
-def config_of_result(model: dict[str, Any]) -> Any:
+def config_of_result(model: dict[str, Any]) -> ViTConfig | BiTConfig | None:
     """Returns the config in a result file's `model`, or None."""
     fields, name = model.get("config"), model.get("name")
     named = configs.MODELS.get(name) if isinstance(name, str) else None
@@ -109,7 +110,7 @@ def config_of_result(model: dict[str, Any]) -> Any:
 
 
 def pretraining_flops(
-    name_or_config: Any, *, images: float, epochs: float, **arguments: Any
+    name_or_config: str | ViTConfig | BiTConfig, *, images: float, epochs: float, **arguments: Any
 ) -> float:
     """Returns the FLOPs of pre-training: images x epochs x 3 x FLOPs of a forward pass.
 

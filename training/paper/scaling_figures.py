@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_vit import configs
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.files import atomic_write, write_csv
 from keras_vit.plots import new_figure
 from keras_vit.training.evaluation.results import Result
@@ -139,7 +140,7 @@ def result_points(
             missing = _missing(run, FIGURES[number].x)
             if config is None:
                 missing.append("model.config")
-            if missing:
+            if config is None or missing:
                 left_out.append(f"{path}: Figure {number} needs {', '.join(missing)}")
                 continue
             x = getattr(run, FIGURES[number].x)
@@ -333,7 +334,7 @@ def _mark(
     return drawn
 
 
-def _kind(config: Any) -> str:
+def _kind(config: ViTConfig | BiTConfig) -> str:
     return _KINDS.get(config.architecture, "ResNet")
 
 

@@ -24,7 +24,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
     assert np.mean(np.array(found)[LABELS]) == pytest.approx(1)
 
 
-def test_balanced_weights_of_several_labels_make_both_answers_weigh_the_same():
+def test_balanced_multi_label_weights_make_both_answers_weigh_the_same():
     labels = np.array([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]], "uint8")
     assert class_weights("balanced", labels, NAMES[:2]) == pytest.approx((1 / 4, 3 / 2))
     with pytest.raises(ValueError, match="that of every image. Received: dog"):

@@ -149,7 +149,7 @@ def test_class_names_give_the_order_of_labels_that_are_names():
     assert source.splits["train"].labels.tolist() == [1, 0]
 
 
-def test_columns_of_zeros_and_ones_are_several_labels():
+def test_columns_of_zeros_and_ones_are_multi_label():
     flags = np.array([[1, 1, 0], [0, 0, 0], [0, 1, 1]])
     images = np.zeros((3, 2, 2, 3), "uint8")
     for data in ((images, flags), pairs_of((images, flags)), pairs_of((images, flags)).batch(2)):

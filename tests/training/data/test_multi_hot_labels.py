@@ -85,13 +85,13 @@ def test_the_setting_decides_where_every_image_has_one_label(write_csv):
     np.testing.assert_array_equal(labels, [[1, 0], [0, 1]] * 3 + [[0, 0]])
 
 
-def test_folders_of_classes_are_opened_as_several_labels(make_folder):
+def test_folders_of_classes_are_opened_as_multi_label_data(make_folder):
     folder = make_folder({"a": 3, "b": 2})
     source = opened(folder, holdout=0, task="multilabel")
     np.testing.assert_array_equal(source.splits["train"].labels, [[1, 0]] * 3 + [[0, 1]] * 2)
 
 
-def test_several_labels_are_refused_where_one_is_asked_for(semicolons):
+def test_multi_label_data_are_refused_where_one_class_is_asked_for(semicolons):
     with pytest.raises(ValueError, match="which are multi-label"):
         opened(semicolons, task="multiclass")
 
@@ -170,7 +170,7 @@ def test_the_hash_of_one_label_an_image_is_as_before():
     assert digest.hexdigest() == hashlib.sha256(b"12 5 image").hexdigest()
 
 
-def test_records_keep_several_labels(semicolons, tmp_path):
+def test_records_keep_multi_label_data(semicolons, tmp_path):
     source = opened(semicolons, holdout=0.3)
     write_records(source, tmp_path / "records")
     by_index = opened(tmp_path / "records")
@@ -203,7 +203,7 @@ def test_more_classes_move_the_labels_of_files_and_of_records(semicolons, tmp_pa
         assert read.dtype == "uint8"
 
 
-def test_records_of_one_label_an_image_are_opened_as_several_labels(make_folder, tmp_path):
+def test_records_of_one_label_each_are_opened_as_multi_label_data(make_folder, tmp_path):
     write_records(opened(make_folder({"a": 2, "b": 1}), holdout=0), tmp_path / "records")
     examples = opened(tmp_path / "records", holdout=0, task="multilabel").splits["train"]
     assert sorted(examples.labels.tolist()) == [[0, 1], [1, 0], [1, 0]]
