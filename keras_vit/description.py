@@ -154,7 +154,8 @@ class Description:
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
-        ValueError: If the range of the pixels does not have the channels of the images.
+        ValueError: If a size is not a positive number, or the range of the pixels does not have
+            the channels of the images.
 
     Example:
     >>> describe("ViT-B/16").parameters
@@ -175,6 +176,8 @@ class Description:
         for field in ("input_shape", "position_grid", "notes"):
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
+        _check_sides("input_shape", self.input_shape, 3, free=2)
+        _check_sides("position_grid", self.position_grid, 2)
         known, channels = self.preprocessing, self.channels
         if (
             known is not None
@@ -318,6 +321,17 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "preprocessing": Preprocessing.from_fields,
     "labels": Labels.from_json,
 }
+
+
+def _check_sides(name, sides, count, free=0):
+    """Raises ValueError unless sides are positive numbers; the first `free` of them may be None."""
+    if sides is None:
+        return
+    if len(sides) != count or not all(
+        (side is None and place < free) or (type(side) is int and side > 0)
+        for place, side in enumerate(sides)
+    ):
+        raise ValueError(f"{name} must be {count} positive numbers. Received: {sides!r:.80}")
 
 
 def _to_json(value):
