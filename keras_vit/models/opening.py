@@ -281,6 +281,13 @@ def open_model(
     ('beagle', 'boxer')
     """
     if weights is not None:
+        if isinstance(anything, (str, os.PathLike)) and not is_model_name(anything):
+            if os.path.exists(anything):
+                raise ValueError(
+                    "The weights are stored in the classifier's folder; give others only with a "
+                    f"model's name. Received: {os.fspath(anything)}, weights={weights!r}"
+                )
+            configs.resolve(os.fspath(anything))  # Names the nearest.
         if model is not None:
             raise ValueError("With weights, the model is the first argument. Received: both")
         if weights == "random":

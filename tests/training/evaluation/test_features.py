@@ -132,7 +132,7 @@ def test_a_class_without_training_images_is_refused_before_features_are_computed
     ("arguments", "message"),
     [
         ({"model": "ViT-Ti/16"}, "needs weights"),
-        ({"model": "nowhere/here"}, "a classifier's folder; or a model's name .*: nowhere/here"),
+        ({"model": "nowhere/here"}, "No such folder or file: nowhere/here"),
         ({"model": "ViT-Tiny/16", "weights": "random"}, "Nearest: ViT-Ti/16"),
     ],
 )

@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):
     for more, line in (
         (["--teacher", str(several)], "The teacher must give one class an image. "),
         (["--teacher", str(unknown)], "The teacher must name every class of the data "),
-        (["--teacher", str(tmp_path / "none")], "No such folder: "),
+        (["--teacher", str(tmp_path / "none")], "No such folder or file: "),
         (["--teacher", str(teacher), "--loss", "sigmoid"], "The loss must be softmax, "),
         (["--teacher", str(teacher), "--task", "multilabel"], "The loss must be softmax, "),
         (["--teacher", str(teacher), "--distillation-weight", "2"], "distillation_weight must be"),

@@ -173,21 +173,6 @@ def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, mon
     assert "mAP on the development split" in str(done)
 
 
-def test_a_sweep_of_an_older_version_goes_on(data, tmp_path, monkeypatch):
-    pretend = Pretend(monkeypatch, {})
-    options = {"learning_rates": (0.1,), "seeds": (0,), "log": len}
-    sweep(data, tmp_path / "out", SETTINGS, **options)
-    path = tmp_path / "out" / "sweep.json"
-    older = json.loads(path.read_text())
-    assert older["loss"] is None
-    del older["task"]
-    path.write_text(json.dumps({**older, "loss": "softmax"}))
-    sweep(data, tmp_path / "out", SETTINGS, **options)
-    assert len(pretend.calls) == 1  # It was finished.
-    with pytest.raises(ValueError, match="differs in: loss"):
-        sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, loss="sigmoid"), **options)
-
-
 def test_the_rates_are_those_of_the_recipe_scaled_as_it_is(data, tmp_path, monkeypatch):
     pretend = Pretend(monkeypatch, {})
     settings = FineTuning.from_recipe("CIFAR-10", 0.01, weights=None)
