@@ -14,7 +14,7 @@ from keras_vit.fields import required
 
 from .export_format import OpenedExport, Signature
 from .formats import format_of
-from .runtimes import with_size
+from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3

@@ -16,7 +16,7 @@ from keras_vit.files import CLASSES
 
 from .browser_files import classifier_files, in_one_line, page, script, title_of
 from .chromium import import_playwright, page_signature
-from .export_format import BrowserFormat, OpenedExport, Written, export_function
+from .export_format import BrowserFormat, OpenedExport, Written
 from .texts import NAMES, classes_from_json, classes_to_json
 
 if TYPE_CHECKING:
@@ -81,9 +81,6 @@ class HTML(BrowserFormat):
             texts[CLASSES] = classes_from_json(texts[CLASSES], ELEMENTS[CLASSES])
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
-
-
-html = export_function(HTML)
 
 
 def json_element(name: str, text: str) -> str:

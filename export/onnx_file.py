@@ -16,7 +16,6 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
 from .texts import NAMES, classes_from_json, classes_to_json
@@ -107,9 +106,6 @@ class ONNX(QuantizedFormat):
         if CLASSES in texts:
             texts[CLASSES] = classes_from_json(texts[CLASSES], PROPERTIES[CLASSES])
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session)})
-
-
-onnx = export_function(ONNX)
 
 
 def session_of(path):

@@ -14,7 +14,6 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
 from .onnx_file import OPSET
@@ -80,9 +79,6 @@ class OpenVINO(QuantizedFormat):
         model = path / OpenVINO.marker
         files = [model, model.with_suffix(".bin")]
         return OpenedExport(read_texts(path), files, lambda: {"serve": _signature(model)})
-
-
-openvino = export_function(OpenVINO)
 
 
 def _signature(path):

@@ -16,7 +16,6 @@ from .export_format import (
     OpenedExport,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
 from .options import TOP
@@ -123,9 +122,6 @@ class SavedModel(ExportFormat):
         return OpenedExport(read_texts(path / "assets"), files, lambda: _signatures(path))
 
 
-saved_model = export_function(SavedModel)
-
-
 def _resized(classifier, image_size):
     """Returns the classifier with the same weights for another image size."""
     from keras_vit.classifier import Classifier
@@ -209,7 +205,7 @@ def _write_warm_up_requests(classifier, folder, files):
 
     from keras_vit.images.transcoding import transcoded
 
-    from .comparison import load_images
+    from .check_images import load_images
 
     path = folder / WARM_UP_FILE
     path.parent.mkdir(parents=True, exist_ok=True)

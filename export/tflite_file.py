@@ -20,17 +20,14 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
-from .texts import NAMES
+from .texts import NAMES, TFLITE_LABELS
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
-
-LABELS = "labels.txt"  # The class names; the metadata name the file.
 
 _MAX_TEXT = 2**26  # Bytes of a text.
 
@@ -148,7 +145,7 @@ class TFLite(QuantizedFormat):
         """Appends the texts to the file, which is then also a ZIP archive."""
         with zipfile.ZipFile(path, "a") as archive:
             for name, text in texts.items():
-                archive.writestr(LABELS if name == CLASSES else name, text)
+                archive.writestr(TFLITE_LABELS if name == CLASSES else name, text)
 
     @staticmethod
     def open(path):
@@ -158,13 +155,10 @@ class TFLite(QuantizedFormat):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 for entry in archive.infolist():
-                    name = CLASSES if entry.filename == LABELS else entry.filename
+                    name = CLASSES if entry.filename == TFLITE_LABELS else entry.filename
                     if name in NAMES and entry.file_size <= _MAX_TEXT:
                         texts[name] = archive.read(entry).decode("utf-8")
         return OpenedExport(texts, [path], lambda: {"serve": _signature(path)})
-
-
-tflite = export_function(TFLite)
 
 
 def _signature(path):

@@ -18,7 +18,6 @@ from .export_format import (
     OpenedExport,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
 from .onnx_file import OPSET, session_of
@@ -112,9 +111,6 @@ class Web(BrowserFormat):
         import_playwright()
         import_export_package("onnxruntime")
         return OpenedExport(read_texts(path), [path / ONNX_MODEL], lambda: _signatures(path))
-
-
-web = export_function(Web)
 
 
 def _notes(classifier):

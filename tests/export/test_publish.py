@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit.classifier import Classifier
-from keras_vit.export import comparison, publish
+from keras_vit.export import check_images, comparison, publish
 from keras_vit.export.formats import FORMATS
 
 
@@ -105,17 +105,17 @@ def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
 
 
 def test_check_images_are_spread_evenly_over_a_large_folder(classifier, tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "MAX_CHECK_IMAGES", 3)
+    monkeypatch.setattr(check_images, "MAX_CHECK_IMAGES", 3)
     for index in range(9):
         (tmp_path / f"{index}.png").touch()
-    chosen = comparison.find_check_images(classifier, tmp_path)
+    chosen = check_images.find_check_images(classifier, tmp_path)
     assert [path[-5] for path in chosen] == ["0", "3", "6"]
 
 
 def test_an_export_without_check_images_is_an_error(model, classifier):
     bare = Classifier(model, classifier.class_names, classifier.preprocessing)
     with pytest.raises(ValueError, match="--check-images"):
-        comparison.find_check_images(bare)
+        check_images.find_check_images(bare)
 
 
 @pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "1"])
