@@ -125,7 +125,7 @@ def changed(settings_type: Any, name: str, default: Any = _UNCHANGED, **changes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class SettingsPart:
     """A dataclass of settings within another one; see `part`."""
 
     settings_type: Any
@@ -154,7 +154,9 @@ def part(
         group: See `add_arguments`.
     """
     options = {"only": only, "without": without, "required": required, "group": group}
-    return dataclasses.field(metadata={"part": Part(settings_type, make or settings_type, options)})
+    return dataclasses.field(
+        metadata={"part": SettingsPart(settings_type, make or settings_type, options)}
+    )
 
 
 def field_info(field: dataclasses.Field) -> FieldInfo:

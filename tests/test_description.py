@@ -23,6 +23,7 @@ KNOWN = Description(
     name="pets",
     config=CONFIG,
     input_shape=(8, 12, 3),
+    position_grid=(2, 3),
     classes=3,
     preprocessing=Preprocessing((8, 12), "torchvision", (0.0, 1.0)),
     labels=Labels(NAMES, "multilabel", (0.5, 0.25, 0.75)),

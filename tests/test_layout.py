@@ -62,6 +62,7 @@ MAY_IMPORT = {
         "classifier",
         "description",
         "files",
+        "json_files",
         "layers",
         "models",
         "checkpoints",

@@ -90,7 +90,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
                 facts["rotary"] = parse_json(_fact(path, file, array).tobytes(), name)
             elif name.endswith(f"/{ENTRY}"):
                 text = _fact(path, file, array, _MAX_DESCRIPTION).tobytes()
-                facts["description"] = parse_json(text, name)
+                facts |= _described(parse_json(text, name))
             elif name in arrays:
                 raise ValueError(
                     "The layers of a .weights.h5 must have different names. "
@@ -273,6 +273,19 @@ def _stored_array(path, name, array, reader):
 def _dtype_of(array: Hdf5Array) -> np.dtype:
     is_bfloat16 = array.dtype.itemsize == 2 and array.attributes.get("dtype") == "bfloat16"
     return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
+
+
+def _described(description):
+    """A description as a fact, and what it says of positions."""
+    config = description.get("config") if isinstance(description, dict) else None
+    facts = {"description": description}
+    if isinstance(config, dict):
+        positions = {
+            "position_grid": description.get("position_grid"),
+            "rotary": config.get("rotary"),
+        }
+        facts |= {name: value for name, value in positions.items() if value is not None}
+    return facts
 
 
 def _fact(path, file, array, most=_MAX_FACT):

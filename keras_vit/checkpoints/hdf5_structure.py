@@ -137,6 +137,8 @@ class Hdf5File:
         if array.values is not None:
             return np.frombuffer(array.values, array.dtype).reshape(array.shape)
         values = np.empty(array.shape, array.dtype)
+        if not values.size:  # It has no address.
+            return values
         self._file.seek(self._start + (array.place or 0))
         if self._file.readinto(values.reshape(-1).view("uint8")) < values.nbytes:
             raise damaged_file("A file of weights", self._path, "it ends early")

@@ -108,15 +108,8 @@ def described_in(checkpoint: Checkpoint) -> Description | None:
 
 
 def _read_metadata(checkpoint, image_size, classes):
-    described = described_in(checkpoint)
-    if described is not None and (described.preprocessing or checkpoint.layout is not KERAS):
-        if described.preprocessing is None:
-            return _found("the source did not hold it")
-        labels = described.labels
-        if labels.names is not None and len(labels.names) != classes:  # Of another head.
-            labels = Labels()
-        noted = _found(f"noted in {checkpoint.path.name}", described.preprocessing, labels)
-        return dataclasses.replace(described, labels=labels, origins=noted.origins, notes=())
+    if checkpoint.layout is not KERAS and "description" in checkpoint.facts:
+        return _noted(checkpoint, classes)
     if "preprocessing" in checkpoint.facts:  # Noted by `convert`; None if it was unknown there.
         noted = checkpoint.facts["preprocessing"]
         if noted is None:
@@ -131,6 +124,18 @@ def _read_metadata(checkpoint, image_size, classes):
 def origin_of_numerics(checkpoint: Checkpoint) -> str:
     """Returns where the form of GELU and LayerNorm's epsilon of a checkpoint are from."""
     return "config.json" if checkpoint.config else f"usual for {checkpoint.layout.name}"
+
+
+def _noted(checkpoint, classes):
+    """What this package noted in a file of weights."""
+    described = described_in(checkpoint)
+    if described is None or described.preprocessing is None:
+        return _found("the source did not hold it")
+    labels = described.labels
+    if labels.names is not None and len(labels.names) != classes:  # Of another head.
+        labels = Labels()
+    origins = _found(f"noted in {checkpoint.path.name}").origins
+    return dataclasses.replace(described, labels=labels, origins=origins, notes=())
 
 
 def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
@@ -152,7 +157,9 @@ def _vit_keras(checkpoint, image_size, classes):
 
 
 def _keras(checkpoint, image_size, classes):
-    return read_folder(checkpoint.folder, classes)
+    beside = read_folder(checkpoint.folder, classes)
+    noted = _noted(checkpoint, classes)
+    return noted if beside.preprocessing is None and noted.preprocessing else beside
 
 
 def read_folder(folder: pathlib.Path, classes: int | None) -> Description:

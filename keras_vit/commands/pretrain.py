@@ -16,7 +16,7 @@ WITH_CLASSES = [field.name for field in dataclasses.fields(PreTraining)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pretrain(Command):
+class PretrainCommand(Command):
     """Train a model from random weights."""
 
     data: DataSpec = part(DataSpec, group="data")

@@ -10,7 +10,7 @@ from keras_vit.training.data.spec import DataSpec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Records(Command):
+class RecordsCommand(Command):
     """Write images as sharded TFRecord files, for several machines."""
 
     data: DataSpec = part(DataSpec, without=("split_seed",))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.formats import read_values
 from keras_vit.checkpoints.hdf5 import read_keras_h5
 
 
@@ -70,6 +71,15 @@ def test_absurd_shapes_are_refused_before_memory_is_taken(saved):
         file["layers/dense/vars"].create_dataset("1", (2**20, 2**20), "float32", chunks=True)
     with pytest.raises(ValueError, match="must hold the bytes that its arrays declare"):
         read_keras_h5(saved)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3)])
+def test_arrays_of_one_number_and_of_none_are_read(shape, tmp_path):
+    expected = np.ones(shape, ">f4")
+    with h5py.File(tmp_path / "a.weights.h5", "w") as file:
+        file["layers/dense/vars/0"] = expected
+    arrays, _ = read_keras_h5(tmp_path / "a.weights.h5")
+    np.testing.assert_array_equal(*read_values([arrays["dense/0"]]), expected, strict=True)
 
 
 def test_a_truncated_file_says_so(saved):

@@ -3,6 +3,7 @@
 import json
 import warnings
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -160,8 +161,8 @@ def test_numbers_that_convert_wrote_are_no_class_names(model, tmp_path):
     ours, numbers = Preprocessing((8, 8)), ("0", "1", "2")
     save_classifier(tmp_path / "converted", model, numbers, ours, recipe={"converted": True})
     save_classifier(tmp_path / "digits", model, numbers, ours, recipe={})
-    assert open_model(tmp_path / "converted").description.labels.names is None
-    assert open_model(tmp_path / "digits").description.labels.names == numbers
+    assert open_model(tmp_path / "converted").class_names is None
+    assert open_model(tmp_path / "digits").class_names == numbers
 
 
 def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model, tmp_path):
@@ -191,15 +192,22 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     assert "preprocessing.json" in warned(tmp_path / "vision")
 
 
-def test_the_given_model_settles_the_numerics_of_a_weights_file_of_keras(model, tmp_path):
+def test_a_weights_file_of_keras_says_what_its_model_is(model, tmp_path):
     model.save_weights(tmp_path / "a.weights.h5")
-    given = tiny_config(mlp_dim=32, gelu="exact", norm_epsilon=1e-5)
-    opened = open_model(tmp_path / "a.weights.h5", model=given)
-    assert (opened.description.config.gelu, opened.description.config.norm_epsilon) == (
-        "exact",
-        1e-5,
-    )
+    opened = open_model(tmp_path / "a.weights.h5")
+    assert opened.description.config == CONFIG
+    assert opened.description.origins["gelu"] == "a.weights.h5"
     assert opened.description.preprocessing is None
+    np.testing.assert_array_equal(opened.to_model()[0].get_weights()[0], model.get_weights()[0])
+
+
+def test_the_given_model_settles_the_numerics_of_an_earlier_weights_file(model, tmp_path):
+    model.save_weights(tmp_path / "a.weights.h5")
+    with h5py.File(tmp_path / "a.weights.h5", "a") as file:
+        del file["layers/model_description"]
+    given = tiny_config(mlp_dim=32, gelu="exact", norm_epsilon=1e-5)
+    config = open_model(tmp_path / "a.weights.h5", model=given).description.config
+    assert (config.gelu, config.norm_epsilon) == ("exact", 1e-5)
 
 
 def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):

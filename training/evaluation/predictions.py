@@ -241,7 +241,7 @@ def build_evaluated(
             )
         opened = open_model(model, **given)
         built, _ = opened.to_model()
-        recipe = dict(opened.recipe)
+        recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
         return EvaluatedModel(
             built,
             _evaluated(opened, None, evaluation),
