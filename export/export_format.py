@@ -28,6 +28,7 @@ INPUTS = ("uint8", "float")
 # By precision: least share of check images on which an export must have the Keras model's first
 # class.
 MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
 

@@ -25,7 +25,7 @@ from keras_vit.models.opening import open_classifier
 from keras_vit.optional_packages import import_optional
 
 from .batching import Batcher, Overloaded
-from .browser_files import page, script
+from .browser_templates import page, script
 from .options import PORT, TOP, ServingLimits
 
 # Scripts and styles of the page itself only.

@@ -16,6 +16,7 @@ from keras_vit.preprocessing import MAX_SIDE
 
 from .export_format import (
     INPUTS,
+    INTEGER_PRECISIONS,
     OpenedExport,
     QuantizedFormat,
     Signature,
@@ -26,8 +27,6 @@ from .texts import NAMES, TFLITE_LABELS
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
-
-INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
 _MAX_TEXT = 2**26  # Bytes of a text.
 
@@ -110,35 +109,11 @@ class TFLite(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from keras_vit.models.rebuild import float32_model
+        from .tflite_conversion import tflite_content
 
-        from . import quantization, tflite_conversion
-        from .exported_model import exported_model, precision_notes
-        from .tflite_metadata import add_metadata, image_classifier_metadata
-
-        split = quantization.split(files, self.precision, self.calibration_images)
-        preprocessing = classifier.preprocessing
-        model = exported_model(
-            float32_model(classifier.model),
-            preprocessing,
-            input=self.input,
-            input_size=self.input_size,
-        )
-        content = tflite_conversion.convert(model, self.batch_size, self.precision)
-        if self.precision in INTEGER_PRECISIONS:
-            images = quantization.inputs(classifier, split.calibration, self.input, self.input_size)
-            content = tflite_conversion.quantize(
-                content, self.precision, images, self.batch_size or 1
-            )
-        tflite_conversion.check_operations(content)
-        if self.input == "uint8" and self.input_size is None:
-            content = tflite_conversion.with_default_size(content, preprocessing.image_size)
-        metadata = image_classifier_metadata(
-            classifier.model.name, preprocessing.value_range if self.input == "float" else None
-        )
-        path.write_bytes(add_metadata(content, metadata))
-        notes = (*precision_notes(classifier.model), *split.notes)
-        return Written(split.check, notes, input_size=self.input_size)
+        content, written = tflite_content(classifier, files, self, self.batch_size, self.input_size)
+        path.write_bytes(content)
+        return written
 
     @staticmethod
     def add_texts(path, texts):

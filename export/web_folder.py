@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from keras_vit.fields import documented
 from keras_vit.tasks import MULTILABEL
 
-from .browser_files import ONNX_MODEL, SCRIPT, classifier_files, page, script, title_of
+from .browser_templates import (
+    CONFIG,
+    ONNX_MODEL,
+    SCRIPT,
+    TRANSFORMERS_JS,
+    page,
+    script,
+    title_of,
+)
 from .chromium import folder_signature, import_playwright
 from .export_format import (
     BrowserFormat,
@@ -20,25 +28,13 @@ from .export_format import (
     Written,
     import_export_package,
 )
-from .onnx_file import OPSET, session_of
+from .onnx_file import session_of
 from .texts import read_texts, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
 PAGE = "index.html"
-
-# Paths that transformers.js prescribes.
-TRANSFORMERS_JS = "onnx/model.onnx"
-CONFIG = "config.json"
-
-# transformers.js then passes pixels on as they are: `onnx/model.onnx` preprocesses them.
-_PROCESSOR = {
-    "image_processor_type": "ViTImageProcessor",
-    "do_resize": False,
-    "do_rescale": False,
-    "do_normalize": False,
-}
 
 
 @documented
@@ -65,45 +61,24 @@ class Web(BrowserFormat):
 
     name = "web"
     marker = SCRIPT
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """ONNX, its converter and its runtime."""
-        return ("onnx", "tf2onnx", "onnxruntime")
+    packages = ("onnx", "tf2onnx", "onnxruntime")  # The models, their converter, their runtime.
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the files; see `ExportFormat.write`."""
-        from keras_vit.checkpoints.metadata import PREPROCESSOR
+        from . import browser_files, exported_model
 
-        from .exported_model import precision_notes
-        from .onnx_conversion import transformers_js_content
-        from .other_code_bases import labels_json
-
-        contents = classifier_files(classifier, self.runtime)
-        contents[TRANSFORMERS_JS] = transformers_js_content(classifier, OPSET).SerializeToString()
-        config = {
-            # The class of transformers.js; all of them run the file.
-            "architectures": ["ViTForImageClassification"],
-            "model_type": "vit",
-            **labels_json(classifier.class_names, classifier.task),
-            # Else a browser would ask for weights in 8 bits.
-            "transformers.js_config": {"dtype": "fp32"},
-        }
-        texts = {
-            PAGE: page(self.title or title_of(classifier), script("in_folder.js")),
-            CONFIG: json.dumps(config, indent=2) + "\n",
-            PREPROCESSOR: json.dumps(_PROCESSOR, indent=2) + "\n",
+        contents = {
+            PAGE: page(self.title or title_of(classifier), script("in_folder.js")).encode(),
+            **browser_files.classifier_files(classifier, self.runtime),
+            **browser_files.transformers_js_files(classifier),
         }
         (path / TRANSFORMERS_JS).parent.mkdir()
         for name, content in contents.items():
             (path / name).write_bytes(content)
-        write_texts(path, texts)
-        return Written(files, (*precision_notes(classifier.model), *_notes(classifier)))
+        notes = exported_model.precision_notes(classifier.model)
+        return Written(files, (*notes, *_notes(classifier)))
 
-    @staticmethod
-    def add_texts(path, texts):
-        """Writes the texts as files."""
-        write_texts(path, texts)
+    add_texts = staticmethod(write_texts)
 
     @staticmethod
     def open(path):

@@ -19,7 +19,7 @@ import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig
-from keras_vit.export import browser_files, html_page
+from keras_vit.export import browser_files, browser_templates, html_page
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.onnx_conversion import transformers_js_content
 from keras_vit.export.onnx_file import OPSET
@@ -65,8 +65,8 @@ def test_a_model_without_tokens_has_no_rollout():
 
 def test_what_a_name_holds_stays_text():
     hostile = "</script><script>alert(1) {{title}}"
-    source = browser_files.script("on_server.js", {"classNames": [hostile], "top": 1})
-    page = browser_files.page(
+    source = browser_templates.script("on_server.js", {"classNames": [hostile], "top": 1})
+    page = browser_templates.page(
         "<b>&", source, html_page.json_element("classes", json.dumps([hostile]))
     )
     assert "&lt;b&gt;&amp;" in page
