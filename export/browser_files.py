@@ -11,7 +11,7 @@ import keras
 
 from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.classifier import Classifier
-from keras_vit.images.resizing import small_side
+from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.preprocessing import Preprocessing
 
 from .browser_templates import CONFIG, ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
@@ -40,6 +40,9 @@ _PROCESSOR = {
     "do_rescale": False,
     "do_normalize": False,
 }
+
+# Pictures (height, width), as long as an evaluation resizes without a crop before.
+_TALL, _WIDE = (16_384, 512), (512, 16_384)
 
 
 def classifier_files(
@@ -101,18 +104,13 @@ def _view(preprocessing: Preprocessing) -> dict:
     """Returns what shows the part of a picture that the model receives.
 
     `resized` is the size (height, width) before the crop of its middle to `size`; with
-    `keepsAspect` only the side that is scaled more becomes so.
+    `keepsAspect` only the side that is scaled more becomes so. In a tall picture this is the
+    width, in a wide one the height.
     """
-    size, wanted = preprocessing.image_size, preprocessing.resize_size
-    keeps_aspect, resized = {
-        "resize": (False, size),
-        "resize_small_central_crop": (True, tuple(map(small_side, size))),
-        "resize_central_crop": (False, tuple(map(small_side, size))),
-        "keras_hub": (True, size),
-    }.get(
-        preprocessing.evaluation,
-        (True, (wanted, wanted)) if isinstance(wanted, int) else (False, wanted or size),
-    )
+    geometry, size = EVALUATION_STEPS[preprocessing.evaluation].geometry, preprocessing.image_size
+    tall, wide = (geometry(sides, size, preprocessing.resize_size) for sides in (_TALL, _WIDE))
+    keeps_aspect = tall.cropped is not None or tall.resized != wide.resized
+    resized = int(wide.resized[0]), int(tall.resized[1])
     return {"keepsAspect": keeps_aspect, "resized": resized, "size": size}
 
 

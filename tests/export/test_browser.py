@@ -41,6 +41,7 @@ PREPROCESSINGS = [
     Preprocessing((32, 24), "resize_small_central_crop"),
     Preprocessing((32, 24), "resize_central_crop"),
     Preprocessing((32, 24), "keras_hub"),
+    Preprocessing((32, 32), "keras_hub"),
     Preprocessing((32, 32), "huggingface", resize_size=40),
     Preprocessing((32, 32), "torchvision", resize_size=(40, 50)),
 ]
