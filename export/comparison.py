@@ -34,7 +34,7 @@ class SignatureCheck:
     Args:
         signature: The signature's name.
         agreement: Share of images with the same first class. For a multi-label classifier the
-            mean share of labels that both give, of those that either gives; where neither
+            mean share of labels that both give, of the labels that either gives; where neither
             gives any, whether the first class is the same.
         largest_difference: Largest absolute difference of two probabilities.
         mean_difference: Mean absolute difference of all probabilities.
@@ -163,7 +163,7 @@ def _read_as_program(file, size):
 
 
 def _decoding_notes(classifier, images, predicted):
-    """Returns a remark if `predict` decodes files otherwise, as TensorFlow does JPEG.
+    """Returns a remark if `predict` decodes files differently, as TensorFlow does JPEG.
 
     Args:
         classifier: The exported classifier.
@@ -199,8 +199,8 @@ def compare(
             nothing.
         seconds: `(N,)`, of the export's single calls.
         keras_seconds: `(N,)`, of the Keras model's, if it was run.
-        thresholds: Of a multi-label classifier: the probability above which an image has each
-            label.
+        thresholds: The probabilities above which an image has each label, for a multi-label
+            classifier.
 
     Raises:
         ValueError: If the shapes differ.

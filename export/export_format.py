@@ -28,6 +28,8 @@ INPUTS = ("uint8", "float")
 # By precision: least share of check images on which an export must have the Keras model's first
 # class.
 MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+
+# Precisions with integer weights.
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
@@ -86,7 +88,7 @@ class Written(NamedTuple):
 class ExportFormat(abc.ABC):
     """An export: its format is the subclass, its options are the fields.
 
-    A format is a subclass in a file of its own and a row of `formats.FORMATS`; the flags of
+    A format is a subclass in a separate file and a row of `formats.FORMATS`; the flags of
     `keras-vit export` are made from its fields. `publish.write_export` calls `write`, then
     `add_texts`, runs the export in a new process by `open`, and adds the report of this check.
 
@@ -158,7 +160,7 @@ class ExportFormat(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def open(path: pathlib.Path) -> OpenedExport:
-        """Returns the content of an export; errors are those of its runtime, and `ValueError`."""
+        """Returns the content of an export; raises the errors of its runtime, and `ValueError`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

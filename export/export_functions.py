@@ -53,7 +53,7 @@ def export_function(
 
 
 def _documentation(format_type):
-    """Returns the docstring of a format's function: that of the class, with what all share."""
+    """Returns the docstring of a format's function, made from the docstring of its class."""
     return format_type.__doc__.replace(
         "    Args:\n",
         "    Args:\n"

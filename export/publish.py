@@ -160,8 +160,8 @@ def check_export(
     """
     report = compare_with_keras(partial, classifiers, files, notes)
     if report.agreement < minimum_agreement:
-        several = any(classifier.task == MULTILABEL for classifier in classifiers.values())
-        answer = "labels" if several else "first class"
+        is_multilabel = any(classifier.task == MULTILABEL for classifier in classifiers.values())
+        answer = "labels" if is_multilabel else "first class"
         raise ValueError(
             f"An export must have the Keras model's {answer} on {minimum_agreement:.1%} of "
             "the check images, else it is removed; more check images measure this better. "

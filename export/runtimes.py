@@ -5,7 +5,7 @@
 IMAGES has an array `(N, H, W, C)` float32, preprocessed images, for signatures such as `serve` or
 `serve_384x384`; FILES is a list of the N image files. The program writes `<name>/probabilities`
 `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for these signatures and, in
-a SavedModel, for those of files, such as `serve_bytes_384x384`. A signature that takes uint8
+a SavedModel, for signatures of files, such as `serve_bytes_384x384`. A signature that takes uint8
 pixels gets the files as Pillow decodes them, and has `<name>/input_size`: the only size (height,
 width) that it takes, or zeros.
 """

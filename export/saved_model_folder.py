@@ -76,7 +76,7 @@ class SavedModel(ExportFormat):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """That of the warm-up requests."""
+        """The package of the warm-up requests."""
         return (_SERVING_MESSAGES,) if self.warm_up else ()
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:

@@ -38,7 +38,7 @@ def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:
 
 
 def check_texts(texts: Mapping[str, str]) -> None:
-    """Raises ValueError unless texts are those of an export of this package."""
+    """Raises ValueError unless an export of this package has these texts."""
     missing = [name for name in (CLASSES, PREPROCESSING) if name not in texts]
     if missing:
         raise ValueError(
@@ -47,10 +47,10 @@ def check_texts(texts: Mapping[str, str]) -> None:
         )
 
 
-def write_texts(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
+def write_texts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
     """Writes texts into a folder, each as a file."""
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        (path / name).write_text(text, encoding="utf-8")
 
 
 def read_texts(folder: pathlib.Path) -> dict[str, str]:

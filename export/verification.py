@@ -36,8 +36,8 @@ def verify(
 ) -> ExportReport:
     """Runs an export in its own runtime and compares its probabilities.
 
-    Without a classifier, with those that the export itself holds: its golden samples, a few
-    images with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
+    Without a classifier, they are compared with the golden samples in the export: a few images
+    with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
     to twice the difference that was measured when the export was written.
 
     Args:

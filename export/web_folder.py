@@ -48,8 +48,8 @@ class Web(BrowserFormat):
       onnxruntime-web, which it loads;
     - `index.html`, the page of `keras_vit.export.html`, with this module;
     - `config.json`, `preprocessor_config.json` and `onnx/model.onnx`, which transformers.js reads:
-      `pipeline("image-classification", FOLDER)`. Preprocessing is in the file, so that it is that
-      of the classifier: its input `pixel_values` `(1, 3, H, W)` float32 has pixels of any size from
+      `pipeline("image-classification", FOLDER)`. The file preprocesses as the
+      classifier does: its input `pixel_values` `(1, 3, H, W)` float32 has pixels of any size from
       0 to 255, of one image a call. A softmax of its output `logits` `(1, K)` (a sigmoid, of
       a multi-label classifier) gives the probabilities;
     - `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json` and `check.json`, and of
@@ -93,23 +93,23 @@ def _notes(classifier):
     if classifier.task != MULTILABEL:
         return ()
     return (
-        'transformers.js computes a softmax in pipeline("image-classification"), also of several '
-        "labels an image: use AutoModelForImageClassification, and a sigmoid of its logits.",
+        'transformers.js computes a softmax in pipeline("image-classification"), also for a '
+        "multi-label classifier: use AutoModelForImageClassification, and a sigmoid of its logits.",
     )
 
 
 def _signatures(path):
-    """Returns the signature of the page, and that of the file for transformers.js."""
+    """Returns the signatures of the page and of the file for transformers.js."""
     import numpy as np
 
     config = (path / CONFIG).read_text(encoding="utf-8")
-    several_labels = "problem_type" in json.loads(config)
+    is_multilabel = "problem_type" in json.loads(config)
     session = session_of(path / TRANSFORMERS_JS)
 
     def call(batch):
         pixel_values = np.moveaxis(batch, 3, 1).astype("float32")
         (logits,) = session.run(["logits"], {"pixel_values": pixel_values})
-        if several_labels:
+        if is_multilabel:
             return 1 / (1 + np.exp(-logits))
         scores = np.exp(logits - logits.max(axis=1, keepdims=True))
         return scores / scores.sum(axis=1, keepdims=True)

@@ -339,7 +339,7 @@ def test_a_program_of_your_own_imports_the_module(folder, site, chromium, classi
 
 
 @pytest.mark.slow
-def test_several_labels_have_their_thresholds(model, files, runtime, chromium, tmp_path):
+def test_a_multi_label_page_applies_the_thresholds(model, files, runtime, chromium, tmp_path):
     model = with_labels(model)
     classifier = Classifier(
         model, ("a", "b", "c"), Preprocessing((32, 24)), task="multilabel", thresholds=(0.2, 0, 0.9)

@@ -33,7 +33,7 @@ def test_agreement_counts_equal_first_classes():
     assert (check.milliseconds, check.keras_milliseconds) == pytest.approx((2, 4))
 
 
-def test_agreement_of_several_labels_is_the_share_of_equal_labels():
+def test_multi_label_agreement_is_the_share_of_equal_labels():
     check = compare(
         # Labels: both; the first of two; one of each; none, with another first class; none.
         [[0.9, 0.8], [0.9, 0.8], [0.9, 0.1], [0.2, 0.3], [0.2, 0.3]],
