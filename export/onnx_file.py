@@ -39,8 +39,8 @@ class ONNX(QuantizedFormat):
     scales as evaluation does; or float32, preprocessed before. Outputs `probabilities`
     `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image with NaN or
     infinity in its values or scores; the batch size is free. The file's metadata properties
-    `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and `task` of a
-    multi-label classifier. A model in mixed precision is exported as its float32 copy.
+    `description`, `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and
+    `task` of a multi-label classifier. A model in mixed precision is exported as its float32 copy.
 
     Precisions:
 

@@ -51,9 +51,9 @@ class TFLite(QuantizedFormat):
     `probabilities` `(batch_size, K)` float32, zeros for an image with NaN or infinity in its
     values or scores. The file has builtin operations only and tensors of rank 4 at most. Its
     TFLite metadata refers to `labels.txt` and, for float32, holds the normalisation. The file is
-    also a ZIP archive of `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json` and
-    `check.json`, and of a multi-label classifier `task.json`. A model in mixed precision is
-    exported as its float32 copy.
+    also a ZIP archive of `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`,
+    `golden.json` and `check.json`, and of a multi-label classifier `task.json`. A model in mixed
+    precision is exported as its float32 copy.
 
     Precisions:
 
