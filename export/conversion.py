@@ -34,9 +34,9 @@ _MARKERS = {
     "timm": other_code_bases.WEIGHTS,
 }
 
-# What of several labels an image a format has no place for.
+# Facts about a multi-label classifier that a format has no place for.
 _NO_THRESHOLDS = "the thresholds of the labels have no place in the output"
-_NOTES_OF_SEVERAL_LABELS = {
+_MULTILABEL_NOTES = {
     "classifier": (),
     "official": (_NO_THRESHOLDS,),
     "weights": (),
@@ -92,9 +92,9 @@ def convert(
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
 
-    The source is recognised from its content: a classifier's folder, that of a pre-trained
-    model, or anything that `keras_vit.load_checkpoint` reads. Its model is recognised from
-    names and shapes.
+    The source is recognised from its content: the folder of a classifier or of a
+    pre-trained model, or anything that `keras_vit.load_checkpoint` reads. Its model is
+    recognised from names and shapes.
 
     Args:
         source: A file or folder.
@@ -108,8 +108,8 @@ def convert(
         image_size: Pixels (height, width) of the file's images, for files that do not show
             them and have no square grid of positions, or big_vision's sines and cosines.
         normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
-            "imagenet" (those of ImageNet by channel), where the source does not hold it and
-            the destination does.
+            "imagenet" (mean and deviation of ImageNet by channel), where the source does not
+            hold it and the destination does.
         overwrite: Whether to replace an existing destination.
 
     Returns:
@@ -129,11 +129,10 @@ def convert(
     converted = read(source, num_heads, normalization, image_size, gelu)
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
-        notes += _NOTES_OF_SEVERAL_LABELS[name]
+        notes += _MULTILABEL_NOTES[name]
         if name == "classifier" and converted.description.labels.thresholds is None:
             notes.append(
-                "the source has several labels an image and no thresholds; each is "
-                f"{DEFAULT_THRESHOLD}"
+                f"the source is multi-label and has no thresholds; each is {DEFAULT_THRESHOLD}"
             )
     return notes
 
@@ -196,7 +195,7 @@ def _write_classifier(converted, destination, overwrite):
 def _write_keras(converted, destination, overwrite):
     weights = converted.model.weights
     with atomic_write(destination) as partial:
-        # Beside the values, a few groups of 2 kB for each weight.
+        # In addition to the values, a few groups of 2 kB for each weight.
         size = sum(weight.numpy().nbytes for weight in weights) + 2**16 + 2**14 * len(weights)
         check_space(partial, size)
         converted.model.save_weights(partial)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from keras_vit.fields import documented
 from keras_vit.files import CLASSES
 
-from .browser_files import classifier_files, in_one_line, page, script, title_of
+from .browser_templates import in_one_line, page, script, title_of
 from .chromium import import_playwright, page_signature
-from .export_format import BrowserFormat, OpenedExport, Written, export_function
+from .export_format import BrowserFormat, OpenedExport, Written
 from .texts import NAMES, classes_from_json, classes_to_json
 
 if TYPE_CHECKING:
@@ -42,21 +42,17 @@ class HTML(BrowserFormat):
 
     name = "html"
     suffix = ".html"
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """ONNX and its converter."""
-        return ("onnx", "tf2onnx")
+    packages = ("onnx", "tf2onnx")  # The model and its converter.
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the page; see `ExportFormat.write`."""
-        from .exported_model import precision_notes
+        from . import browser_files, exported_model
 
-        contents = classifier_files(classifier, self.runtime)
+        contents = browser_files.classifier_files(classifier, self.runtime)
         packed = "\n".join(_packed(name, content) for name, content in contents.items())
         text = page(self.title or title_of(classifier), script("in_page.js"), packed)
         path.write_text(text, encoding="utf-8")
-        return Written(files, precision_notes(classifier.model))
+        return Written(files, exported_model.precision_notes(classifier.model))
 
     @staticmethod
     def add_texts(path, texts):
@@ -81,9 +77,6 @@ class HTML(BrowserFormat):
             texts[CLASSES] = classes_from_json(texts[CLASSES], ELEMENTS[CLASSES])
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
-
-
-html = export_function(HTML)
 
 
 def json_element(name: str, text: str) -> str:

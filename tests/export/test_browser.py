@@ -19,7 +19,7 @@ import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig
-from keras_vit.export import browser_files, html_page
+from keras_vit.export import browser_files, browser_templates, html_page
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.onnx_conversion import transformers_js_content
 from keras_vit.export.onnx_file import OPSET
@@ -41,6 +41,7 @@ PREPROCESSINGS = [
     Preprocessing((32, 24), "resize_small_central_crop"),
     Preprocessing((32, 24), "resize_central_crop"),
     Preprocessing((32, 24), "keras_hub"),
+    Preprocessing((32, 32), "keras_hub"),
     Preprocessing((32, 32), "huggingface", resize_size=40),
     Preprocessing((32, 32), "torchvision", resize_size=(40, 50)),
 ]
@@ -65,8 +66,8 @@ def test_a_model_without_tokens_has_no_rollout():
 
 def test_what_a_name_holds_stays_text():
     hostile = "</script><script>alert(1) {{title}}"
-    source = browser_files.script("on_server.js", {"classNames": [hostile], "top": 1})
-    page = browser_files.page(
+    source = browser_templates.script("on_server.js", {"classNames": [hostile], "top": 1})
+    page = browser_templates.page(
         "<b>&", source, html_page.json_element("classes", json.dumps([hostile]))
     )
     assert "&lt;b&gt;&amp;" in page
@@ -338,7 +339,7 @@ def test_a_program_of_your_own_imports_the_module(folder, site, chromium, classi
 
 
 @pytest.mark.slow
-def test_several_labels_have_their_thresholds(model, files, runtime, chromium, tmp_path):
+def test_a_multi_label_page_applies_the_thresholds(model, files, runtime, chromium, tmp_path):
     model = with_labels(model)
     classifier = Classifier(
         model, ("a", "b", "c"), Preprocessing((32, 24)), task="multilabel", thresholds=(0.2, 0, 0.9)

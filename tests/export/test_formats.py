@@ -11,7 +11,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit.commands import export as command
-from keras_vit.export import texts
+from keras_vit.export import publish, texts
 from keras_vit.export.export_format import ExportFormat
 from keras_vit.export.formats import FORMATS, any_of, format_of
 
@@ -77,7 +77,7 @@ def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
 
 
 def test_texts_say_what_was_written(classifier, files):
-    written = texts.texts_of(classifier, files[:1])
+    written = publish.texts_of(classifier, files[:1])
     assert set(written) == set(texts.NAMES) - {"task.json", texts.CHECK}
     description, recipe = texts.read_facts(written)
     assert description.labels == classifier.description.labels

@@ -35,7 +35,7 @@ PACKAGES = (
     "h5py",
     "lazy_loader",
 )
-# torchvision asks for a torch of its own build, which is larger; it is used without its kernels.
+# torchvision asks for a torch of the same build, which is larger; it is used without its kernels.
 WITHOUT_DEPENDENCIES = ("torchvision==0.28.0",)
 
 # Names the Python of an environment that has them already.

@@ -227,7 +227,7 @@ def test_an_export_is_served_in_batches_of_its_own(tflite, files, precision):
         )
 
 
-def test_several_labels_have_their_thresholds(files):
+def test_a_multi_label_answer_applies_the_thresholds(files):
     classifier = Classifier(
         Constant([0.4, 0.6, 0.9]),
         ("a", "b", "c"),

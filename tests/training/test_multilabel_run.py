@@ -251,7 +251,7 @@ def test_converters_keep_several_labels(done, tmp_path, to):
         config = json.loads((place / "config.json").read_text())
         assert config["problem_type"] == "multi_label_classification"
     assert "multi-label" in open_model(place).description.facts
-    assert "several labels an image and no thresholds; each is 0.5" in " ".join(
+    assert "multi-label and has no thresholds; each is 0.5" in " ".join(
         convert(place, tmp_path / "back")
     )
     back = load_classifier(tmp_path / "back")
