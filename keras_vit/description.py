@@ -203,7 +203,7 @@ class Description:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """Parameters, FLOPs and activations; of 224 pixels where any size fits.
+        """Parameters, FLOPs and activations; for 224 pixels where any size fits.
 
         Raises:
             ValueError: If the config is unknown, or the image smaller than a patch.
@@ -415,7 +415,7 @@ def _describe_model(model):
     described = held_description(model)
     config: Any = described.config or config_of(model)  # An error that shows the layers.
     height, width, channels = described.input_shape or model.input_shape[1:]
-    side = _table_side(config, model.layers)  # Of a free image size.
+    side = _table_side(config, model.layers)  # Where the image size is free.
     described = dataclasses.replace(
         described, name=model.name, input_shape=(height or side, width or side, channels)
     )
@@ -469,8 +469,8 @@ def held_description(model: Any) -> Description:
     """Returns the description that a Keras model holds, completed by its shapes.
 
     Models of this package have a layer with it, also those that were cut out of one. Files of
-    earlier versions have none: their config is recognised by the names of layers. Of any other
-    model the config is None.
+    earlier versions have none: their config is recognised by the names of layers. The config of
+    any other model is None.
 
     Args:
         model: A functional `keras.Model`, or an export in its runtime.

@@ -164,7 +164,7 @@ def test_no_file_is_opened_by_the_library_of_hdf5(keras_3, classifier, monkeypat
 
 def test_a_header_that_is_continued_by_itself_is_refused_at_once(keras_3):
     content = bytearray(keras_3.read_bytes())
-    messages = int.from_bytes(content[64:72], "little") + 16  # Of the first group.
+    messages = int.from_bytes(content[64:72], "little") + 16  # In the first group.
     content[messages] = 16  # A continuation, in the place of a table of symbols.
     content[messages + 8 : messages + 16] = messages.to_bytes(8, "little")
     content[messages + 16 : messages + 24] = (24).to_bytes(8, "little")

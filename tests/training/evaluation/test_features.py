@@ -23,7 +23,7 @@ def build(**changes):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Six images each of three classes that their colours tell apart, half of them to test."""
+    """Six images each of three classes that differ in colour, half of them to test."""
     colors = {"class 0": (200, 50, 50), "class 1": (50, 200, 50), "class 2": (50, 50, 200)}
     return write_classes(tmp_path, {"train": 3, "test": 3}, colors, size=(9, 9), noise=30)
 

@@ -70,9 +70,9 @@ def swept(data, tmp_path_factory):
         with pytest.raises(Interrupted):
             run(len)
     first = (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns
-    said = []
-    done = run(said.append)
-    return done, output, first, "\n".join(said)
+    printed = []
+    done = run(printed.append)
+    return done, output, first, "\n".join(printed)
 
 
 @pytest.mark.slow
@@ -87,9 +87,9 @@ def test_the_rate_that_learns_is_chosen_and_trained_with_each_seed(swept):
 
 @pytest.mark.slow
 def test_a_finished_run_is_not_done_again_and_a_stopped_one_goes_on(swept):
-    _, output, first, said = swept
+    _, output, first, printed = swept
     assert (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns == first
-    assert said.count("resumed") == 1
+    assert printed.count("resumed") == 1
     assert not list(output.rglob("*.partial"))
 
 
