@@ -101,7 +101,7 @@ def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
         formats: Names of the formats.
     """
     import keras_vit.export
-    from keras_vit.export.formats import FORMATS
+    from keras_vit.export.all_formats import FORMATS
 
     reports = {}
     for format_name in formats:

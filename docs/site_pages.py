@@ -19,7 +19,7 @@ import griffe
 from mkdocs.structure.files import File
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
-from keras_vit.export.formats import FORMATS
+from keras_vit.export.all_formats import FORMATS
 from keras_vit.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ import numpy as np
 from keras_vit.classifier import Classifier
 from keras_vit.fields import required
 
+from .all_formats import format_of
 from .export_format import OpenedExport, Signature
-from .formats import format_of
 from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 

@@ -21,8 +21,8 @@ import keras_vit
 from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.images.transcoding import transcoded, transcoded_file
 
+from .all_formats import format_of
 from .check_images import load_images
-from .formats import format_of
 from .pillow_pixels import read_pixels, with_size
 from .runtimes import SIGNATURES
 
@@ -56,7 +56,7 @@ class ExportReport:
 
     Args:
         path: The folder or file.
-        format: A key of `formats.FORMATS`.
+        format: A key of `all_formats.FORMATS`.
         size: Bytes on disk.
         num_images: Number of check images.
         checks: One `SignatureCheck` for each signature.

@@ -88,7 +88,7 @@ class Written(NamedTuple):
 class ExportFormat(abc.ABC):
     """An export: its format is the subclass, its options are the fields.
 
-    A format is a subclass in a separate file and a row of `formats.FORMATS`; the flags of
+    A format is a subclass in a separate file and a row of `all_formats.FORMATS`; the flags of
     `keras-vit export` are made from its fields. `publish.write_export` calls `write`, then
     `add_texts`, runs the export in a new process by `open`, and adds the report of this check.
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .formats import FORMATS
+from .all_formats import FORMATS
 from .pillow_pixels import read_pixels, with_size
 
 # First calls compile and fill caches.

@@ -15,10 +15,10 @@ from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.json_files import parse_json
 from keras_vit.models.opening import open_classifier
 
+from .all_formats import format_of
 from .artefacts import open_export
 from .check_images import find_check_images
 from .comparison import ExportReport, compare, compare_with_keras, size_of
-from .formats import format_of
 from .golden import checksum, parse_golden
 from .pillow_pixels import read_pixels
 from .runtimes import SIGNATURES

@@ -1,4 +1,4 @@
-"""What a model is: its config, the preprocessing of its images, its classes, and their origins.
+"""Descriptions of models: config, preprocessing, classes, and the origin of each fact.
 
 A `Description` is made once, by `keras_vit.build` or by the reader of a file. The model holds it,
 and a classifier's folder, an export, `recipe.json` and a result file store it as the same JSON.

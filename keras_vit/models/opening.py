@@ -424,7 +424,7 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    formats = importlib.import_module("keras_vit.export.formats")
+    formats = importlib.import_module("keras_vit.export.all_formats")
     try:
         formats.format_of(path)
     except ValueError:

@@ -8,7 +8,7 @@ import pytest
 import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.export import check_images, comparison, publish
-from keras_vit.export.formats import FORMATS
+from keras_vit.export.all_formats import FORMATS
 
 
 def compare(expected, received, thresholds=None):
