@@ -233,6 +233,7 @@ class OpenedModel:
             known,
             config=held.config,
             input_shape=held.input_shape,
+            position_grid=held.position_grid,
             classes=held.classes,
             preprocessing=preprocessing,
             labels=labels,

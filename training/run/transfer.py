@@ -150,6 +150,7 @@ def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
         start.description,
         config=config,
         input_shape=(*size, 3),
+        position_grid=config.grid(size) if isinstance(config, configs.ViTConfig) else None,
         classes=len(labels.names) if labels.names else None,
         preprocessing=preprocessing,
         labels=labels,
