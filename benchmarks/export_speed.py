@@ -58,7 +58,7 @@ def main():
         print(describe("tensorflow", "keras", *packages))
         reports = {}
         for batch_size in arguments.batch_sizes:
-            # Only TFLite files have a batch size of their own.
+            # Only TFLite files have a fixed batch size.
             formats = ("tflite",) if reports else COMPARED
             reports |= export_all(classifier, samples, pathlib.Path(folder), batch_size, formats)
             calls = {"Keras": classifier.model.predict_on_batch}

@@ -39,12 +39,13 @@ _NO_THRESHOLDS = "the thresholds of the labels have no place in the output"
 _MULTILABEL_NOTES = {
     "classifier": (),
     "official": (_NO_THRESHOLDS,),
-    "weights": (f"{_NO_THRESHOLDS}, nor has the task",),
+    "weights": (),
     "huggingface": (_NO_THRESHOLDS,),
     "timm": (f"{_NO_THRESHOLDS}; apply a sigmoid to timm's outputs, not a softmax",),
 }
 
-_WITHOUT_NAMES = "class names and preprocessing have no place in the output"
+_WITHOUT_NAMES = "class names have no place in the output; only keras-vit reads its preprocessing"
+_ONLY_HERE = "only keras-vit reads the class names and preprocessing in the output"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +199,7 @@ def _write_keras(converted, destination, overwrite):
         size = sum(weight.numpy().nbytes for weight in weights) + 2**16 + 2**14 * len(weights)
         check_space(partial, size)
         converted.model.save_weights(partial)
-    return [_WITHOUT_NAMES]
+    return [_ONLY_HERE]
 
 
 def _write_official(converted, destination, overwrite):

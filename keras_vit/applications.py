@@ -27,7 +27,7 @@ _DOC = """Instantiates the {model} architecture.
         input_shape: Optional `(height, width, channels)`. Unlike most Keras applications,
             another size than the weights' is allowed with the head: position embeddings
             are interpolated. Defaults to `({side}, {side}, 3)`.
-        pooling: With `include_top=False`: `None` (the feature map; of a transformer the
+        pooling: With `include_top=False`: `None` (the feature map; for a transformer the
             patch tokens on their grid), `"token"` (where there is a class token), `"avg"`
             or `"max"`. Defaults to `None`.
         classes: Number of classes. Defaults to `1000`.

@@ -365,7 +365,7 @@ def _width_factor(root_width):
 
 
 def _classifier(layers: Iterable[str]) -> Any:
-    """The input of the head; of a file, which does not show weightless layers, the usual one."""
+    """The input of the head; a file does not show weightless layers and gives the usual one."""
     layers = {layer.partition("/")[0] for layer in layers}
     if "distillation_token" in layers:
         return "token+distillation"

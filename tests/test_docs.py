@@ -36,7 +36,7 @@ def resolve(name):
 
 
 def exists(name):
-    """Returns whether there is a dotted name; of a module that needs an extra, in its source."""
+    """Returns whether a dotted name exists; the source shows it where a module needs an extra."""
     try:
         resolve(name)
         return True

@@ -369,7 +369,7 @@ class Settings:
         off=(None,),
     )
 
-    command: ClassVar[str]  # Of `keras-vit`, with its objective.
+    command: ClassVar[str]  # The command of `keras-vit`, with its objective.
 
     def __post_init__(self):
         for name in ("image_size", "resize"):
@@ -669,7 +669,7 @@ class FineTuning(Settings):
     )
     gelu: str | None = setting(
         None,
-        "form of GELU, where the weights do not say",
+        "form of GELU, where the weights do not state it",
         choices=get_args(Gelu),
         absent="that of the weights",
         off=(None,),

@@ -204,7 +204,7 @@ class ReleasedClassifier:
         return _WEIGHTS / self.key
 
 
-# Of one data set, the most accurate first.
+# For each data set, the most accurate first.
 RELEASED = (
     ReleasedClassifier("r14_vit_micro16_cifar10", "cifar10", "R14+ViT-Micro/16", 10),
     ReleasedClassifier("vit_mini4_cifar10", "cifar10", "ViT-Mini/4", 10),

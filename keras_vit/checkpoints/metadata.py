@@ -45,7 +45,7 @@ PROCESSOR = "processor_config.json"
 # Pillow's numbers of the filters.
 PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 
-# What Hugging Face's image processors do where their file does not say it, by the start of their
+# Defaults of Hugging Face's image processors, for fields missing in a file, by the start of their
 # names; all others do as "ViT".
 _CLIP_CROP: dict[str, Any] = {
     "resample": 3,
@@ -90,7 +90,7 @@ def _found(
     labels: Labels | None = None,
     notes: Sequence[str] = (),
 ) -> Description:
-    """What files beside weights say; the resize is from where the range of the pixels is."""
+    """The description from files beside weights; pixel range and resize have the same origin."""
     origins = {"pixels": origin, "evaluation": origin}
     return Description(
         preprocessing=preprocessing, labels=labels or Labels(), origins=origins, notes=tuple(notes)
@@ -132,14 +132,14 @@ def _noted(checkpoint, classes):
     if described is None or described.preprocessing is None:
         return _found("the source did not hold it")
     labels = described.labels
-    if labels.names is not None and len(labels.names) != classes:  # Of another head.
+    if labels.names is not None and len(labels.names) != classes:  # Names for another head.
         labels = Labels()
     origins = _found(f"noted in {checkpoint.path.name}").origins
     return dataclasses.replace(described, labels=labels, origins=origins, notes=())
 
 
 def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
-    """Returns the resize of most weights of a layout, for files that do not say it."""
+    """Returns the resize of most weights of a layout, for files that do not state it."""
     if layout.startswith(HUGGING_FACE.name):
         return _resize_of_processor({}, image_size)[0]
     if layout.startswith(TIMM.name):
@@ -175,7 +175,7 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     texts = read_texts(folder)
     if PREPROCESSING not in texts:
         return _found(f"no {PREPROCESSING}")
-    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Of another model.
+    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Files of another model.
         texts = {PREPROCESSING: texts[PREPROCESSING]}
     found = description_of_texts(texts, folder)
     origins = {**_found(PREPROCESSING).origins, **found.origins}

@@ -59,7 +59,7 @@ _ROTARY: tuple[tuple[str, Rotary, bool], ...] = (
     (r"_pe_(core|lang|spatial)_", dataclasses.replace(_COLUMNS_FIRST, temperature=10_000.0), True),
 )
 
-# The same, of models that no model here equals although all arrays have names.
+# The same for models that no model here equals although all arrays have names.
 REFUSALS = ((r"^eva|^beit", "the attention of BEiT and EVA"),)
 
 # Names of arrays in files of timm's Eva, whose rotary positions the arrays do not show.
@@ -262,5 +262,5 @@ def _image_size(config, arguments):
     if isinstance(size, int):
         return (size, size)
     if isinstance(size, list) and len(size) > 1 and all(isinstance(side, int) for side in size):
-        return tuple(size[-2:])  # Of (channels, height, width), too.
+        return tuple(size[-2:])  # Also from (channels, height, width).
     return None

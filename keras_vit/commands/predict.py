@@ -24,7 +24,7 @@ def _checked(predictions, failed, strict):
                 raise ValueError(f"{prediction.path}: {prediction.error}")
             failed.append(prediction)
         yield prediction
-        sys.stdout.flush()  # Of the prediction that the writer has just printed.
+        sys.stdout.flush()  # The writer has just printed this prediction.
 
 
 def _write_text(predictions, several):
@@ -48,7 +48,7 @@ def _write_json(predictions, several):
 
 
 def _write_csv(predictions, several):
-    """A row for each class; of several labels each row has all labels of the image."""
+    """A row for each class; multi-label rows also have all labels of the image."""
     from keras_vit.files import csv_row
 
     writer = csv.writer(sys.stdout, lineterminator="\n")

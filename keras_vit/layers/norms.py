@@ -28,7 +28,7 @@ def _group_normalization(groups, epsilon):
     def normalize(lines, gamma, beta):
         channels = lines.shape[-1]
 
-        def group_means(x):  # Of (B, N, C), as (B, 1, C).
+        def group_means(x):  # From (B, N, C) to (B, 1, C).
             means = ops.reshape(ops.mean(x, axis=1), (-1, groups, channels // groups))
             means = ops.mean(means, axis=2, keepdims=True)
             return ops.reshape(ops.repeat(means, channels // groups, axis=2), (-1, 1, channels))

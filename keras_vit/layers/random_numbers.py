@@ -95,7 +95,7 @@ def philox(shape: tuple, seed: Any, first_row: Any = 0) -> Any:
         A uint32 tensor.
     """
     rows, length = shape[0], math.prod(shape[1:])
-    counters = -(-length // 4)  # Of a row.
+    counters = -(-length // 4)  # Counters of a row.
     if keras.backend.backend() == "tensorflow":
         bits = _philox_of_tensorflow(rows, counters, seed, first_row)
     else:

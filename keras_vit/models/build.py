@@ -20,7 +20,7 @@ POOLINGS = (None, "token", "avg", "max", "map")
 
 
 class _Default(int):
-    """The default of an argument, to tell it from the same number that was given."""
+    """The default of an argument, which differs from the same number given by the caller."""
 
 
 DEFAULT_CLASSES = _Default(1000)

@@ -267,8 +267,8 @@ def open_model(
             the file where it does not show them.
         source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
-        gelu: The form of GELU, where the file does not say.
-        normalization: A key of `NORMALIZATIONS`; replaces what the source says.
+        gelu: The form of GELU, where the file does not state it.
+        normalization: A key of `NORMALIZATIONS`; replaces the source's.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about
@@ -281,6 +281,13 @@ def open_model(
     ('beagle', 'boxer')
     """
     if weights is not None:
+        if isinstance(anything, (str, os.PathLike)) and not is_model_name(anything):
+            if os.path.exists(anything):
+                raise ValueError(
+                    "The weights are stored in the classifier's folder; give others only with a "
+                    f"model's name. Received: {os.fspath(anything)}, weights={weights!r}"
+                )
+            configs.resolve(os.fspath(anything))  # Names the nearest.
         if model is not None:
             raise ValueError("With weights, the model is the first argument. Received: both")
         if weights == "random":
@@ -352,7 +359,7 @@ def _open_random(model, num_heads, gelu, normalization):
 
 
 def _with_normalization(opened, normalization):
-    """The weights with the range of pixels that was given, whatever their source says."""
+    """The weights with the given range of pixels, whatever their source states."""
     given, described = value_range(*NORMALIZATIONS[normalization]), opened.description
     known, notes = described.preprocessing, described.notes
     origins = {**described.origins, "pixels": f"--normalization {normalization}"}

@@ -464,7 +464,7 @@ def test_an_older_hugging_face_folder_is_replaced_on_request(source, tmp_path):
 def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
     path = str(source("vit_token"))
     assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 0
-    assert "note: class names and preprocessing have no place" in capsys.readouterr().out
+    assert "reads the class names and preprocessing in the output" in capsys.readouterr().out
     assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["convert", path, str(tmp_path / "out"), "--to", "official"]) == 2

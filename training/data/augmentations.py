@@ -20,8 +20,8 @@ from keras_vit.preprocessing import Preprocessing, ValueRange
 
 from .randaugment import randaugment
 
-_AREA = (0.05, 1.0)  # Of the crop, as a share of the image; as in the official code.
-_ASPECT = (3 / 4, 4 / 3)  # Of the crop, width / height.
+_AREA = (0.05, 1.0)  # The crop's area as a share of the image's; as in the official code.
+_ASPECT = (3 / 4, 4 / 3)  # The crop's width / height.
 _SCALING = 0.15  # Largest change of a side in `jitter`.
 _MOVING = 0.1  # Largest shift in `jitter`, as a share of a side.
 _BORDER = 8  # Side / border in `padded_crop`: 4 of CIFAR's 32 pixels.

@@ -184,8 +184,8 @@ def csv_files(
 
     Args:
         path: The file. Its first line names the columns, in any order: `path`, `label`, and if
-            there are splits `split`. A `;` in a label separates several labels of an image,
-            in all rows; an image without any has an empty cell. Or `path`, a column with 0
+            there are splits `split`. A `;` separates the labels of a multi-label image, in
+            all rows; an image without labels has an empty cell. Or `path`, a column with 0
             or 1 for each class instead of `label`, and `split`.
         root: Folder of relative paths.
         task: "multilabel" for multi-label data in which every image has exactly one label; by

@@ -467,7 +467,7 @@ def open_builder(
         prepare(builder, download=download)
     except NotPrepared:
         raise
-    except Exception as error:  # Of any type: networks, checksums, import errors.
+    except Exception as error:  # Any type: networks, checksums, import errors.
         if task.manual:
             where = os.path.join(
                 os.fspath(data_dir or tfds.core.constants.DATA_DIR), "downloads", "manual"

@@ -222,7 +222,7 @@ def build_evaluated(
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
         num_heads: Attention heads, where the weights do not show them.
-        gelu: The form of GELU, where the weights do not say.
+        gelu: The form of GELU, where the weights do not state it.
         normalization: "half" or "imagenet", where the weights do not hold the range of the
             pixels.
 

@@ -401,7 +401,7 @@ class Job:
         return self.data.open(self.settings.validation_share, download=download)
 
     def build(self, start: Start, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
-        """Returns the model to train, giving logits, and the origin of its weights in words."""
+        """Returns the model to train, which gives logits, and a text on its weights' origin."""
         raise NotImplementedError
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:

@@ -53,7 +53,7 @@ def main(path, count):
     read = reader(path)
     whole = [np.shape(array) for array in read(path)]
     usage = peak_memory()
-    # Of data, not of addresses: libraries reserve many more than they use.
+    # A limit of data, not of addresses: libraries reserve many more than they use.
     resource.setrlimit(resource.RLIMIT_DATA, (2 * usage + MEMORY,) * 2)
     outcomes: collections.Counter = collections.Counter()
     slowest, longest = 0.0, 0

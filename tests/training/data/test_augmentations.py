@@ -11,7 +11,7 @@ SIZE = (20, 30)
 
 
 def coordinates(height, width):
-    """An image whose pixels say where they are: row, column, 128."""
+    """An image whose pixels hold their place: row, column, 128."""
     rows, columns = np.mgrid[:height, :width]
     return np.stack([rows, columns, np.full_like(rows, 128)], -1).astype("uint8")
 
@@ -24,11 +24,11 @@ def augmented(name, encoded, count, value_range=(0, 255), size=SIZE):
 
 @pytest.fixture(scope="module")
 def crops():
-    """Inception crops of an image that says where its pixels are."""
+    """Inception crops of an image whose pixels hold their place."""
     return augmented("inception_crop", encode(coordinates(200, 200)), 400)
 
 
-# Of AugReg's settings, which differ in a number, one.
+# One of AugReg's settings, which differ only in a number.
 @pytest.mark.parametrize(
     "name",
     [n for n in AUGMENTATIONS if n not in AUGREG and "_unwrapped" not in n]

@@ -85,7 +85,7 @@ def test_an_epoch_has_every_class_equally_often(sources, kind):
     epochs = training_batches(found, **options).take(6)
     labels = np.concatenate([labels for _, labels in epochs.as_numpy_iterator()])
     assert np.bincount(labels[:18]).tolist() == np.bincount(labels[18:]).tolist() == [6, 6, 6]
-    # Copies of an image have indices of their own, by which the augmentation is drawn.
+    # Each copy of an image has its own index, by which the augmentation is drawn.
     indices = [int(index) for *_, index in found.shuffled(1).take(18)]
     assert sorted(indices) == list(range(18))
     images = [batch for batch, _ in epochs.as_numpy_iterator()]

@@ -255,7 +255,7 @@ def test_rows_are_reordered_by_name(config, photos, tmp_path):
 def test_added_classes_start_at_zero_and_others_keep_their_scores(photos, tmp_path):
     source = saved(tmp_path / "two", ("fox", "cat"))
     plan = plan_of(tmp_path / "two", photos, tmp_path)
-    why = "2 of 3 classes are those of the weights; 1 start at zero (dog)"
+    why = "2 of 3 classes are in the weights; 1 start at zero (dog)"
     assert plan.recipe["facts"]["head"] == {"value": "keep", "from": why}
     model = model_of(plan)
     kernel, bias = model.get_layer("predictions").get_weights()
