@@ -17,7 +17,7 @@ from keras_vit.files import CLASSES
 from .browser_templates import in_one_line, page, script, title_of
 from .chromium import import_playwright, page_signature
 from .export_format import BrowserFormat, OpenedExport, Written
-from .texts import NAMES, classes_from_json, classes_to_json
+from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -57,10 +57,7 @@ class HTML(BrowserFormat):
     @staticmethod
     def add_texts(path, texts):
         """Adds the texts as elements of JSON, before the elements of the model."""
-        elements = [
-            json_element(ELEMENTS[name], classes_to_json(text) if name == CLASSES else text)
-            for name, text in texts.items()
-        ]
+        elements = [json_element(*element) for element in json_texts(texts, ELEMENTS).items()]
         before, packed, after = path.read_text(encoding="utf-8").partition(_PACKED)
         path.write_text(f"{before}{''.join(elements)}{packed}{after}", encoding="utf-8")
 
@@ -72,9 +69,7 @@ class HTML(BrowserFormat):
         stored = dict(
             re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', content)
         )
-        texts = {name: stored[element] for name, element in ELEMENTS.items() if element in stored}
-        if CLASSES in texts:
-            texts[CLASSES] = classes_from_json(texts[CLASSES], ELEMENTS[CLASSES])
+        texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
 

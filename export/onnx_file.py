@@ -18,7 +18,7 @@ from .export_format import (
     Written,
     import_export_package,
 )
-from .texts import NAMES, classes_from_json, classes_to_json
+from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -77,20 +77,16 @@ class ONNX(QuantizedFormat):
         """Adds the texts to the file's metadata properties, which are JSON."""
         library = import_export_package("onnx")
         content = library.load(path)
-        for name, text in texts.items():
+        for key, value in json_texts(texts, PROPERTIES).items():
             entry = content.metadata_props.add()
-            entry.key = PROPERTIES[name]
-            entry.value = classes_to_json(text) if name == CLASSES else text
+            entry.key, entry.value = key, value
         library.save(content, path)
 
     @staticmethod
     def open(path):
         """Returns the content of an ONNX file; see `ExportFormat.open`."""
         session = session_of(path)
-        stored = session.get_modelmeta().custom_metadata_map
-        texts = {name: stored[key] for name, key in PROPERTIES.items() if key in stored}
-        if CLASSES in texts:
-            texts[CLASSES] = classes_from_json(texts[CLASSES], PROPERTIES[CLASSES])
+        texts = texts_of_json(session.get_modelmeta().custom_metadata_map, PROPERTIES)
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session)})
 
 

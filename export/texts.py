@@ -61,16 +61,23 @@ def read_texts(folder: pathlib.Path) -> dict[str, str]:
     }
 
 
-def classes_to_json(classes: str) -> str:
-    """Returns the class names as a JSON list, from the text of a name on each line."""
-    return json.dumps(classes.splitlines())
-
-
-def classes_from_json(names: str, source: str) -> str:
-    """Returns the text of a class name on each line.
+def json_texts(texts: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Returns texts as JSON by other names; class names become a list.
 
     Args:
-        names: A JSON list.
-        source: Its name, for the message of an error.
+        texts: By their names, some of `NAMES`.
+        names: The other names by the names of the texts.
     """
-    return "".join(f"{name}\n" for name in parse_json(names, source))
+    return {
+        names[name]: json.dumps(text.splitlines()) if name == CLASSES else text
+        for name, text in texts.items()
+    }
+
+
+def texts_of_json(stored: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Returns the texts of which `json_texts` made `stored`, which may also hold others."""
+    texts = {name: stored[other] for name, other in names.items() if other in stored}
+    if CLASSES in texts:
+        class_names = parse_json(texts[CLASSES], names[CLASSES])
+        texts[CLASSES] = "".join(f"{name}\n" for name in class_names)
+    return texts
