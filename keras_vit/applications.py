@@ -133,7 +133,7 @@ RViTTi16 = _application(
     "R+ViT-Ti/16",
     "imagenet",
     note="""
-    The name is that of the official files. The effective patch is 32 pixels wide: a root
+    The name is from the official files. The effective patch is 32 pixels wide: a root
     convolution and pool of total stride 4, and patches of 8x8 cells of their output.
 """,
 )

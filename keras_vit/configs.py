@@ -233,7 +233,7 @@ class ViTConfig:
             )
         if self.rotary and not (self.adds_positions or self.position_embedding == "none"):
             raise ValueError(
-                "Rotary positions stand beside positions that are added, or alone "
+                "Rotary positions must come with positions that are added, or alone "
                 f'(position_embedding="none"). Received: "{self.position_embedding}"'
             )
         if self.position_embedding_at != "input" and not self.adds_positions:

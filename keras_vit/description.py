@@ -377,7 +377,7 @@ def describe(
     Args:
         name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
             that `keras_vit.build` returned, that was loaded from a file, or that was cut out of
-            one; the other arguments are then those of the model and must be left out.
+            one; the other arguments are then known from the model and must be left out.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
             for a model of free image size.
         include_top: Whether the classification head counts.
@@ -523,15 +523,15 @@ def completed(description: Description, held: Description) -> Description:
     """Returns the description in a file, completed by what the model in it holds.
 
     Args:
-        description: That of the file.
-        held: That of its model.
+        description: The file's description.
+        held: The description in its model.
 
     Raises:
         ValueError: If they are of two models.
     """
     if None not in (description.config, held.config) and description.config != held.config:
         raise ValueError(
-            "The description must be that of the model. "
+            "The description must match the model. "
             f"Received: a description of {description.config}, a model of {held.config}"
         )
     return dataclasses.replace(

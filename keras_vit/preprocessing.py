@@ -195,7 +195,7 @@ class Preprocessing:
 
     @classmethod
     def from_fields(cls, fields: Any) -> Preprocessing:
-        """Returns the preprocessing whose `to_fields` is given; errors are those of `from_json`."""
+        """Returns the preprocessing whose `to_fields` is given; raises errors as `from_json`."""
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or not known - set(_OPTIONAL) <= set(fields) <= known:
             raise ValueError(
@@ -273,7 +273,7 @@ def check_normalization(normalization: str | None) -> None:
 def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -> Any:
     """Scales pixels from [0, 255] to [-1, 1], the input range of the official weights.
 
-    The modes are those of `keras.applications.imagenet_utils.preprocess_input`, with two
+    The modes are the same as in `keras.applications.imagenet_utils.preprocess_input`, with two
     differences: tensors may hold integers, and the argument is never changed in place.
 
     Args:

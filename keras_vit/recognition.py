@@ -104,7 +104,7 @@ def config_of_shapes(
     if missing:
         raise ValueError(
             "The weights must be of a model of this package. "
-            f"Received: weights without those of {', '.join(missing)}"
+            f"Received: weights that do not show {', '.join(missing)}"
         )
     has_head = num_classes(shapes) is not None
     usual, head = _classifier(shapes), configs.classifier_layer(shapes)
@@ -214,7 +214,7 @@ def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTCon
     try:
         return _CONFIG_TYPES[kind](**fields)  # Makes tuples and the ResNet's stem itself.
     except TypeError as error:
-        raise ValueError(f"The fields must be those of {kind}. Received: {error}") from error
+        raise ValueError(f"The fields must match {kind}. Received: {error}") from error
 
 
 def similar_models(shapes: Mapping[str, Shape | None]) -> str:

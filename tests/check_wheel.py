@@ -153,7 +153,7 @@ def install(wheel, scratch):
 
 
 def check_types(python, folder):
-    """Exits with an error where mypy sees other types than those of `REVEALED`."""
+    """Exits with an error where mypy sees other types than `REVEALED`."""
     script = folder / "script.py"
     script.write_text(TYPED_SCRIPT)
     seen = subprocess.run(

@@ -219,7 +219,7 @@ def find_released(
 
     Args:
         name: Any value of `weights=`; only a name of `RELEASED_NAMES` means some.
-        model: Selects those of a model, by its name or config.
+        model: Selects the classifiers of a model, by its name or config.
     """
     return [
         row
@@ -263,7 +263,7 @@ def is_official(weights: object) -> bool:
 
 
 def check_unambiguous(name: str, otherwise: str) -> None:
-    """Raises ValueError if a name is also that of a file or folder.
+    """Raises ValueError if a file or folder also has this name.
 
     Args:
         name: A name that means something in this package.

@@ -1,7 +1,7 @@
 """Preprocessing and class names in the files of this package and of other code bases.
 
-Read from the files beside weights: those of a classifier's folder, Hugging Face, timm, KerasHub.
-Official files and those of torchvision and vit-keras have the preprocessing of their code base.
+Read from the files beside weights: a classifier's folder, Hugging Face's, timm's, KerasHub's.
+Official, torchvision's and vit-keras's files have the preprocessing of their code base.
 Whatever is in no file is None, never assumed.
 """
 
@@ -191,7 +191,7 @@ def _hugging_face(checkpoint, image_size, classes):
 
 
 def _of_processor(folder, image_size):
-    # transformers 5 writes the image processor into that of texts and images, where there is one.
+    # transformers 5 writes the image processor into the processor of texts and images, if any.
     wanted = read_json(folder / PROCESSOR).get("image_processor") or read_json(
         folder / PREPROCESSOR
     )

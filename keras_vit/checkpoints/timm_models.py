@@ -144,7 +144,7 @@ def facts_of_timm(
 def with_block_frequencies(arrays: Mapping[str, StoredArray]) -> dict[str, StoredArray]:
     """Returns a file's arrays with the learned frequencies of rotary positions for each block.
 
-    timm keeps those of all blocks in one array (2, blocks, heads, D_h / 2).
+    timm keeps the frequencies of all blocks in one array (2, blocks, heads, D_h / 2).
     """
     found = dict(arrays)
     whole = found.get("rope.freqs")

@@ -17,7 +17,7 @@ BEAM_GROUP = "many machines, with Apache Beam"
 
 
 def _checked(predictions, failed, strict):
-    """Yields predictions, and collects those of images that could not be read."""
+    """Yields predictions, and collects the predictions of images that could not be read."""
     for prediction in predictions:
         if prediction.error is not None:
             if strict:

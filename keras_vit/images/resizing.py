@@ -201,7 +201,7 @@ EVALUATION_STEPS = {
 def rows_first(sides: Sides, resized: Sides) -> tf.Tensor:
     """Returns whether Pillow resizes the height first: where far more rows than columns are lost.
 
-    The rule is that of Pillow 13; up to 12 the width was always first.
+    The rule is Pillow 13's; up to 12 the width was always first.
     """
     rows_lost, columns_lost = (side - whole for side, whole in zip(sides, resized, strict=True))
     return tf.logical_and(rows_lost > 0, rows_lost > 2 * columns_lost)

@@ -143,7 +143,7 @@ class OpenedModel:
         skip: Sequence[str] = (),
         head_rows: Sequence[int | None] | None = None,
     ) -> LoadReport | None:
-        """Loads the weights into a model; errors are those of `keras_vit.load_checkpoint`.
+        """Loads the weights into a model; raises the errors of `keras_vit.load_checkpoint`.
 
         Args:
             model: A model of `keras_vit.build`.
@@ -253,7 +253,7 @@ def open_model(
 ) -> OpenedModel:
     """Opens a model of any origin; downloads nothing and builds nothing.
 
-    A name is a name and a path is a path: if both exist, it is an error that says how to write
+    A name is a name and a path is a path: if both exist, it is an error that shows how to write
     each.
 
     Args:
@@ -264,8 +264,8 @@ def open_model(
         weights: For the name or config of a model: its weights, one of the above, or "random".
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.
-        image_size: Pixels (height, width), by which an official file is chosen; and those of
-            the file where it does not show them.
+        image_size: Pixels (height, width), by which an official file is chosen; needed for other
+            files that do not show their size.
         source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
@@ -314,7 +314,7 @@ def open_model(
             )
     if source_size is not None and opened.description.image_size != source_size:
         raise ValueError(
-            "The image size (image_size, --image-size) must be that of the source. "
+            "The image size (image_size, --image-size) must match the source. "
             f"Received: {source_size} for {opened.source} of {opened.description.image_size}"
         )
     return opened if normalization is None else _with_normalization(opened, normalization)

@@ -36,7 +36,7 @@ def encode(picture, file_format="PNG", **options):
 
 
 def smooth_picture(rng, size, cells):
-    """Returns an image of random colours that change smoothly, as those of photos do.
+    """Returns an image of random colours that change smoothly, as in photos.
 
     Args:
         rng: A generator of NumPy.

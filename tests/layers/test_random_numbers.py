@@ -1,4 +1,4 @@
-"""Random numbers by example: those of Philox, wherever the example is."""
+"""Random numbers by example: Philox's, wherever the example is."""
 
 import keras
 import numpy as np

@@ -182,7 +182,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     tanh = tiny_config(mlp_dim=32)
     assert "give keras_vit.build gelu='exact'" in warned(folder, tanh)
     (folder / "config.json").unlink()
-    assert "does not say the range of its pixels" in warned(folder)
+    assert "does not state the range of its pixels" in warned(folder)
     free = keras_vit.build(
         CONFIG, weights=folder, include_top=False, input_shape=(None, None, 3), pooling="token"
     )

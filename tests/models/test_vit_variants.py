@@ -280,7 +280,7 @@ def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooli
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path):
-    refused = "layout must (be that of the model|have a name for every variable)"
+    refused = "layout must (match the model|have a name for every variable)"
     with pytest.raises(ValueError, match=f"The official {refused}"):
         keras_vit.save_checkpoint(built(variant), tmp_path / "model.npz")
     assert not (tmp_path / "model.npz").exists()

@@ -108,7 +108,7 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
 
     Args:
         folder: The folder of the data; may be a link itself.
-        paths: Files; those of a CSV file may lie elsewhere.
+        paths: Files; the files that a CSV file lists may lie elsewhere.
     """
     inside, root = os.path.join(os.path.abspath(folder), ""), os.path.realpath(folder)
     places: dict[str, str] = {}

@@ -25,7 +25,7 @@ def open_tfds(
 
     Args:
         name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
-        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared data sets; by default TensorFlow Datasets' own.
         download: Whether a missing data set is downloaded and prepared.
 
     Raises:

@@ -174,7 +174,7 @@ def _read_index(folder, by_split):
 
 
 def _check_numbers(folder, split, numbers, records, num_classes):
-    """Raises unless class numbers are those of class names; `records` are their places."""
+    """Raises unless each class number has a class name; `records` are their places."""
     wrong = np.flatnonzero((numbers < 0) | (numbers >= num_classes))
     if len(wrong):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Few-shot linear evaluation: least squares on frozen features, in closed form.
 
-Paper, section 4.1; the constants are those of the official evaluator, big_vision's
+Paper, section 4.1; the constants are from the official evaluator, big_vision's
 `fewshot_lsr`.
 """
 

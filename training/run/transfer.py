@@ -170,7 +170,7 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[Any, str]:
     height, width = weights.description.image_size
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
-    return weights.description.image_size, "that of the weights"
+    return weights.description.image_size, "as in the weights"
 
 
 def choose_head(

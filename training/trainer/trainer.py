@@ -390,7 +390,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
         Args:
             replica: Number of the replica.
-            first_example: Number of its first example among those of the step.
+            first_example: Number of its first example among the examples of the step.
         """
         states = self.seed_states
         if not states:

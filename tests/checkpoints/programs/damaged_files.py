@@ -2,7 +2,7 @@
 
     python damaged_files.py FILE COUNT
 
-The generators are those of tests/fuzz; this program needs no TensorFlow for files of weights.
+The generators are from tests/fuzz; this program needs no TensorFlow for files of weights.
 
 The copies lie in the folder of the file. Prints a JSON object: how many were `refused` with a
 ValueError and how many `read`, the most `seconds` that one took, the `bytes` of memory that

@@ -114,7 +114,7 @@ def test_jitter_scales_and_moves_the_whole_image_and_never_flips_it():
         scaling = steps.mean(axis=(1, 2)) * size / side
         assert 0.85 <= scaling.min() < 0.88
         assert 1.12 < scaling.max() <= 1.1501
-        # The middle of the result lies between two pixels, that of the image at half a side.
+        # The middle of the result lies between two pixels, the image's middle at half a side.
         moved = (middle[..., axis].mean(axis=(1, 2)) - (side - 1) / 2) / side
         assert -0.1001 <= moved.min() < -0.08
         assert 0.08 < moved.max() <= 0.1001

@@ -173,7 +173,7 @@ def test_the_teacher_sees_the_students_images_as_its_own(teacher):
     of_student = Preprocessing((10, 6))
     opened = open_teacher(teacher, NAMES, of_student)
     pixels = RNG.uniform(0, 255, (10, 6, 3)).astype("float32")
-    with dtype_policy("mixed_bfloat16"):  # That of the student.
+    with dtype_policy("mixed_bfloat16"):  # The student's policy.
         logits = np.array(opened.build()(pixels[None] / 127.5 - 1))[0]
     channels = [Image.fromarray(pixels[..., c]) for c in range(3)]
     resized = [np.array(c.resize((4, 4), Image.Resampling.BILINEAR)) for c in channels]
