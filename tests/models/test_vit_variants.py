@@ -357,7 +357,7 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
     )
     other = dataclasses.replace(config, rotary=keras_vit.Rotary())
     with pytest.raises(
-        ValueError, match=r"positions of the weights must be those of the model \(rotary"
+        ValueError, match=r"positions of the weights must match the model \(rotary"
     ):
         keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
