@@ -144,7 +144,7 @@ def read(
     image_size: tuple[int, int] | None = None,
     gelu: str | None = None,
 ) -> Converted:
-    """Returns the model of a source; arguments and errors are those of `convert`."""
+    """Returns the model of a source; arguments and errors as for `convert`."""
     opened = open_model(
         source,
         source_size=image_size,

@@ -1,4 +1,4 @@
-"""Beam jobs, in an environment of their own, since apache-beam replaces protobuf 7 by 6."""
+"""Beam jobs, in a separate environment, since apache-beam replaces protobuf 7 by 6."""
 
 import contextlib
 import importlib.util

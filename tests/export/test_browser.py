@@ -72,7 +72,7 @@ def test_what_a_name_holds_stays_text():
     )
     assert "&lt;b&gt;&amp;" in page
     assert "</script><script>alert" not in page
-    assert page.count("{{title}}") == 2  # Those of the name.
+    assert page.count("{{title}}") == 2  # The places of the name.
 
 
 def test_files_of_another_runtime_are_refused(classifier, tmp_path):

@@ -1,6 +1,6 @@
 """Live comparisons with the libraries whose weights are converted, in both directions.
 
-They are installed in an environment of their own: the newest transformers, timm and KerasHub of
+They are installed in a separate environment: the newest transformers, timm and KerasHub of
 the package index, with a PyTorch for the processor.
 """
 

@@ -586,7 +586,7 @@ def test_the_command_answers_all_that_it_accepted_under_load_and_after_sigterm(
     answered, refused, stopping = collections.Counter(), [], threading.Event()
 
     def ask(client, chosen):
-        """One request of several files, each answer compared with that of `predict`."""
+        """One request of several files, each answer compared with `predict`."""
         images = uploads([contents[path] for path in chosen], chosen)
         response = client.post("/classify", files=images)
         assert response.status_code == 200

@@ -356,9 +356,7 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
         array(same(images())), softmax(array(model(images())), axis=1), atol=1e-6
     )
     other = dataclasses.replace(config, rotary=keras_vit.Rotary())
-    with pytest.raises(
-        ValueError, match=r"positions of the weights must match the model \(rotary"
-    ):
+    with pytest.raises(ValueError, match=r"positions of the weights must match the model \(rotary"):
         keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
 
