@@ -194,7 +194,7 @@ def preprocessor_json(preprocessing: Preprocessing, channels: int) -> tuple[dict
 
 
 def timm_arguments(config: ViTConfig) -> dict[str, Any]:
-    """Returns the arguments by which timm's `create_model` gives the model, in addition to its sizes.
+    """Returns the arguments, other than sizes, by which timm's `create_model` gives the model.
 
     Raises:
         ValueError: If none give it.
