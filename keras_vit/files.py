@@ -24,6 +24,9 @@ RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
 
+# A file that each export in a folder has: SavedModel, OpenVINO, the web page.
+EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
+
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"
 
@@ -98,6 +101,23 @@ def check_writable(path: str | os.PathLike) -> None:
         raise ValueError(
             f"The output must be in a folder that can be written. Received: {path}, and {folder} "
             "is read-only"
+        )
+
+
+def check_holds_one_model(path: str | os.PathLike) -> None:
+    """Raises unless a folder is a classifier or an export: an export is run as a program.
+
+    Args:
+        path: A folder; a file is one model.
+
+    Raises:
+        ValueError: If the folder has the files of several.
+    """
+    found = [name for name in (MODEL, *EXPORT_MARKERS) if pathlib.Path(path, name).is_file()]
+    if len(found) > 1:
+        raise ValueError(
+            "A folder must hold one model, a classifier or an export, which is run as a program. "
+            f"Received: {path} with {' and '.join(found)}"
         )
 
 
