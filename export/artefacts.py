@@ -14,6 +14,7 @@ import numpy as np
 from keras_vit.classifier import Classifier
 from keras_vit.fields import required
 from keras_vit.files import check_holds_one_model
+from keras_vit.safe_text import for_line
 
 from .export_format import OpenedExport, Signature
 from .formats import format_of
@@ -135,5 +136,6 @@ def open_export(path: str | os.PathLike) -> OpenedExport:
 @functools.cache
 def _report_program(path):
     logging.getLogger(__name__).warning(
-        "%s is an export and is run as a program; open only those of people you trust", path
+        "%s is an export and is run as a program; open only those of people you trust",
+        for_line(path),
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_vit import description_files
 from keras_vit._version import __version__
-from keras_vit.description import Description
+from keras_vit.description import Description, check_class_names
 from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.json_files import parse_json
 
@@ -107,5 +107,10 @@ def classes_from_json(names: str, source: str) -> str:
     Args:
         names: A JSON list.
         source: Its name, for the message of an error.
+
+    Raises:
+        ValueError: If it is no list of names, or one of them is not a line of text.
     """
-    return "".join(f"{name}\n" for name in parse_json(names, source))
+    listed = parse_json(names, source)
+    check_class_names(listed if isinstance(listed, list) else [listed])
+    return "".join(f"{name}\n" for name in listed)

@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from keras_vit.safe_text import for_csv
+
 # Files of a classifier's folder.
 MODEL = "model.keras"
 DESCRIPTION = "description.json"
@@ -209,23 +211,8 @@ def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def csv_row(cells: Iterable[Any]) -> list[Any]:
-    """Returns the cells of a row of CSV, with an apostrophe where a spreadsheet would run one.
-
-    That is text, such as a class or file name, that begins with one of `= + - @`, a tab or a
-    line break, and is not a number.
-    """
-    return [f"'{cell}" if _is_formula(cell) else cell for cell in cells]
-
-
-def _is_formula(cell):
-    starts = ("=", "+", "-", "@", "\t", "\r", "\n")
-    if not isinstance(cell, str) or len(cell) < 2 or not cell.startswith(starts):
-        return False
-    try:
-        float(cell)
-    except ValueError:
-        return True
-    return False
+    """Returns the cells of a row of CSV, their texts by `for_csv`."""
+    return [for_csv(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 @contextlib.contextmanager

@@ -204,6 +204,18 @@ def test_names_of_another_number_than_the_outputs_are_refused(path_of, tmp_path)
         load_artefact(tmp_path / "two.onnx")
 
 
+@pytest.mark.parametrize("name", ["red\nfox", "red\u2028fox", "", 5])
+def test_a_class_name_in_an_onnx_file_is_a_line_of_text(name, path_of, tmp_path):
+    import onnx
+
+    content = onnx.load(path_of("onnx"))
+    names = next(entry for entry in content.metadata_props if entry.key == "class_names")
+    names.value = json.dumps([name, "b", "c"])
+    onnx.save(content, tmp_path / "names.onnx")
+    with pytest.raises(ValueError, match="Class names must be one line of text each"):
+        load_artefact(tmp_path / "names.onnx")
+
+
 @pytest.mark.parametrize("marker", EXPORT_MARKERS)
 @pytest.mark.parametrize(
     "command",
