@@ -91,7 +91,7 @@ class Web(BrowserFormat):
             "transformers.js_config": {"dtype": "fp32"},
         }
         texts = {
-            PAGE: page(self.title or title_of(classifier), script("in_folder.js")),
+            PAGE: page(self.title or title_of(classifier), script("in_folder.js"), files="'self'"),
             CONFIG: json.dumps(config, indent=2) + "\n",
             PREPROCESSOR: json.dumps(_PROCESSOR, indent=2) + "\n",
         }
