@@ -145,7 +145,7 @@ def make_matrix_product(precision):
 
 
 def peak_memory_of(side, precision, job, batch_size):
-    """Returns the MiB that a process of its own needs for a few steps."""
+    """Returns the MiB that a separate process needs for a few steps."""
     return run_program(__file__, "--memory-of", side, precision, job, batch_size)
 
 

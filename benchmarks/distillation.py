@@ -19,7 +19,7 @@ import keras_vit
 from keras_vit.training import FineTuning, finetune
 
 SEEDS = 3
-LABELS = 4  # Of each digit.
+LABELS = 4  # Labelled images of each digit.
 COMMON = {
     "weights": None,
     "image_size": 8,

@@ -96,7 +96,7 @@ def main():
 
 
 def _samples(batches, classifier, folder):
-    """Writes images as they are after preprocessing, of which a resize then changes nothing."""
+    """Writes the preprocessed images, which a second resize leaves unchanged."""
     folder.mkdir()
     low, high = (np.array(value, "float32") for value in classifier.preprocessing.value_range)
     index = 0

@@ -58,7 +58,7 @@ def main():
         print(describe("tensorflow", "keras", *packages))
         reports = {}
         for batch_size in arguments.batch_sizes:
-            # Only TFLite files have a batch size of their own.
+            # Only TFLite files have a fixed batch size.
             formats = ("tflite",) if reports else COMPARED
             reports |= export_all(classifier, samples, pathlib.Path(folder), batch_size, formats)
             calls = {"Keras": classifier.model.predict_on_batch}
@@ -101,7 +101,7 @@ def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
         formats: Names of the formats.
     """
     import keras_vit.export
-    from keras_vit.export.formats import FORMATS
+    from keras_vit.export.all_formats import FORMATS
 
     reports = {}
     for format_name in formats:

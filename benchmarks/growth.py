@@ -3,12 +3,12 @@
     python benchmarks/growth.py [--parts resolution tokens batch depth files classes]
                                 [--picture growth.png]
 
-Each row is measured in a process of its own, which gives its peak memory. An exponent is the slope
+Each row is measured in a separate process, which gives its peak memory. An exponent is the slope
 of log(cost) over log(size) through the upper half of a table's rows: 1 is linear, 2 quadratic. The
 exponents of memory are of what a row adds to the smallest one.
 
-- resolution, tokens, batch, depth: a ViT-Ti/16 in float32; of tokens, the image has 256 pixels and
-  the patches 32 to 4. Steps are those of `keras-vit benchmark`: inference is a forward pass to
+- resolution, tokens, batch, depth: a ViT-Ti/16 in float32; for tokens, the image has 256 pixels and
+  the patches 32 to 4. Steps are defined as in `keras-vit benchmark`: inference is a forward pass to
   probabilities, training a step of fine-tuning with SGD, momentum and clipping.
 - files: a folder of 100 classes, whose files are hard links to a JPEG of 64 pixels in each.
 - classes: the head of a ViT-Ti/32 at 32 pixels; reports of random answers of 10 images a class.
@@ -30,10 +30,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 FOLDERS = 100  # Classes of the files.
 LINKS = 20_000  # To one file: a file system may allow no more than 65,000.
-MOST_TRAINING_TOKENS = 1700  # Of a step in 8 GiB.
+MOST_TRAINING_TOKENS = 1700  # A training step with more does not fit in 8 GiB.
 RUNS, SECONDS = 3, 0.25  # Timed runs, of which the median counts.
 
-# Of each part: the first column, its sizes, and the columns of costs.
+# For each part: the first column, its sizes, and the columns of costs.
 MODEL_COSTS = ("inference s/image", "inference MiB", "training s/image", "training MiB")
 PARTS = {
     "resolution": ("pixels", (224, 320, 448, 640, 832, 1024), MODEL_COSTS),

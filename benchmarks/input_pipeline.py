@@ -67,7 +67,7 @@ def make_records(folder):
 
     write_records(open_source(folder / "files", holdout=0), folder / "tfrecords")
     tfds.disable_progress_bar()
-    with contextlib.redirect_stdout(io.StringIO()):  # It tells of a download: there is none.
+    with contextlib.redirect_stdout(io.StringIO()):  # It prints that it downloads; it does not.
         Photographs(data_dir=folder / "tfds").download_and_prepare()
 
 

@@ -1,4 +1,4 @@
-"""Images per second of `predict` and `evaluate`, of decoding alone and of the model alone.
+"""Images per second of `predict` and `evaluate`, decoding alone and the model alone.
 
     python benchmarks/predict_speed.py [--models NAME ...] [--images 3000] [--turns 2]
 

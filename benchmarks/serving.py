@@ -32,7 +32,7 @@ from keras_vit.training.machine import describe
 
 BROKEN_SHARE = 0.1
 WARM_UP = 1.0  # Seconds.
-TOLERANCE = 1e-3  # Of probabilities: a batch of another size rounds differently.
+TOLERANCE = 1e-3  # Largest difference of probabilities: batches of other sizes round differently.
 COLUMNS = (
     "max batch", "clients", "requests/s", "p50 ms", "p99 ms", "mean batch", "CPU ms", "requests",
 )  # fmt: skip
@@ -93,7 +93,7 @@ def request_of(prediction):
 
 
 class Server:
-    """The command in a process of its own; it must end with exit code 0."""
+    """The command in a separate process; it must end with exit code 0."""
 
     def __init__(self, model, options):
         command = ["serve", model, "--port", "0", *options]
@@ -148,7 +148,7 @@ class Load(threading.Thread):
 
 
 def differs(content, expected):
-    """Returns whether an answer is not that of `predict`."""
+    """Returns whether an answer differs from `predict`."""
     (answer,) = content["predictions"]
     ours = {row["class"]: row["probability"] for row in answer["top"]}
     theirs = dict(expected.top)

@@ -4,8 +4,8 @@
 
 writes docs/architecture.svg. A box is a folder with its files, or a file that lies directly in
 `keras_vit/` or `training/`; such files that use no other box share one. A box uses what lies
-below it; an arrow that follows from others is left out, and so are those of `commands/`, which
-use every other box.
+below it. Arrows that follow from others are left out, and so are the arrows of `commands/`, which
+uses every other box.
 """
 
 import ast

@@ -19,7 +19,7 @@ import griffe
 from mkdocs.structure.files import File
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
-from keras_vit.export.formats import FORMATS
+from keras_vit.export.all_formats import FORMATS
 from keras_vit.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -38,7 +38,7 @@ OTHER_PAGES = {
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in EXAMPLES},
 }
 
-# Title, and modules of which all public names are shown; of the others those that they export.
+# Title, and modules of which all public names are shown; other modules show what they export.
 PACKAGES = {
     "keras_vit": ("Models, weights, classifiers", ("preprocessing",)),
     "keras_vit.applications": ("Models by name", ()),
@@ -241,7 +241,7 @@ def reference_index():
 
 
 def public_names(package):
-    """Returns the names that a package exports, but for packages and models by name."""
+    """Returns the names that a package exports, except for packages and models by name."""
     folder = ROOT / "build" / "reference" / package.replace(".", "/")
     if folder.with_suffix(".py").exists():
         source = folder.with_suffix(".py").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@
     python docs/timm_models.py PATTERN ...     # Prints the table of some names.
 
 makes every Vision Transformer and BiT that timm lists with few blocks, small images and random
-weights, writes the folder that timm puts on the Hub, and compares timm's answers with those of
-the model that is built from the folder alone.
+weights, writes the folder that timm puts on the Hub, and compares timm's answers with the answers
+of the model that is built from the folder alone.
 """
 
 import dataclasses
@@ -119,7 +119,7 @@ def check(name: str) -> Result:
     """Returns whether a model's answers are timm's.
 
     Raises:
-        AssertionError: If heads, nonlinearity or epsilon are not those of timm's model.
+        AssertionError: If heads, nonlinearity or epsilon differ from timm's model.
     """
     theirs = make(name)
     size = theirs.patch_embed.img_size if hasattr(theirs, "patch_embed") else (64, 96)

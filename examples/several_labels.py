@@ -1,4 +1,4 @@
-"""Several labels an image: each digit is even or not, more than four or not, with a loop or not.
+"""Multi-label classification: digits are even or not, more than four or not, with a loop or not.
 
 The data decide: labels `(N, K)` of zeros and ones train with the sigmoid cross-entropy, and each
 class gets the threshold with the best F1 on validation images. `keras-vit finetune` does the same

@@ -16,9 +16,9 @@ from keras_vit.fields import required
 from keras_vit.files import check_holds_one_model
 from keras_vit.safe_text import for_line
 
+from .all_formats import format_of
 from .export_format import OpenedExport, Signature
-from .formats import format_of
-from .runtimes import with_size
+from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
@@ -115,13 +115,13 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         return Classifier.of(model, description, recipe, path)
     except (ImportError, OSError):
         raise
-    except Exception as error:  # Each runtime has errors of its own.
+    except Exception as error:  # Each runtime raises different errors.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path} cannot be opened as an export. {reason[0]}") from error
 
 
 def open_export(path: str | os.PathLike) -> OpenedExport:
-    """Returns the content of an export; errors are those of its runtime, and `ValueError`.
+    """Returns the content of an export; raises the errors of its runtime, and `ValueError`.
 
     A line on stderr tells that it is run, once for each path.
     """

@@ -1,9 +1,4 @@
-"""Files of a classifier in a browser: page, module `classifier.js`, model and runtime.
-
-The page is one template, `browser/page.html`. A script in the same folder gets its answers:
-`in_page.js` of `keras_vit.export.html`, `in_folder.js` of `keras_vit.export.web`, and
-`on_server.js` of `keras_vit.export.serve`.
-"""
+"""Files of a classifier in a browser: module `classifier.js`, models and runtime."""
 
 from __future__ import annotations
 
@@ -11,23 +6,19 @@ import hashlib
 import json
 import os
 import pathlib
-import re
-from collections.abc import Mapping
-from html import escape
-from typing import TYPE_CHECKING, Any
 
+import keras
+
+from keras_vit.checkpoints.metadata import PREPROCESSOR
+from keras_vit.classifier import Classifier
+from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.preprocessing import Preprocessing
 
+from .browser_templates import CONFIG, ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
 from .chromium import import_playwright
+from .onnx_conversion import onnx_content, transformers_js_content
 from .onnx_file import OPSET
-
-if TYPE_CHECKING:
-    from keras_vit.classifier import Classifier
-
-SCRIPT = "classifier.js"
-ONNX_MODEL = "model.onnx"
-
-_TEMPLATES = pathlib.Path(__file__).with_name("browser")
+from .other_code_bases import labels_json
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
 # other runtimes do, and the page contains it. LiteRT.js is larger, and WebGPU gives other numbers
@@ -41,6 +32,17 @@ RUNTIME = {
         "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2"
     ),
 }
+
+# transformers.js then passes pixels on unchanged: `onnx/model.onnx` preprocesses them.
+_PROCESSOR = {
+    "image_processor_type": "ViTImageProcessor",
+    "do_resize": False,
+    "do_rescale": False,
+    "do_normalize": False,
+}
+
+# Pictures (height, width), as long as an evaluation resizes without a crop before.
+_TALL, _WIDE = (16_384, 512), (512, 16_384)
 
 
 def classifier_files(
@@ -58,8 +60,6 @@ def classifier_files(
             expected one.
         ImportError: If the extra `web` is not installed.
     """
-    from .onnx_conversion import onnx_content
-
     import_playwright()  # For the check.
     if classifier.model.input_shape[-1] != 3:
         raise ValueError(
@@ -83,77 +83,34 @@ def classifier_files(
     }
 
 
-def title_of(classifier: Classifier) -> str:
-    """Returns the default title of a page: the name of the classifier's folder."""
-    return classifier.folder.name if classifier.folder else classifier.model.name
-
-
-def page(title: str, source: str, parts: str = "", files: str = "") -> str:
-    """Returns the page of a classifier.
-
-    Args:
-        title: Its title.
-        source: The script that connects it with the classifier; see `script`.
-        parts: HTML elements that the script reads.
-        files: Where the page's own files are, "blob:" or "'self'"; its policy then allows no other
-            connections. A server that sends the policy itself gives "".
-    """
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(files)}">\n'
-    return _filled(
-        "page.html",
-        title=escape(title),
-        source=source,
-        parts=parts,
-        policy=policy if files else "",
-    )
-
-
-def _policy(files):
-    return (
-        f"default-src 'none'; script-src {files} 'unsafe-inline' 'wasm-unsafe-eval'; "
-        f"connect-src {files}; style-src 'unsafe-inline'; img-src blob: data:; media-src blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def script(name: str, facts: Mapping[str, Any] | None = None) -> str:
-    """Returns a script of the folder `browser`.
-
-    Args:
-        name: Its file name.
-        facts: What it knows of the classifier, as types of JSON.
-    """
-    return _filled(name, facts=in_one_line(facts))
-
-
-def in_one_line(content: Any) -> str:
-    """Returns JSON as one line without "<", which may begin the end of an element."""
-    return json.dumps(content).replace("<", "\\u003c")
-
-
-def _filled(name, **values):
-    text = (_TEMPLATES / name).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+def transformers_js_files(classifier: Classifier) -> dict[str, bytes]:
+    """Returns the contents of the files that transformers.js reads, by name."""
+    config = {
+        # The class of transformers.js; all of them run the file.
+        "architectures": ["ViTForImageClassification"],
+        "model_type": "vit",
+        **labels_json(classifier.class_names, classifier.task),
+        # Else a browser would ask for weights in 8 bits.
+        "transformers.js_config": {"dtype": "fp32"},
+    }
+    return {
+        CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
+        PREPROCESSOR: (json.dumps(_PROCESSOR, indent=2) + "\n").encode(),
+        TRANSFORMERS_JS: transformers_js_content(classifier, OPSET).SerializeToString(),
+    }
 
 
 def _view(preprocessing: Preprocessing) -> dict:
     """Returns what shows the part of a picture that the model receives.
 
     `resized` is the size (height, width) before the crop of its middle to `size`; with
-    `keepsAspect` only the side that is scaled more becomes so.
+    `keepsAspect` only the side that is scaled more becomes so. In a tall picture this is the
+    width, in a wide one the height.
     """
-    from keras_vit.images.resizing import small_side
-
-    size, wanted = preprocessing.image_size, preprocessing.resize_size
-    keeps_aspect, resized = {
-        "resize": (False, size),
-        "resize_small_central_crop": (True, tuple(map(small_side, size))),
-        "resize_central_crop": (False, tuple(map(small_side, size))),
-        "keras_hub": (True, size),
-    }.get(
-        preprocessing.evaluation,
-        (True, (wanted, wanted)) if isinstance(wanted, int) else (False, wanted or size),
-    )
+    geometry, size = EVALUATION_STEPS[preprocessing.evaluation].geometry, preprocessing.image_size
+    tall, wide = (geometry(sides, size, preprocessing.resize_size) for sides in (_TALL, _WIDE))
+    keeps_aspect = tall.cropped is not None or tall.resized != wide.resized
+    resized = int(wide.resized[0]), int(tall.resized[1])
     return {"keepsAspect": keeps_aspect, "resized": resized, "size": size}
 
 
@@ -181,8 +138,6 @@ def _runtime_files(folder):
 
 def _downloaded(name, sha256):
     """Returns the path of a file of the runtime in Keras's cache."""
-    import keras
-
     try:
         return pathlib.Path(
             keras.utils.get_file(

@@ -57,13 +57,19 @@ def page_signature(address: str) -> Signature:
         address: Its address. From a file it is opened with the network off.
     """
     import numpy as np
+    import PIL.Image
 
     # Playwright's objects belong to the thread that made them.
     thread = ThreadPoolExecutor(max_workers=1)
     page = thread.submit(_open_page, address).result()
 
     def call(batch):
-        return np.stack([thread.submit(_answer, page, image).result() for image in batch])
+        answers = []
+        for image in batch:
+            content = io.BytesIO()
+            PIL.Image.fromarray(image).save(content, "PNG")
+            answers.append(thread.submit(_answer, page, content.getvalue()).result())
+        return np.array(answers, "float32")
 
     return Signature(call, takes_pixels=True)
 
@@ -110,17 +116,12 @@ def _open_page(address):
     return page
 
 
-def _answer(page, image):
-    """Returns a page's probabilities `(K,)` for pixels."""
-    import numpy as np
-    import PIL.Image
-
-    content = io.BytesIO()
-    PIL.Image.fromarray(image).save(content, "PNG")
+def _answer(page, png):
+    """Returns a page's probabilities for the content of a PNG file, a list of K numbers."""
     rows = page.evaluate("kerasVit.rows.length")
-    file: Any = {"name": "image.png", "mimeType": "image/png", "buffer": content.getvalue()}
+    file: Any = {"name": "image.png", "mimeType": "image/png", "buffer": png}
     page.set_input_files("#files", file)
     row = page.evaluate(_NEXT_ROW, [rows, _TIMEOUT])
     if row["error"]:
         raise ValueError(row["error"])
-    return np.array(row["probabilities"], "float32")
+    return row["probabilities"]

@@ -12,22 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import keras_vit
 from keras_vit.classifier import Classifier, predict_batch
-from keras_vit.files import SAMPLES
-from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.transcoding import transcoded, transcoded_file
 
-from .formats import format_of
-from .runtimes import SIGNATURES, read_pixels, with_size
-
-# More images change the result little and take minutes.
-MAX_CHECK_IMAGES = 256
+from .all_formats import format_of
+from .check_images import load_images
+from .pillow_pixels import read_pixels, with_size
+from .runtimes import SIGNATURES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +34,7 @@ class SignatureCheck:
     Args:
         signature: The signature's name.
         agreement: Share of images with the same first class. For a multi-label classifier the
-            mean share of labels that both give, of those that either gives; where neither
+            mean share of labels that both give, of the labels that either gives; where neither
             gives any, whether the first class is the same.
         largest_difference: Largest absolute difference of two probabilities.
         mean_difference: Mean absolute difference of all probabilities.
@@ -59,7 +56,7 @@ class ExportReport:
 
     Args:
         path: The folder or file.
-        format: A key of `formats.FORMATS`.
+        format: A key of `all_formats.FORMATS`.
         size: Bytes on disk.
         num_images: Number of check images.
         checks: One `SignatureCheck` for each signature.
@@ -103,55 +100,6 @@ class ExportReport:
                 + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
             )
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
-
-
-def find_check_images(
-    classifier: Classifier, check_images: str | os.PathLike | Iterable | None = None
-) -> list[str]:
-    """Returns the image files that an export is checked on.
-
-    Args:
-        classifier: The classifier, whose samples are the default.
-        check_images: Files or folders of images.
-
-    Returns:
-        At most `MAX_CHECK_IMAGES` files, spread evenly over all that were found.
-
-    Raises:
-        ValueError: If there are none.
-    """
-    if check_images is None:
-        check_images = classifier.folder and classifier.folder / SAMPLES
-        if not check_images or not check_images.is_dir():
-            raise ValueError(
-                "An export is checked on real images, and this classifier has no samples: pass "
-                f"check_images (--check-images). Received: {classifier.folder}"
-            )
-    files = image_files(check_images)
-    step = max(len(files) / MAX_CHECK_IMAGES, 1)
-    return [files[int(index * step)] for index in range(min(len(files), MAX_CHECK_IMAGES))]
-
-
-def load_images(
-    classifier: Classifier,
-    files: Iterable[str | os.PathLike],
-    read: Callable[[str | os.PathLike], np.ndarray] = read_image,
-) -> np.ndarray:
-    """Returns image files as the model's input, `(N, H, W, C)` float32.
-
-    Args:
-        classifier: The classifier, for its preprocessing.
-        files: Image files.
-        read: Function from a file to its pixels; by default as `predict` reads it.
-    """
-    images = []
-    for file in files:
-        try:
-            image = read(file)
-        except ValueError as error:
-            raise ValueError(f"{file} cannot be read as an image. {error}") from error
-        images.append(np.asarray(apply_preprocessing(image, classifier.preprocessing)))
-    return np.stack(images)
 
 
 def compare_with_keras(
@@ -215,7 +163,7 @@ def _read_as_program(file, size):
 
 
 def _decoding_notes(classifier, images, predicted):
-    """Returns a remark if `predict` decodes files otherwise, as TensorFlow does JPEG.
+    """Returns a remark if `predict` decodes files differently, as TensorFlow does JPEG.
 
     Args:
         classifier: The exported classifier.
@@ -251,8 +199,8 @@ def compare(
             nothing.
         seconds: `(N,)`, of the export's single calls.
         keras_seconds: `(N,)`, of the Keras model's, if it was run.
-        thresholds: Of a multi-label classifier: the probability above which an image has each
-            label.
+        thresholds: The probabilities above which an image has each label, for a multi-label
+            classifier.
 
     Raises:
         ValueError: If the shapes differ.

@@ -34,17 +34,18 @@ _MARKERS = {
     "timm": other_code_bases.WEIGHTS,
 }
 
-# What of several labels an image a format has no place for.
+# Facts about a multi-label classifier that a format has no place for.
 _NO_THRESHOLDS = "the thresholds of the labels have no place in the output"
-_NOTES_OF_SEVERAL_LABELS = {
+_MULTILABEL_NOTES = {
     "classifier": (),
     "official": (_NO_THRESHOLDS,),
-    "weights": (f"{_NO_THRESHOLDS}, nor has that an image may have several",),
+    "weights": (),
     "huggingface": (_NO_THRESHOLDS,),
     "timm": (f"{_NO_THRESHOLDS}; apply a sigmoid to timm's outputs, not a softmax",),
 }
 
-_WITHOUT_NAMES = "class names and preprocessing have no place in the output"
+_WITHOUT_NAMES = "class names have no place in the output; only keras-vit reads its preprocessing"
+_ONLY_HERE = "only keras-vit reads the class names and preprocessing in the output"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +92,9 @@ def convert(
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
 
-    The source is recognised from its content: a classifier's folder, that of a pre-trained
-    model, or anything that `keras_vit.load_checkpoint` reads. Its model is recognised from
-    names and shapes.
+    The source is recognised from its content: the folder of a classifier or of a
+    pre-trained model, or anything that `keras_vit.load_checkpoint` reads. Its model is
+    recognised from names and shapes.
 
     Args:
         source: A file or folder.
@@ -107,8 +108,8 @@ def convert(
         image_size: Pixels (height, width) of the file's images, for files that do not show
             them and have no square grid of positions, or big_vision's sines and cosines.
         normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
-            "imagenet" (those of ImageNet by channel), where the source does not hold it and
-            the destination does.
+            "imagenet" (mean and deviation of ImageNet by channel), where the source does not
+            hold it and the destination does.
         overwrite: Whether to replace an existing destination.
 
     Returns:
@@ -128,11 +129,10 @@ def convert(
     converted = read(source, num_heads, normalization, image_size, gelu)
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
-        notes += _NOTES_OF_SEVERAL_LABELS[name]
+        notes += _MULTILABEL_NOTES[name]
         if name == "classifier" and converted.description.labels.thresholds is None:
             notes.append(
-                "the source has several labels an image and no thresholds; each is "
-                f"{DEFAULT_THRESHOLD}"
+                f"the source is multi-label and has no thresholds; each is {DEFAULT_THRESHOLD}"
             )
     return notes
 
@@ -144,7 +144,7 @@ def read(
     image_size: tuple[int, int] | None = None,
     gelu: str | None = None,
 ) -> Converted:
-    """Returns the model of a source; arguments and errors are those of `convert`."""
+    """Returns the model of a source; arguments and errors as for `convert`."""
     opened = open_model(
         source,
         source_size=image_size,
@@ -195,11 +195,11 @@ def _write_classifier(converted, destination, overwrite):
 def _write_keras(converted, destination, overwrite):
     weights = converted.model.weights
     with atomic_write(destination) as partial:
-        # Beside the values, a few groups of 2 kB for each weight.
+        # In addition to the values, a few groups of 2 kB for each weight.
         size = sum(weight.numpy().nbytes for weight in weights) + 2**16 + 2**14 * len(weights)
         check_space(partial, size)
         converted.model.save_weights(partial)
-    return [_WITHOUT_NAMES]
+    return [_ONLY_HERE]
 
 
 def _write_official(converted, destination, overwrite):

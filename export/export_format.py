@@ -1,19 +1,18 @@
-"""What an export format is: its options as fields, and how an export is written and opened.
+"""Base classes of the export formats: options as fields, and the methods `write` and `open`.
 
-This module and those of the formats import neither TensorFlow nor Keras nor NumPy: the command line
-reads the options of all formats, and a new process runs an export in its own runtime alone. Their
-methods import what they need.
+This module and the modules of the formats import neither TensorFlow nor Keras nor NumPy: the
+command line reads the options of all formats, and a new process runs an export in its own runtime
+alone. `write` imports the module that converts the classifier.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import inspect
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from keras_vit.fields import check_fields, setting
 from keras_vit.optional_packages import import_optional
@@ -23,14 +22,15 @@ if TYPE_CHECKING:
 
     from keras_vit.classifier import Classifier
 
-    from .comparison import ExportReport
-
 # What a file takes: uint8 pixels of any size, or the model's own input.
 INPUTS = ("uint8", "float")
 
 # By precision: least share of check images on which an export must have the Keras model's first
 # class.
 MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+
+# Precisions with integer weights.
+INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
 
@@ -88,7 +88,7 @@ class Written(NamedTuple):
 class ExportFormat(abc.ABC):
     """An export: its format is the subclass, its options are the fields.
 
-    A format is a subclass in a file of its own and a row of `formats.FORMATS`; the flags of
+    A format is a subclass in a separate file and a row of `all_formats.FORMATS`; the flags of
     `keras-vit export` are made from its fields. `publish.write_export` calls `write`, then
     `add_texts`, runs the export in a new process by `open`, and adds the report of this check.
 
@@ -160,7 +160,7 @@ class ExportFormat(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def open(path: pathlib.Path) -> OpenedExport:
-        """Returns the content of an export; errors are those of its runtime, and `ValueError`."""
+        """Returns the content of an export; raises the errors of its runtime, and `ValueError`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,60 +213,6 @@ class BrowserFormat(ExportFormat):
         "files of the npm package onnxruntime-web (its folder dist)",
         unit="FOLDER",
         absent="downloaded once, into Keras's cache",
-    )
-
-
-Options = ParamSpec("Options")
-
-
-def export_function(
-    format_type: Callable[Options, ExportFormat],
-) -> Callable[
-    Concatenate[Classifier | str | os.PathLike, str | os.PathLike, Options], ExportReport
-]:
-    """Returns the public function of a format; its keyword arguments are the fields.
-
-    Args:
-        format_type: The class, whose docstring lists the fields; see `fields.documented`.
-    """
-    known: Any = format_type
-
-    def export(
-        classifier: Classifier | str | os.PathLike,
-        path: str | os.PathLike,
-        *args: Options.args,
-        **options: Options.kwargs,
-    ) -> ExportReport:
-        from .publish import write_export
-
-        return write_export(format_type(*args, **options), classifier, path)
-
-    parameters = list(inspect.signature(export).parameters.values())[:2]
-    signature = inspect.signature(known)
-    parameters += signature.parameters.values()
-    function: Any = export
-    function.__signature__ = inspect.Signature(parameters, return_annotation="ExportReport")
-    function.__name__ = function.__qualname__ = known.name
-    function.__module__ = known.__module__
-    function.__doc__ = _documentation(known)
-    return export
-
-
-def _documentation(format_type):
-    """Returns the docstring of a format's function: that of the class, with what all share."""
-    return format_type.__doc__.replace(
-        "    Args:\n",
-        "    Args:\n"
-        "        classifier: A `Classifier`, or its folder.\n"
-        "        path: The folder or file to write.\n",
-    ).rstrip() + (
-        "\n\n    Returns:\n"
-        "        An `ExportReport`; `print` it for the table.\n"
-        "\n    Raises:\n"
-        "        ValueError: If an argument is out of range, the output exists, there are no\n"
-        "            check images, or the check fails. Nothing is written then.\n"
-        "        ImportError: If the extra that it needs is not installed.\n"
-        "    "
     )
 
 

@@ -32,7 +32,7 @@ def exported_model(
 
     Args:
         model: From preprocessed images `(B, h, w, C)` to probabilities `(B, K)`.
-        preprocessing: That of the classifier.
+        preprocessing: The classifier's preprocessing.
         input: "float" for preprocessed images, float32 `(B, h, w, C)`; "uint8" for pixels
             `(B, H, W, C)` of any size, which the returned model preprocesses.
         input_size: The only size (H, W) of pixels, instead of any.

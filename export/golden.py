@@ -16,7 +16,7 @@ from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.images.decoding import read_image
 from keras_vit.json_files import parse_json
 
-from .runtimes import with_size
+from .pillow_pixels import with_size
 from .texts import GOLDEN
 
 NUM_SAMPLES = 3

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from keras_vit.fields import documented
 from keras_vit.files import CLASSES
 
-from .browser_files import classifier_files, in_one_line, page, script, title_of
+from .browser_templates import in_one_line, page, script, title_of
 from .chromium import import_playwright, page_signature
-from .export_format import BrowserFormat, OpenedExport, Written, export_function
-from .texts import NAMES, classes_from_json, classes_to_json
+from .export_format import BrowserFormat, OpenedExport, Written
+from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -42,29 +42,22 @@ class HTML(BrowserFormat):
 
     name = "html"
     suffix = ".html"
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """ONNX and its converter."""
-        return ("onnx", "tf2onnx")
+    packages = ("onnx", "tf2onnx")  # The model and its converter.
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the page; see `ExportFormat.write`."""
-        from .exported_model import precision_notes
+        from . import browser_files, exported_model
 
-        contents = classifier_files(classifier, self.runtime)
+        contents = browser_files.classifier_files(classifier, self.runtime)
         packed = "\n".join(_packed(name, content) for name, content in contents.items())
         text = page(self.title or title_of(classifier), script("in_page.js"), packed, "blob:")
         path.write_text(text, encoding="utf-8")
-        return Written(files, precision_notes(classifier.model))
+        return Written(files, exported_model.precision_notes(classifier.model))
 
     @staticmethod
     def add_texts(path, texts):
         """Adds the texts as elements of JSON, before the elements of the model."""
-        elements = [
-            json_element(ELEMENTS[name], classes_to_json(text) if name == CLASSES else text)
-            for name, text in texts.items()
-        ]
+        elements = [json_element(*element) for element in json_texts(texts, ELEMENTS).items()]
         before, packed, after = path.read_text(encoding="utf-8").partition(_PACKED)
         path.write_text(f"{before}{''.join(elements)}{packed}{after}", encoding="utf-8")
 
@@ -76,14 +69,9 @@ class HTML(BrowserFormat):
         stored = dict(
             re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', content)
         )
-        texts = {name: stored[element] for name, element in ELEMENTS.items() if element in stored}
-        if CLASSES in texts:
-            texts[CLASSES] = classes_from_json(texts[CLASSES], ELEMENTS[CLASSES])
+        texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
-
-
-html = export_function(HTML)
 
 
 def json_element(name: str, text: str) -> str:

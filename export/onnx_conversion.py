@@ -1,7 +1,8 @@
-"""Conversion of a classifier to ONNX in float32."""
+"""Conversion of a classifier to ONNX."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,9 +13,38 @@ from keras_vit.classifier import Classifier
 from keras_vit.models.rebuild import float32_model
 from keras_vit.tasks import MULTILABEL
 
-from .export_format import import_export_package
-from .exported_model import exported_model
-from .onnx_graph import fold_constants, replace, separate
+from . import quantization
+from .export_format import QuantizedFormat, Written, import_export_package
+from .exported_model import exported_model, precision_notes
+from .onnx_graph import fold_constants, keep_padding, replace
+from .onnx_precisions import quantize, store_in_float16
+
+
+def onnx_in_precision(
+    classifier: Classifier,
+    files: Sequence[str],
+    options: QuantizedFormat,
+    opset: int,
+    *,
+    outputs: bool = True,
+) -> tuple[Any, Written]:
+    """Returns a classifier as an `onnx.ModelProto` in a precision, and facts about it.
+
+    Args:
+        classifier: The classifier.
+        files: Real images, for the check and for calibration.
+        options: Precision, input and calibration images.
+        opset: Version of the standard operator set.
+        outputs: Under "int8", whether results of products are in 8 bits too; see `quantize`.
+    """
+    split = quantization.split(files, options.precision, options.calibration_images)
+    content = onnx_content(classifier, opset, options.input)
+    if options.precision == "float16":
+        store_in_float16(content)
+    elif options.precision == "int8":
+        images = quantization.inputs(classifier, split.calibration, options.input)
+        content = quantize(content, images, outputs=outputs)
+    return content, Written(split.check, (*precision_notes(classifier.model), *split.notes))
 
 
 def onnx_content(classifier: Classifier, opset: int, input: str, *, rollout: bool = False) -> Any:
@@ -111,17 +141,6 @@ def _convert(model, opset, library):
     fold_constants(content)
     keep_padding(graph)
     return content
-
-
-def keep_padding(graph):
-    """Adds an operation without effect between a padding with zeros and a max pool.
-
-    ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
-    maximum, so the stem of a BiT would give other values where all inputs are negative.
-    """
-    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
-    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
-    separate(graph, pools)
 
 
 def _mask_scores(graph, library):

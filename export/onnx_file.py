@@ -16,10 +16,9 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
-from .texts import NAMES, classes_from_json, classes_to_json
+from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -40,8 +39,8 @@ class ONNX(QuantizedFormat):
     scales as evaluation does; or float32, preprocessed before. Outputs `probabilities`
     `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image with NaN or
     infinity in its values or scores; the batch size is free. The file's metadata properties
-    `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and `task` of a
-    multi-label classifier. A model in mixed precision is exported as its float32 copy.
+    `description`, `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and
+    `task` of a multi-label classifier. A model in mixed precision is exported as its float32 copy.
 
     Precisions:
 
@@ -56,6 +55,7 @@ class ONNX(QuantizedFormat):
     name = "onnx"
     suffix = ".onnx"
     precisions = ("float32", "float16", "int8")
+    packages = ("onnx", "tf2onnx", "onnxruntime")  # The file, its converter, its runtime.
 
     opset: int = setting(
         OPSET,
@@ -64,52 +64,30 @@ class ONNX(QuantizedFormat):
         limits=(f"in {OPSETS.start} to {OPSETS.stop - 1}", lambda value: value in OPSETS),
     )
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """ONNX, its converter and its runtime."""
-        return ("onnx", "tf2onnx", "onnxruntime")
-
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from . import quantization
-        from .exported_model import precision_notes
-        from .onnx_conversion import onnx_content
-        from .onnx_precisions import quantize, store_in_float16
+        from .onnx_conversion import onnx_in_precision
 
-        split = quantization.split(files, self.precision, self.calibration_images)
-        content = onnx_content(classifier, self.opset, self.input)
-        if self.precision == "float16":
-            store_in_float16(content)
-        elif self.precision == "int8":
-            images = quantization.inputs(classifier, split.calibration, self.input)
-            content = quantize(content, images)
+        content, written = onnx_in_precision(classifier, files, self, self.opset)
         import_export_package("onnx").save(content, path)
-        notes = (f"Operator set {self.opset}.", *precision_notes(classifier.model), *split.notes)
-        return Written(split.check, notes)
+        return written._replace(notes=(f"Operator set {self.opset}.", *written.notes))
 
     @staticmethod
     def add_texts(path, texts):
         """Adds the texts to the file's metadata properties, which are JSON."""
         library = import_export_package("onnx")
         content = library.load(path)
-        for name, text in texts.items():
+        for key, value in json_texts(texts, PROPERTIES).items():
             entry = content.metadata_props.add()
-            entry.key = PROPERTIES[name]
-            entry.value = classes_to_json(text) if name == CLASSES else text
+            entry.key, entry.value = key, value
         library.save(content, path)
 
     @staticmethod
     def open(path):
         """Returns the content of an ONNX file; see `ExportFormat.open`."""
         session = session_of(path)
-        stored = session.get_modelmeta().custom_metadata_map
-        texts = {name: stored[key] for name, key in PROPERTIES.items() if key in stored}
-        if CLASSES in texts:
-            texts[CLASSES] = classes_from_json(texts[CLASSES], PROPERTIES[CLASSES])
+        texts = texts_of_json(session.get_modelmeta().custom_metadata_map, PROPERTIES)
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session)})
-
-
-onnx = export_function(ONNX)
 
 
 def session_of(path):

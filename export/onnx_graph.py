@@ -67,6 +67,42 @@ def separate(graph: Any, nodes: Sequence[Any]) -> None:
     )
 
 
+def keep_padding(graph: Any) -> None:
+    """Adds an operation without effect between a padding with zeros and a max pool.
+
+    ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
+    maximum, so the stem of a BiT would give other values where all inputs are negative.
+
+    Args:
+        graph: An `onnx.GraphProto`.
+    """
+    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
+    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
+    separate(graph, pools)
+
+
+def keep_scales(graph: Any) -> None:
+    """Adds an operation without effect between products in 8 bits and a reshape.
+
+    OpenVINO 2026.4 moves the scales of the channels behind the reshape and then fails, where no
+    bias is in between. It leaves out biases of zeros.
+
+    Args:
+        graph: An `onnx.GraphProto` in 8 bits.
+    """
+    made_by = {name: node for node in graph.node for name in node.output}
+    to_array = import_export_package("onnx").numpy_helper.to_array
+    zeros = {tensor.name for tensor in graph.initializer if not to_array(tensor).any()}
+
+    def product_before(node):
+        source = made_by.get(node.input[0])
+        while source is not None and source.op_type == "Add" and zeros.intersection(source.input):
+            source = made_by.get(next(name for name in source.input if name not in zeros))
+        return source is not None and source.op_type == "MatMul"
+
+    separate(graph, [n for n in graph.node if n.op_type == "Reshape" and product_before(n)])
+
+
 def replace(field: Any, messages: Iterable[Any]) -> None:
     """Sets a repeated field of a protocol buffer to messages, which may be of this field."""
     kept = [type(message).FromString(message.SerializeToString()) for message in messages]

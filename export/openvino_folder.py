@@ -14,7 +14,6 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
 from .onnx_file import OPSET
@@ -31,10 +30,10 @@ class OpenVINO(QuantizedFormat):
 
     The folder holds `model.xml` and `model.bin`, with input and outputs as the ONNX file of
     `keras_vit.export.onnx`: `images` `(batch, H, W, C)` uint8 pixels of any size, or preprocessed
-    float32; `probabilities` `(batch, K)` and `valid` `(batch,)`. Beside them are `classes.txt`,
-    `preprocessing.json`, `origin.json`, `golden.json` and `check.json`, and of a multi-label
-    classifier `task.json`. For a model server the name of the folder is a number: `pets/1`. A
-    model in mixed precision is exported as its float32 copy.
+    float32; `probabilities` `(batch, K)` and `valid` `(batch,)`. It also holds
+    `description.json`, `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json` and
+    `check.json`, and of a multi-label classifier `task.json`. For a model server the name of the
+    folder is a number: `pets/1`. A model in mixed precision is exported as its float32 copy.
 
     The precision is "float32"; or "int8": weights in int8 by channel, except for the first and the
     last layer; activations in 8 bits at the input of matrix products with weights and of
@@ -44,34 +43,24 @@ class OpenVINO(QuantizedFormat):
     name = "openvino"
     marker = "model.xml"
     precisions = ("float32", "int8")
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """OpenVINO, and what writes the ONNX file that it reads."""
-        return ("openvino", "onnx", "tf2onnx", "onnxruntime")
+    # OpenVINO, and the packages that write the ONNX file that it reads.
+    packages = ("openvino", "onnx", "tf2onnx", "onnxruntime")
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the model; see `ExportFormat.write`."""
-        from . import quantization
-        from .exported_model import precision_notes
-        from .onnx_conversion import onnx_content
-        from .onnx_precisions import quantize
+        from . import onnx_conversion, onnx_graph
 
-        split = quantization.split(files, self.precision, self.calibration_images)
-        content = onnx_content(classifier, OPSET, self.input)
+        content, written = onnx_conversion.onnx_in_precision(
+            classifier, files, self, OPSET, outputs=False
+        )
         if self.precision == "int8":
-            images = quantization.inputs(classifier, split.calibration, self.input)
-            content = quantize(content, images, outputs=False)
-            _keep_scales(content.graph)
+            onnx_graph.keep_scales(content.graph)
         library = import_export_package("openvino")
         model = library.Core().read_model(content.SerializeToString())
         library.save_model(model, path / self.marker, compress_to_fp16=False)
-        return Written(split.check, (*precision_notes(classifier.model), *split.notes))
+        return written
 
-    @staticmethod
-    def add_texts(path, texts):
-        """Writes the texts as files."""
-        write_texts(path, texts)
+    add_texts = staticmethod(write_texts)
 
     @staticmethod
     def open(path):
@@ -80,9 +69,6 @@ class OpenVINO(QuantizedFormat):
         model = path / OpenVINO.marker
         files = [model, model.with_suffix(".bin")]
         return OpenedExport(read_texts(path), files, lambda: {"serve": _signature(model)})
-
-
-openvino = export_function(OpenVINO)
 
 
 def _signature(path):
@@ -96,24 +82,3 @@ def _signature(path):
     return Signature(
         lambda batch: model({"images": batch})["probabilities"], takes_pixels=takes_pixels
     )
-
-
-def _keep_scales(graph):
-    """Adds an operation without effect between products in 8 bits and a reshape.
-
-    OpenVINO 2026.4 moves the scales of the channels behind the reshape and then fails, where no
-    bias is in between. It leaves out biases of zeros.
-    """
-    from .onnx_graph import separate
-
-    made_by = {name: node for node in graph.node for name in node.output}
-    to_array = import_export_package("onnx").numpy_helper.to_array
-    zeros = {tensor.name for tensor in graph.initializer if not to_array(tensor).any()}
-
-    def product_before(node):
-        source = made_by.get(node.input[0])
-        while source is not None and source.op_type == "Add" and zeros.intersection(source.input):
-            source = made_by.get(next(name for name in source.input if name not in zeros))
-        return source is not None and source.op_type == "MatMul"
-
-    separate(graph, [n for n in graph.node if n.op_type == "Reshape" and product_before(n)])

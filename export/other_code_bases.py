@@ -1,4 +1,4 @@
-"""The configuration files of Hugging Face and timm beside converted weights."""
+"""Configuration files of Hugging Face and timm for converted weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_json(
         image_size: Pixels (height, width).
         channels: Channels of the images.
         class_names: Names of the classes, or None without a head.
-        task: Of the classes.
+        task: The task of the classes.
     """
 
     def sides(size):
@@ -69,11 +69,11 @@ def config_json(
 
 def labels_json(class_names, task: str) -> dict:
     """Returns the fields of `config.json` about classes."""
-    several = {"problem_type": "multi_label_classification"} if task == MULTILABEL else {}
+    problem_type = {"problem_type": "multi_label_classification"} if task == MULTILABEL else {}
     return {
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
-        **several,
+        **problem_type,
     }
 
 
@@ -138,13 +138,13 @@ def _dinov2_fields(config):
 
 
 def dinov2_arrays(arrays: dict, config: ViTConfig) -> dict:
-    """Returns the arrays of a ViT under DINOv2's names, with those that only DINOv2 has.
+    """Returns the arrays of a ViT under DINOv2's names, with the ones that only DINOv2 has.
 
     LayerScale is ones where a model has none, and a head that reads the class token alone has
     zeros for the mean over patches, which DINOv2's head reads, too.
 
     Args:
-        arrays: Those of Hugging Face's ViT, without prefix.
+        arrays: The arrays of Hugging Face's ViT, without prefix.
         config: The model.
     """
     ones = np.ones(config.width, "float32")
@@ -194,7 +194,7 @@ def preprocessor_json(preprocessing: Preprocessing, channels: int) -> tuple[dict
 
 
 def timm_arguments(config: ViTConfig) -> dict[str, Any]:
-    """Returns the arguments by which timm's `create_model` gives the model, besides its sizes.
+    """Returns the arguments by which timm's `create_model` gives the model, in addition to its sizes.
 
     Raises:
         ValueError: If none give it.

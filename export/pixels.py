@@ -36,7 +36,7 @@ class PixelPreprocessing(keras.layers.Layer):
 def preprocess_pixels(images: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Returns uint8 images as a model's input, as evaluation resizes and scales them.
 
-    The result is that of `keras_vit.images.decoding.apply_preprocessing` except for float32
+    The result equals `keras_vit.images.decoding.apply_preprocessing` except for float32
     rounding, which may change a pixel that evaluation rounds to a whole number by one.
 
     Args:

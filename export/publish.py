@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
+import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import keras
+import tensorflow as tf
 
+from keras_vit import description_files
+from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
 from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
 from keras_vit.models.opening import open_classifier
 from keras_vit.tasks import MULTILABEL
 
-from .comparison import ExportReport, compare_with_keras, find_check_images
+from .check_images import find_check_images
+from .comparison import ExportReport, compare_with_keras
 from .export_format import ExportFormat, import_export_package
-from .texts import CHECK, texts_of
+from .golden import golden_json
+from .texts import CHECK, GOLDEN, ORIGIN
 
 
 def write_export(
@@ -58,6 +65,32 @@ def write_export(
         )
         export.add_texts(partial, {CHECK: report.to_text()})
     return report
+
+
+def texts_of(
+    classifier: Classifier, files: Sequence[str], input_size: tuple[int, int] | None = None
+) -> dict[str, str]:
+    """Returns the texts of an export by their names, except for the report of its check.
+
+    Args:
+        classifier: The exported classifier.
+        files: The check images.
+        input_size: The only size of pixels that the export takes, if it has one.
+    """
+    origin = {
+        "made_by": f"keras_vit {__version__}",
+        "keras": keras.__version__,
+        "tensorflow": tf.__version__,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "model": classifier.model.name,
+        "parameters": classifier.model.count_params(),
+        "recipe": classifier.recipe,
+    }
+    return {
+        **description_files.texts_of(classifier.description),
+        ORIGIN: json.dumps(origin, indent=2) + "\n",
+        GOLDEN: golden_json(classifier, files, input_size),
+    }
 
 
 def check_output(
@@ -127,8 +160,8 @@ def check_export(
     """
     report = compare_with_keras(partial, classifiers, files, notes)
     if report.agreement < minimum_agreement:
-        several = any(classifier.task == MULTILABEL for classifier in classifiers.values())
-        answer = "labels" if several else "first class"
+        is_multilabel = any(classifier.task == MULTILABEL for classifier in classifiers.values())
+        answer = "labels" if is_multilabel else "first class"
         raise ValueError(
             f"An export must have the Keras model's {answer} on {minimum_agreement:.1%} of "
             "the check images, else it is removed; more check images measure this better. "

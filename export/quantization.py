@@ -16,9 +16,9 @@ import numpy as np
 from keras_vit.classifier import Classifier
 from keras_vit.images.decoding import image_files, read_image
 
-from .comparison import load_images
+from .check_images import load_images
 from .exported_model import PIXELS
-from .runtimes import with_size
+from .pillow_pixels import with_size
 
 # Calibration only needs the ranges of the activations.
 MAX_CALIBRATION_IMAGES = 128

@@ -5,7 +5,7 @@
 IMAGES has an array `(N, H, W, C)` float32, preprocessed images, for signatures such as `serve` or
 `serve_384x384`; FILES is a list of the N image files. The program writes `<name>/probabilities`
 `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for these signatures and, in
-a SavedModel, for those of files, such as `serve_bytes_384x384`. A signature that takes uint8
+a SavedModel, for signatures of files, such as `serve_bytes_384x384`. A signature that takes uint8
 pixels gets the files as Pillow decodes them, and has `<name>/input_size`: the only size (height,
 width) that it takes, or zeros.
 """
@@ -17,10 +17,9 @@ import time
 from typing import Any
 
 import numpy as np
-import PIL.Image
-import PIL.ImageOps
 
-from .formats import FORMATS
+from .all_formats import FORMATS
+from .pillow_pixels import read_pixels, with_size
 
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
@@ -42,22 +41,6 @@ def main(format_name, export, images, files, answers):
                 if key in signatures:
                     arrays |= answers_of(key, signatures[key], pixels[name], files)
     np.savez(answers, **arrays)
-
-
-def read_pixels(path: Any) -> np.ndarray:
-    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright."""
-    with PIL.Image.open(path) as image:
-        return np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
-
-
-def with_size(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
-    """Returns pixels resized by Pillow, with antialiasing; unchanged if the size is None."""
-    if size is None or pixels.shape[:2] == tuple(size):
-        return pixels
-    height, width = size
-    return np.asarray(
-        PIL.Image.fromarray(pixels).resize((width, height), PIL.Image.Resampling.BILINEAR)
-    )
 
 
 def answers_of(name, signature, images, files):

@@ -16,7 +16,6 @@ from .export_format import (
     OpenedExport,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
 from .options import TOP
@@ -24,12 +23,6 @@ from .texts import read_texts, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
-
-# Path and name that TensorFlow Serving prescribes.
-WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-
-# A batch size is compiled (with XLA) or planned at its first call.
-WARM_UP_BATCH_SIZES = (1, 8)
 
 _SERVING_MESSAGES = "tensorflow_serving.apis.prediction_log_pb2"
 
@@ -83,30 +76,24 @@ class SavedModel(ExportFormat):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """That of the warm-up requests."""
+        """The package of the warm-up requests."""
         return (_SERVING_MESSAGES,) if self.warm_up else ()
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the SavedModel; see `ExportFormat.write`."""
-        import keras
+        from .saved_model_conversion import write_saved_model, write_warm_up_requests
 
-        if classifier.model.input_shape[-1] != 3:
-            raise ValueError(
-                "A SavedModel decodes image files into 3 channels, so the model must take 3. "
-                f"Received: a model with inputs of shape {classifier.model.input_shape}"
-            )
-        variants = {
-            f"_{height}x{width}": _resized(classifier, (height, width))
-            for height, width in self.image_sizes
-        }
-        archive = keras.export.ExportArchive()
-        # Without `archive.track(model)`, which would write every variable twice: the archive
-        # finds those that the signatures use.
-        for suffix, variant in {"": classifier, **variants}.items():
-            _add_signatures(archive, variant, suffix, self)
-        archive.write_out(str(path), verbose=False)
+        variants = write_saved_model(
+            path,
+            classifier,
+            image_sizes=self.image_sizes,
+            top=self.top,
+            max_pixels=self.max_pixels,
+            jit_compile=self.jit_compile,
+        )
         if self.warm_up:
-            _write_warm_up_requests(classifier, path, files)
+            messages = import_export_package(_SERVING_MESSAGES)
+            write_warm_up_requests(path, classifier, files, messages)
         return Written(files, variants=variants)
 
     @staticmethod
@@ -121,111 +108,6 @@ class SavedModel(ExportFormat):
         """Returns the content of a SavedModel; see `ExportFormat.open`."""
         files = [path / SavedModel.marker, *sorted((path / "variables").glob("variables.data-*"))]
         return OpenedExport(read_texts(path / "assets"), files, lambda: _signatures(path))
-
-
-saved_model = export_function(SavedModel)
-
-
-def _resized(classifier, image_size):
-    """Returns the classifier with the same weights for another image size."""
-    from keras_vit.classifier import Classifier
-    from keras_vit.models.rebuild import resized_model
-
-    return Classifier(
-        resized_model(classifier.model, image_size),
-        classifier.class_names,
-        classifier.preprocessing.with_image_size(image_size),
-        task=classifier.task,
-        thresholds=classifier.thresholds,
-    )
-
-
-def _add_signatures(archive, classifier, suffix, options):
-    """Adds the two signatures of a classifier to an archive.
-
-    Args:
-        archive: A `keras.export.ExportArchive`.
-        classifier: The classifier, of one image size.
-        suffix: The end of the names of its signatures.
-        options: The `SavedModel`.
-    """
-    import tensorflow as tf
-
-    from keras_vit.images.decoding import decode_or_mark
-
-    from .exported_model import exported_model
-
-    model, preprocessing = classifier.model, classifier.preprocessing
-    shape = (*preprocessing.image_size, model.input_shape[-1])
-    names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
-    top = min(options.top, len(classifier.class_names))
-
-    answering = exported_model(model, preprocessing)
-
-    @tf.function(jit_compile=options.jit_compile)
-    def answers(images):
-        return answering(images, training=False)
-
-    def named(probabilities, valid):
-        top_probabilities, order = tf.math.top_k(probabilities, top)
-        answer = {
-            "probabilities": probabilities,
-            "classes": tf.gather(names, order),
-            "top_probabilities": top_probabilities,
-        }
-        if thresholds is not None:
-            limits = tf.constant(thresholds, tf.float64)
-            answer["predicted"] = tf.cast(probabilities, tf.float64) > limits
-        mask = valid[:, tf.newaxis]
-        # 0, "" and False.
-        masked = {key: tf.where(mask, part, tf.zeros_like(part)) for key, part in answer.items()}
-        return {**masked, "valid": valid}
-
-    def serve(images):
-        # Servers do not compare shapes, and 3 x 2 patches are as many as 2 x 3.
-        return named(**answers(tf.ensure_shape(images, (None, *shape))))
-
-    def serve_bytes(images):
-        pixels, decoded = decode_or_mark(images, preprocessing, options.max_pixels)
-        answer = answers(pixels)
-        return named(answer["probabilities"], decoded & answer["valid"])
-
-    image_batch = tf.TensorSpec((None, *shape), "float32", "images")
-    file_batch = tf.TensorSpec((None,), "string", "images")
-    archive.add_endpoint(f"serve{suffix}", serve, input_signature=[image_batch])
-    archive.add_endpoint(f"serve_bytes{suffix}", serve_bytes, input_signature=[file_batch])
-
-
-def _write_warm_up_requests(classifier, folder, files):
-    """Writes the requests that TensorFlow Serving runs before it is ready.
-
-    Args:
-        classifier: The exported classifier.
-        folder: The SavedModel's folder.
-        files: Real images, repeated if they are fewer than the largest batch.
-    """
-    import numpy as np
-    import tensorflow as tf
-
-    from keras_vit.images.transcoding import transcoded
-
-    from .comparison import load_images
-
-    path = folder / WARM_UP_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files = [files[index % len(files)] for index in range(max(WARM_UP_BATCH_SIZES))]
-    images = load_images(classifier, files)
-    contents = (pathlib.Path(file).read_bytes() for file in files)
-    encoded = np.array([transcoded(content, "PNG") for content in contents], dtype=object)
-    messages = import_export_package(_SERVING_MESSAGES)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for batch_size in WARM_UP_BATCH_SIZES:
-            for signature, batch in (("serve", images), ("serve_bytes", encoded)):
-                log = messages.PredictionLog()
-                request = log.predict_log.request
-                request.model_spec.signature_name = signature
-                request.inputs["images"].CopyFrom(tf.make_tensor_proto(batch[:batch_size]))
-                writer.write(log.SerializeToString())
 
 
 def _signatures(path):

@@ -26,7 +26,7 @@ from keras_vit.optional_packages import import_optional
 from keras_vit.safe_text import for_json
 
 from .batching import Batcher, Overloaded
-from .browser_files import page, script
+from .browser_templates import page, script
 from .options import PORT, TOP, ServingLimits
 
 # Scripts and styles of the page itself only.
@@ -64,7 +64,7 @@ def serve(
         model: A `Classifier`, its folder, or an export; see `open_classifier`.
         host: Address to listen on; "0.0.0.0" for all networks.
         port: Port; 0 for any free one, which is printed.
-        name: NAME of the routes; by default that of the folder or file.
+        name: NAME of the routes; by default the name of the folder or file.
         top: Classes of an answer.
         limits: Bounds of requests and batches.
 
@@ -141,7 +141,7 @@ class Service:
 
     Args:
         classifier: The classifier.
-        name: Name of the model in routes; None for that of its folder or file.
+        name: Name of the model in routes; None for the name of its folder or file.
         top: Classes of an answer.
         limits: Bounds of requests and batches.
     """
@@ -318,7 +318,7 @@ class Service:
             raise self._gone() from error
 
     def take(self, size: int, received: int) -> None:
-        """Counts bytes of a body, and refuses those beyond the limits.
+        """Counts bytes of a body, and refuses what is beyond the limits.
 
         Args:
             size: Bytes that arrived.

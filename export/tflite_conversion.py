@@ -6,13 +6,20 @@ import contextlib
 import io
 import os
 import tempfile
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from .export_format import import_export_package
+from keras_vit.classifier import Classifier
+from keras_vit.models.rebuild import float32_model
+
+from . import quantization
+from .export_format import INTEGER_PRECISIONS, QuantizedFormat, Written, import_export_package
+from .exported_model import exported_model, precision_notes
 from .quantization import FLOAT_LAYERS
+from .tflite_metadata import add_metadata, image_classifier_metadata
 
 # Limit of GPU and NPU delegates.
 MAX_RANK = 4
@@ -20,6 +27,41 @@ MAX_RANK = 4
 # Operations in integers under int8; see `quantization.py`. XNNPACK's delegate has no 8-bit GELU or
 # attention products, which would make them slower.
 INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
+
+
+def tflite_content(
+    classifier: Classifier,
+    files: Sequence[str],
+    options: QuantizedFormat,
+    batch_size: int | None,
+    input_size: tuple[int, int] | None,
+) -> tuple[bytes, Written]:
+    """Returns the bytes of a classifier's TFLite file without its texts, and facts about it.
+
+    Args:
+        classifier: The classifier.
+        files: Real images, for the check and for calibration.
+        options: Precision, input and calibration images.
+        batch_size: Images a call, or None for any number.
+        input_size: The only size (H, W) of pixels, or None.
+    """
+    split = quantization.split(files, options.precision, options.calibration_images)
+    preprocessing = classifier.preprocessing
+    model = exported_model(
+        float32_model(classifier.model), preprocessing, input=options.input, input_size=input_size
+    )
+    content = convert(model, batch_size, options.precision)
+    if options.precision in INTEGER_PRECISIONS:
+        images = quantization.inputs(classifier, split.calibration, options.input, input_size)
+        content = quantize(content, options.precision, images, batch_size or 1)
+    check_operations(content)
+    if options.input == "uint8" and input_size is None:
+        content = with_default_size(content, preprocessing.image_size)
+    metadata = image_classifier_metadata(
+        classifier.model.name, preprocessing.value_range if options.input == "float" else None
+    )
+    notes = (*precision_notes(classifier.model), *split.notes)
+    return add_metadata(content, metadata), Written(split.check, notes, input_size=input_size)
 
 
 def check_operations(content: bytes) -> None:

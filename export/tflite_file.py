@@ -16,21 +16,17 @@ from keras_vit.preprocessing import MAX_SIDE
 
 from .export_format import (
     INPUTS,
+    INTEGER_PRECISIONS,
     OpenedExport,
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
-from .texts import NAMES
+from .texts import NAMES, TFLITE_LABELS
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
-
-INTEGER_PRECISIONS = ("dynamic_int8", "int8")
-
-LABELS = "labels.txt"  # The class names; the metadata name the file.
 
 _MAX_TEXT = 2**26  # Bytes of a text.
 
@@ -55,9 +51,9 @@ class TFLite(QuantizedFormat):
     `probabilities` `(batch_size, K)` float32, zeros for an image with NaN or infinity in its
     values or scores. The file has builtin operations only and tensors of rank 4 at most. Its
     TFLite metadata refers to `labels.txt` and, for float32, holds the normalisation. The file is
-    also a ZIP archive of `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json` and
-    `check.json`, and of a multi-label classifier `task.json`. A model in mixed precision is
-    exported as its float32 copy.
+    also a ZIP archive of `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`,
+    `golden.json` and `check.json`, and of a multi-label classifier `task.json`. A model in mixed
+    precision is exported as its float32 copy.
 
     Precisions:
 
@@ -113,42 +109,18 @@ class TFLite(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from keras_vit.models.rebuild import float32_model
+        from .tflite_conversion import tflite_content
 
-        from . import quantization, tflite_conversion
-        from .exported_model import exported_model, precision_notes
-        from .tflite_metadata import add_metadata, image_classifier_metadata
-
-        split = quantization.split(files, self.precision, self.calibration_images)
-        preprocessing = classifier.preprocessing
-        model = exported_model(
-            float32_model(classifier.model),
-            preprocessing,
-            input=self.input,
-            input_size=self.input_size,
-        )
-        content = tflite_conversion.convert(model, self.batch_size, self.precision)
-        if self.precision in INTEGER_PRECISIONS:
-            images = quantization.inputs(classifier, split.calibration, self.input, self.input_size)
-            content = tflite_conversion.quantize(
-                content, self.precision, images, self.batch_size or 1
-            )
-        tflite_conversion.check_operations(content)
-        if self.input == "uint8" and self.input_size is None:
-            content = tflite_conversion.with_default_size(content, preprocessing.image_size)
-        metadata = image_classifier_metadata(
-            classifier.model.name, preprocessing.value_range if self.input == "float" else None
-        )
-        path.write_bytes(add_metadata(content, metadata))
-        notes = (*precision_notes(classifier.model), *split.notes)
-        return Written(split.check, notes, input_size=self.input_size)
+        content, written = tflite_content(classifier, files, self, self.batch_size, self.input_size)
+        path.write_bytes(content)
+        return written
 
     @staticmethod
     def add_texts(path, texts):
         """Appends the texts to the file, which is then also a ZIP archive."""
         with zipfile.ZipFile(path, "a") as archive:
             for name, text in texts.items():
-                archive.writestr(LABELS if name == CLASSES else name, text)
+                archive.writestr(TFLITE_LABELS if name == CLASSES else name, text)
 
     @staticmethod
     def open(path):
@@ -158,13 +130,10 @@ class TFLite(QuantizedFormat):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 for entry in archive.infolist():
-                    name = CLASSES if entry.filename == LABELS else entry.filename
+                    name = CLASSES if entry.filename == TFLITE_LABELS else entry.filename
                     if name in NAMES and entry.file_size <= _MAX_TEXT:
                         texts[name] = archive.read(entry).decode("utf-8")
         return OpenedExport(texts, [path], lambda: {"serve": _signature(path)})
-
-
-tflite = export_function(TFLite)
 
 
 def _signature(path):

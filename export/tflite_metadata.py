@@ -13,7 +13,7 @@ import flatbuffers
 import numpy as np
 
 from .export_format import import_export_package
-from .tflite_file import LABELS
+from .texts import TFLITE_LABELS
 
 METADATA_NAME = "TFLITE_METADATA"  # Name of the buffer.
 METADATA_IDENTIFIER = b"M001"
@@ -56,7 +56,7 @@ def image_classifier_metadata(name: str, value_range=None) -> bytes:
         normalization = MetadataTable({0: mean.tolist(), 1: std.tolist()})
         units = [MetadataTable({0: MetadataEnum.NORMALIZATION_OPTIONS, 1: normalization})]
     labels = MetadataTable(
-        {0: LABELS, 1: "Class names, one a line.", 2: MetadataEnum.TENSOR_AXIS_LABELS}
+        {0: TFLITE_LABELS, 1: "Class names, one a line.", 2: MetadataEnum.TENSOR_AXIS_LABELS}
     )
     images = MetadataTable(
         {

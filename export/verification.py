@@ -15,16 +15,13 @@ from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.json_files import parse_json
 from keras_vit.models.opening import open_classifier
 
-from . import artefacts, runtimes
-from .comparison import (
-    ExportReport,
-    compare,
-    compare_with_keras,
-    find_check_images,
-    size_of,
-)
-from .formats import format_of
+from .all_formats import format_of
+from .artefacts import open_export
+from .check_images import find_check_images
+from .comparison import ExportReport, compare, compare_with_keras, size_of
 from .golden import checksum, parse_golden
+from .pillow_pixels import read_pixels
+from .runtimes import SIGNATURES
 from .texts import CHECK, GOLDEN, read_facts
 
 # Largest difference of probabilities in float32; more where the check of the export measured more.
@@ -39,8 +36,8 @@ def verify(
 ) -> ExportReport:
     """Runs an export in its own runtime and compares its probabilities.
 
-    Without a classifier, with those that the export itself holds: its golden samples, a few
-    images with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
+    Without a classifier, they are compared with the golden samples in the export: a few images
+    with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
     to twice the difference that was measured when the export was written.
 
     Args:
@@ -65,7 +62,7 @@ def verify(
 
 
 def _verify_golden(path):
-    opened = artefacts.open_export(path)
+    opened = open_export(path)
     if GOLDEN not in opened.texts:
         raise ValueError(
             f"{path} holds no golden samples; compare it with its classifier (--classifier)."
@@ -76,14 +73,14 @@ def _verify_golden(path):
     expected = np.array([sample.probabilities for sample in samples])
     pixels = []
     for number, sample in enumerate(samples, 1):
-        pixels.append(runtimes.read_pixels(io.BytesIO(sample.png)))
+        pixels.append(read_pixels(io.BytesIO(sample.png)))
         if checksum(pixels[-1]) != sample.sha256:
             raise ValueError(
                 f"Golden sample {number} of {path} has other pixels than when it was written: "
                 "Pillow here decodes PNG files differently, or the file is damaged."
             )
     checks, signatures = [], opened.signatures()
-    for name in filter(signatures.get, runtimes.SIGNATURES):
+    for name in filter(signatures.get, SIGNATURES):
         signature = signatures[name]
         answers, seconds = [], []
         for sample, image in zip(samples, pixels, strict=True):

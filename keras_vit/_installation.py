@@ -1,7 +1,7 @@
 """The place of this package: in a checkout or installed, alone or mixed with another project.
 
-The project `keras-vit` of the package index also installs a package `keras_vit`. Of two files
-with the same name the one that was installed last remains, and removing one project removes
+The project `keras-vit` of the package index also installs a package `keras_vit`. If both have a
+file of the same name, the one that was installed last remains, and removing one project removes
 files of the other.
 """
 

@@ -27,7 +27,7 @@ _DOC = """Instantiates the {model} architecture.
         input_shape: Optional `(height, width, channels)`. Unlike most Keras applications,
             another size than the weights' is allowed with the head: position embeddings
             are interpolated. Defaults to `({side}, {side}, 3)`.
-        pooling: With `include_top=False`: `None` (the feature map; of a transformer the
+        pooling: With `include_top=False`: `None` (the feature map; for a transformer the
             patch tokens on their grid), `"token"` (where there is a class token), `"avg"`
             or `"max"`. Defaults to `None`.
         classes: Number of classes. Defaults to `1000`.
@@ -133,7 +133,7 @@ RViTTi16 = _application(
     "R+ViT-Ti/16",
     "imagenet",
     note="""
-    The name is that of the official files. The effective patch is 32 pixels wide: a root
+    The name is from the official files. The effective patch is 32 pixels wide: a root
     convolution and pool of total stride 4, and patches of 8x8 cells of their output.
 """,
 )

@@ -69,8 +69,8 @@ class Prediction(NamedTuple):
         path: The image file.
         top: `(class name, probability)`, the most likely first; empty if there is an error.
         error: Why the image could not be read or classified, or None.
-        labels: The predicted classes, the most likely first: the first of `top`, or of several
-            labels an image those whose probability is above their threshold.
+        labels: The predicted classes, the most likely first: the first of `top`, or with a
+            multi-label classifier each class whose probability is above its threshold.
     """
 
     path: str
@@ -98,9 +98,9 @@ class Classifier:
         preprocessing: The preprocessing from an image to the model's input.
         recipe: Everything needed to repeat the training.
         folder: The folder it was loaded from, or None.
-        task: "multiclass", or "multilabel" for several labels an image.
-        thresholds: For several labels, the probability above which an image has the label,
-            one for each class; 0.5 by default.
+        task: "multiclass" or "multilabel".
+        thresholds: For a multi-label classifier, the probability above which an image has the
+            label, one for each class; 0.5 by default.
 
     Raises:
         ValueError: If the class names, the image size or the thresholds do not fit the model.
@@ -181,7 +181,7 @@ class Classifier:
 
     @property
     def task(self) -> str:
-        """The task: "multiclass", or "multilabel" if an image may have several labels."""
+        """The task: "multiclass", or "multilabel" if an image may have any number of labels."""
         return self.description.labels.task
 
     @property
@@ -330,7 +330,7 @@ class Classifier:
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
     """Returns the places of the highest scores, the highest first.
 
-    Of equal scores the lower place is first. The time grows with the number of scores.
+    Ties go to the lower place. The time grows with the number of scores.
 
     Args:
         scores: `(K,)`.

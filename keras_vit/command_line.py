@@ -224,7 +224,7 @@ def check_backend(name: str, command: Command) -> None:
 
 def import_tensorflow_quietly() -> None:
     """Imports TensorFlow without its start-up log lines; all other output is printed."""
-    # Of its C++ code only fatal messages: what a user can act on is raised in Python.
+    # Only fatal messages of its C++ code: errors that a user can act on are raised in Python.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)

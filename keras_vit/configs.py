@@ -135,13 +135,13 @@ class ViTConfig:
     The fields of its blocks are described in `keras_vit.layers.BlockConfig`.
 
     Args:
-        patch_size: Pixels of a patch, a number or (height, width); of a hybrid, cells of
+        patch_size: Pixels of a patch, a number or (height, width); for a hybrid, cells of
             the ResNet's feature map.
         width: Token size, D.
         depth: Encoder blocks, L.
         classifier: Input of the head: the class "token"; the mean ("gap"), the maximum ("max")
             or an attention pooling ("map") over the patches, without a class token; the class
-            token beside the mean ("token+gap", DINOv2's); or the class token and DeiT's
+            token and the mean ("token+gap", DINOv2's); or the class token and DeiT's
             distillation token, each with a separate head ("token+distillation"; see
             `keras_vit.models.vit.vit_head`).
         representation_size: Units of the hidden tanh layer of the pre-training head; None
@@ -233,7 +233,7 @@ class ViTConfig:
             )
         if self.rotary and not (self.adds_positions or self.position_embedding == "none"):
             raise ValueError(
-                "Rotary positions stand beside positions that are added, or alone "
+                "Rotary positions must come with positions that are added, or alone "
                 f'(position_embedding="none"). Received: "{self.position_embedding}"'
             )
         if self.position_embedding_at != "input" and not self.adds_positions:

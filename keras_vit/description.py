@@ -1,4 +1,4 @@
-"""What a model is: its config, the preprocessing of its images, its classes, and their origins.
+"""Descriptions of models: config, preprocessing, classes, and the origin of each fact.
 
 A `Description` is made once, by `keras_vit.build` or by the reader of a file. The model holds it,
 and a classifier's folder, an export, `recipe.json` and a result file store it as the same JSON.
@@ -154,7 +154,8 @@ class Description:
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
-        ValueError: If the range of the pixels does not have the channels of the images.
+        ValueError: If a size is not a positive number, or the range of the pixels does not have
+            the channels of the images.
 
     Example:
     >>> describe("ViT-B/16").parameters
@@ -175,6 +176,8 @@ class Description:
         for field in ("input_shape", "position_grid", "notes"):
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
+        _check_sides("input_shape", self.input_shape, 3, free=2)
+        _check_sides("position_grid", self.position_grid, 2)
         known, channels = self.preprocessing, self.channels
         if (
             known is not None
@@ -200,7 +203,7 @@ class Description:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """Parameters, FLOPs and activations; of 224 pixels where any size fits.
+        """Parameters, FLOPs and activations; for 224 pixels where any size fits.
 
         Raises:
             ValueError: If the config is unknown, or the image smaller than a patch.
@@ -320,6 +323,17 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _check_sides(name, sides, count, free=0):
+    """Raises ValueError unless sides are positive numbers; the first `free` of them may be None."""
+    if sides is None:
+        return
+    if len(sides) != count or not all(
+        (side is None and place < free) or (type(side) is int and side > 0)
+        for place, side in enumerate(sides)
+    ):
+        raise ValueError(f"{name} must be {count} positive numbers. Received: {sides!r:.80}")
+
+
 def _to_json(value):
     if isinstance(value, (ViTConfig, BiTConfig)):
         return {"type": type(value).__name__, **dataclasses.asdict(value)}
@@ -363,7 +377,7 @@ def describe(
     Args:
         name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
             that `keras_vit.build` returned, that was loaded from a file, or that was cut out of
-            one; the other arguments are then those of the model and must be left out.
+            one; the other arguments are then known from the model and must be left out.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
             for a model of free image size.
         include_top: Whether the classification head counts.
@@ -401,7 +415,7 @@ def _describe_model(model):
     described = held_description(model)
     config: Any = described.config or config_of(model)  # An error that shows the layers.
     height, width, channels = described.input_shape or model.input_shape[1:]
-    side = _table_side(config, model.layers)  # Of a free image size.
+    side = _table_side(config, model.layers)  # Where the image size is free.
     described = dataclasses.replace(
         described, name=model.name, input_shape=(height or side, width or side, channels)
     )
@@ -455,8 +469,8 @@ def held_description(model: Any) -> Description:
     """Returns the description that a Keras model holds, completed by its shapes.
 
     Models of this package have a layer with it, also those that were cut out of one. Files of
-    earlier versions have none: their config is recognised by the names of layers. Of any other
-    model the config is None.
+    earlier versions have none: their config is recognised by the names of layers. The config of
+    any other model is None.
 
     Args:
         model: A functional `keras.Model`, or an export in its runtime.
@@ -509,15 +523,15 @@ def completed(description: Description, held: Description) -> Description:
     """Returns the description in a file, completed by what the model in it holds.
 
     Args:
-        description: That of the file.
-        held: That of its model.
+        description: The file's description.
+        held: The description in its model.
 
     Raises:
         ValueError: If they are of two models.
     """
     if None not in (description.config, held.config) and description.config != held.config:
         raise ValueError(
-            "The description must be that of the model. "
+            "The description must match the model. "
             f"Received: a description of {description.config}, a model of {held.config}"
         )
     return dataclasses.replace(

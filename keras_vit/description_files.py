@@ -55,7 +55,7 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     """Returns the description of a classifier from its texts.
 
     Args:
-        texts: What `texts_of` returned, or without `description.json` that of an earlier version.
+        texts: The texts of `texts_of`, or of an earlier version without `description.json`.
         source: The folder or file, for messages.
 
     Raises:
@@ -90,7 +90,7 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
 
 
 def read_texts(folder: pathlib.Path) -> dict[str, str]:
-    """Returns those of the texts that a folder has.
+    """Returns the texts that a folder has.
 
     Raises:
         ValueError: If one is not UTF-8.

@@ -46,13 +46,13 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True)
 class FieldInfo:
-    """What is known of a setting besides its name, type and default.
+    """The metadata of a setting, in addition to its name, type and default.
 
     Args:
         help: What it does, for `--help` and docstrings.
         unit: What a value counts or names; the placeholder in `--help`.
         source: Where the default is from.
-        absent: In words, what the default None stands for.
+        absent: Human-readable text: what the default None stands for.
         choices: The values that are allowed.
         limits: The text and the check of the values that are allowed.
         flag: The flag's name without dashes; None: the field's; "": there is no flag.
@@ -63,7 +63,7 @@ class FieldInfo:
         parse: From the argument's text to a value; None: by the annotation.
         none: The flag's value that stands for None.
         from_file: Whether the flag takes a file that lists the values, one a line.
-        completion: What the Tab key completes besides files, keys of `shell_completion.NAMES`.
+        completion: Keys of `shell_completion.NAMES` that the Tab key completes, and not only files.
         used: From the settings to whether a run reads the value; None: always.
         off: The values that switch it off; the printed plan leaves it out then.
         line: The line of the printed plan that contains the value; None: its own.
@@ -147,7 +147,7 @@ def part(
     Args:
         settings_type: The dataclass.
         make: Makes the value from the fields that were given, as keyword arguments; by default
-            the dataclass. `dict` keeps them as they are.
+            the dataclass. `dict` keeps them unchanged.
         only: See `add_arguments`.
         without: See `add_arguments`.
         required: See `add_arguments`.
@@ -218,7 +218,7 @@ def add_arguments(
         only: Names of the fields to add; None for all.
         without: Names of fields to leave out.
         required: Names of fields with a default that must be given all the same.
-        group: The title in `--help` above the fields that have none of their own.
+        group: The title in `--help` above the fields without a `group`.
     """
     groups: dict[str | None, Any] = {None: parser}
     for field in _fields(settings_type, only, without):

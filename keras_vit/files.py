@@ -55,7 +55,7 @@ def disk_error(error: BaseException | None) -> str | None:
     """Returns why a disk takes no more data, if that is the cause of an error, or None.
 
     Args:
-        error: Any error, of Python, HDF5 or TensorFlow. Errors that it was raised from, or
+        error: Any error from Python, HDF5 or TensorFlow. Errors that it was raised from, or
             while they were handled, are looked at too.
     """
     while error is not None:
@@ -74,7 +74,7 @@ def named_disk_errors(
 
     Args:
         path: The file or folder that the block writes.
-        advice: Function, called in case, to a sentence that says what to do; by default to
+        advice: Function, called in case, to a sentence that advises what to do; by default to
             free space or to choose another output.
     """
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 MAX_DEPTH = 100  # Lists and objects within each other.
 _MAX_BYTES = 256 * 2**20
-_MAX_DIGITS = 20  # Of a whole number: 64 bits.
+_MAX_DIGITS = 20  # Digits of a whole number: 64 bits.
 
 # What a field may hold: a type, several of them, or the fields of an object.
 Fields = Mapping[str, Any]

@@ -139,7 +139,7 @@ def num_values_of_config(config: dict[str, Any]) -> int:
     """Returns how many numbers the weights of a serialised model hold; makes none of them.
 
     Keras initialises the variables of a `StatelessScope` later, and keeps them in a list until
-    then; these never are. No public function tells the size of a config.
+    then; these never are. No public function gives the size of a config.
 
     Args:
         config: The content of a `.keras` file's `config.json`.

@@ -28,7 +28,7 @@ INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
 
 MAX_SIDE = 2**15  # Pixels; more than any model or format of images has.
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, of pixels in [0, 1].
+IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, for pixels in [0, 1].
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 # Mean and standard deviation of pixels in [0, 1].
@@ -37,7 +37,7 @@ NORMALIZATIONS = {
     "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
 }
 
-PREPROCESSING_MODES = ("tf", "torch", "caffe")  # Of `preprocess_input`, as in Keras.
+PREPROCESSING_MODES = ("tf", "torch", "caffe")  # Modes of `preprocess_input`, as in Keras.
 
 # In lower case; suffixes of files are compared in lower case.
 TRANSCODED_SUFFIXES = frozenset({".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"})
@@ -96,7 +96,7 @@ class Preprocessing:
         evaluation: Way of resizing; one of `EVALUATIONS`.
         value_range: Values for pixels 0 and 255; each a number, or one for each channel.
         interpolation: Filter of the resize; one of `INTERPOLATIONS`. The two official crops
-            have a filter of their own.
+            have their own filter.
         resize_size: Pixels before the crop of "huggingface" and "torchvision": a number for
             the short side, or (height, width); by default the image size.
 
@@ -195,7 +195,7 @@ class Preprocessing:
 
     @classmethod
     def from_fields(cls, fields: Any) -> Preprocessing:
-        """Returns the preprocessing whose `to_fields` is given; errors are those of `from_json`."""
+        """Returns the preprocessing whose `to_fields` is given; raises errors as `from_json`."""
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or not known - set(_OPTIONAL) <= set(fields) <= known:
             raise ValueError(
@@ -233,7 +233,7 @@ _OPTIONAL = {"interpolation": "bilinear", "resize_size": None}
 
 
 def describe_range(values: ValueRange) -> str:
-    """Returns a value range for people, such as "-1 to 1"."""
+    """Returns a human-readable value range, such as "-1 to 1"."""
     text = _range_text(values)
     if not isinstance(values[0], tuple):
         return text
@@ -242,7 +242,7 @@ def describe_range(values: ValueRange) -> str:
 
 
 def describe_resize(preprocessing: Preprocessing) -> str:
-    """Returns the way of resizing for people, such as "torchvision, bicubic, cropped from 248"."""
+    """Returns the human-readable resize, such as "torchvision, bicubic, cropped from 248"."""
     text, before = preprocessing.evaluation, preprocessing.resize_size
     if preprocessing.interpolation != "bilinear":
         text += f", {preprocessing.interpolation}"
@@ -273,7 +273,7 @@ def check_normalization(normalization: str | None) -> None:
 def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -> Any:
     """Scales pixels from [0, 255] to [-1, 1], the input range of the official weights.
 
-    The modes are those of `keras.applications.imagenet_utils.preprocess_input`, with two
+    The modes are the same as in `keras.applications.imagenet_utils.preprocess_input`, with two
     differences: tensors may hold integers, and the argument is never changed in place.
 
     Args:

@@ -104,7 +104,7 @@ def config_of_shapes(
     if missing:
         raise ValueError(
             "The weights must be of a model of this package. "
-            f"Received: weights without those of {', '.join(missing)}"
+            f"Received: weights that do not show {', '.join(missing)}"
         )
     has_head = num_classes(shapes) is not None
     usual, head = _classifier(shapes), configs.classifier_layer(shapes)
@@ -214,7 +214,7 @@ def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTCon
     try:
         return _CONFIG_TYPES[kind](**fields)  # Makes tuples and the ResNet's stem itself.
     except TypeError as error:
-        raise ValueError(f"The fields must be those of {kind}. Received: {error}") from error
+        raise ValueError(f"The fields must match {kind}. Received: {error}") from error
 
 
 def similar_models(shapes: Mapping[str, Shape | None]) -> str:
@@ -365,7 +365,7 @@ def _width_factor(root_width):
 
 
 def _classifier(layers: Iterable[str]) -> Any:
-    """The input of the head; of a file, which does not show weightless layers, the usual one."""
+    """The input of the head; a file does not show weightless layers and gives the usual one."""
     layers = {layer.partition("/")[0] for layer in layers}
     if "distillation_token" in layers:
         return "token+distillation"

@@ -11,7 +11,7 @@ from typing import Any
 MULTICLASS, MULTILABEL = "multiclass", "multilabel"
 TASKS = (MULTICLASS, MULTILABEL)
 
-# Of the model's last layer.
+# Activations of the model's last layer.
 ACTIVATIONS = {MULTICLASS: "softmax", MULTILABEL: "sigmoid"}
 
 # The score on validation images by which the best weights are chosen: in history.csv, recipe.json.

@@ -30,7 +30,7 @@ for name in names:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        # A module that needs an extra says which; those for JAX are imported on JAX alone.
+        # The error of a module that needs an extra names it; JAX modules need the JAX backend.
         if error.name != "jax" and 'pip install "keras-vit-applications[' not in str(error):
             raise
         without.append(name)
@@ -48,8 +48,8 @@ named = [re.split("[<>=!~;\\[ ]", line)[0] for line in
 print(" ".join(f"{name} {importlib.metadata.version(name)}" for name in named))
 """
 
-# What a type checker makes of a user's script. Keras has no py.typed, so mypy must be told to
-# read its types.
+# The types that a type checker finds in a user's script. Keras has no py.typed, so mypy needs
+# an option to read its types.
 TYPED_SCRIPT = """
 import keras_vit
 from keras_vit.training import SGD, Trainer
@@ -153,7 +153,7 @@ def install(wheel, scratch):
 
 
 def check_types(python, folder):
-    """Exits with an error where mypy sees other types than those of `REVEALED`."""
+    """Exits with an error where mypy sees other types than `REVEALED`."""
     script = folder / "script.py"
     script.write_text(TYPED_SCRIPT)
     seen = subprocess.run(

@@ -37,7 +37,7 @@ IMPORTERS = {"import_export_package": "export", "import_server_package": "serve"
 
 
 def declared():
-    """The modules of the distributions by the extra that installs them, "" for those of all."""
+    """The modules of the distributions by the extra that installs them, "" without an extra."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     extras = {"": settings["options"]["install_requires"], **settings["options.extras_require"]}

@@ -69,7 +69,10 @@ def test_json_gives_the_same_config(config):
         ([], "must be a JSON object"),
         ({"colour": "red"}, r"\['colour'\]"),
         ({"name": 3}, "name must be text"),
-        ({"config": {"type": "ViTConfig"}}, "fields must be those of ViTConfig"),
+        ({"input_shape": [8, 8]}, "input_shape must be 3 positive numbers"),
+        ({"input_shape": [None, 8, 0]}, "input_shape must be 3 positive numbers"),
+        ({"position_grid": [2, None]}, "position_grid must be 2 positive numbers"),
+        ({"config": {"type": "ViTConfig"}}, "fields must match ViTConfig"),
         ({"config": {"type": "os.system"}}, "A config must be one of"),
         ({"labels": {"names": ["a"], "task": "both"}}, "task must be one of"),
         ({"labels": {"shape": 3}}, "Received: .*shape"),
@@ -159,7 +162,7 @@ def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
     content = json.loads((tmp_path / "pets" / "description.json").read_text())
     content["config"]["gelu"] = "tanh"
     (tmp_path / "pets" / "description.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="The description must be that of the model"):
+    with pytest.raises(ValueError, match="The description must match the model"):
         keras_vit.load_classifier(tmp_path / "pets")
 
 

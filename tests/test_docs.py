@@ -36,7 +36,7 @@ def resolve(name):
 
 
 def exists(name):
-    """Returns whether there is a dotted name; of a module that needs an extra, in its source."""
+    """Returns whether a dotted name exists; the source shows it where a module needs an extra."""
     try:
         resolve(name)
         return True
@@ -73,7 +73,7 @@ def test_the_commands_on_the_pages_are_accepted(name, monkeypatch):
             assert keras_vit.command_line.main(words) == 0
 
 
-def test_the_flags_beside_those_of_other_libraries_exist():
+def test_our_flags_on_the_pages_about_other_libraries_exist():
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     for name in keras_vit.command_line.COMMANDS:
         add_arguments(parser, keras_vit.command_line.command_type(name))

@@ -1,4 +1,4 @@
-"""The programs of examples/, each in a process and a folder of its own."""
+"""The programs of examples/, each in a separate process and folder."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Layers, models, steps and a run on the JAX backend, which needs a process of its own."""
+"""Layers, models, steps and a run on the JAX backend, which needs a separate process."""
 
 import json
 import os

@@ -141,7 +141,7 @@ def test_only_training_and_export_import_tensorflow():
 
 
 def test_private_names_of_other_packages_are_in_one_file():
-    public = {"_fields", "_replace", "_asdict"}  # Of named tuples.
+    public = {"_fields", "_replace", "_asdict"}  # Methods of named tuples.
     for path in sources():
         if path == ROOT / "keras_vit" / "keras_private.py":
             continue

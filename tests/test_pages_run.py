@@ -1,6 +1,6 @@
 """The examples of README, docs/ and docstrings, run with an installed wheel.
 
-Every code block runs, small: the tables below say what stands in for large models, official
+Every code block runs, small: the tables below list what stands in for large models, official
 weights and data sets, and name each line that does not run here, with the reason.
 """
 
@@ -88,7 +88,7 @@ DOCSTRING_STAND_INS = [
     OVERWRITE,
 ]
 
-# Flags that make a command small; they win over those of the page.
+# Flags that make a command small; they replace the flags of the page.
 SMALL = "--steps 2 --batch-size 4 --accumulate 1 --image-size 32 --warmup-steps 0"
 FLAGS = {
     "finetune": SMALL,
@@ -96,7 +96,7 @@ FLAGS = {
     "sweep": f"{SMALL} --weights vit_mini4_cifar10 --learning-rates 0.01 --seeds 0",
 }
 
-# Of lines that do not run here, the beginning and the reason.
+# Lines that do not run here: how they begin, and the reason.
 NOT_RUN = {
     "make ": "a target of the Makefile, run by hand",
     "pip install ": "installs packages",
@@ -125,10 +125,10 @@ NOT_RUN = {
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_jax_backend.py",
 }
 
-# Languages of other programs, as the page says of each; "py" is the code of other libraries.
+# Languages of other programs, which each page explains; "py" is the code of other libraries.
 LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift")
 
-# Of Python blocks that do not run here, a line and the reason.
+# Python blocks that do not run here: a line of each, and the reason.
 BLOCKS_NOT_RUN = {
     "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
     'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",

@@ -120,7 +120,7 @@ def test_a_classifier_folder_is_read(saved):
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_end(saved, resumed):
-    """Both runs are without dropout, whose masks are those of a version."""
+    """Both runs are without dropout, whose masks depend on the version."""
     old, new = history(saved / "runs" / "whole"), history(resumed)
     assert [row["step"] for row in new] == ["3", "6", "9", "12"]
     for whole, stopped in zip(old, new, strict=True):
@@ -276,7 +276,7 @@ def check_same_end(resumed, whole):
         np.testing.assert_allclose(new, old, atol=1e-4)  # Adam, float32, other processors.
 
 
-# Of the runs "multiclass" and "multilabel" and of the sweep.
+# Settings of the runs "multiclass" and "multilabel" and of the sweep.
 TUNED = FineTuning(
     model=ViTConfig(4, 8, 1, 8, 2),
     weights=None,

@@ -34,7 +34,7 @@ class Recipe:
         command: The command that takes the recipe, `keras-vit ...`.
         settings: Settings, by their names in `settings.py`; the command's defaults complete
             them.
-        data: A data set's name; in fine-tuning that of TensorFlow Datasets.
+        data: A data set's name; in fine-tuning its name in TensorFlow Datasets.
         epochs: Passes over the data; None in fine-tuning.
         learning_rates: The rates that `keras-vit sweep` tries on the development split.
     """

@@ -369,7 +369,7 @@ class Settings:
         off=(None,),
     )
 
-    command: ClassVar[str]  # Of `keras-vit`, with its objective.
+    command: ClassVar[str]  # The command of `keras-vit`, with its objective.
 
     def __post_init__(self):
         for name in ("image_size", "resize"):
@@ -625,7 +625,7 @@ class FineTuning(Settings):
         Settings,
         "image_size",
         None,
-        absent="384 for weights of 224 pixels, else that of the weights",
+        absent="384 for weights of 224 pixels, else the weights' size",
     )
     weights: str | None = setting(
         "imagenet21k",
@@ -638,7 +638,7 @@ class FineTuning(Settings):
     head: str | None = setting(
         None,
         "keep the rows of the weights' head for classes of the same name; extend it, so that all "
-        "classes of the weights stay in addition to those of the data; or a new head of zeros",
+        "classes of the weights stay in addition to the data's; or a new head of zeros",
         choices=HEADS,
         absent="keep where the weights name a class of the data",
         off=(None,),
@@ -663,15 +663,15 @@ class FineTuning(Settings):
         None,
         "range of the pixels: half is -1 to 1, imagenet ImageNet's mean and standard deviation",
         choices=tuple(NORMALIZATIONS),
-        absent="that of the weights",
+        absent="as in the weights",
         off=(None,),
         line="pixels",
     )
     gelu: str | None = setting(
         None,
-        "form of GELU, where the weights do not say",
+        "form of GELU, where the weights do not state it",
         choices=get_args(Gelu),
-        absent="that of the weights",
+        absent="as in the weights",
         off=(None,),
         line="gelu",
     )
@@ -679,7 +679,7 @@ class FineTuning(Settings):
         None,
         "attention heads, where the weights do not show them",
         unit="N",
-        absent="those of the weights",
+        absent="as in the weights",
         limits=POSITIVE,
         off=(None,),
     )

@@ -1,4 +1,4 @@
-"""The paper's claims: the trainings that each needs, and what the paper says of their results.
+"""The paper's claims: the trainings that each needs, and the paper's text on their results.
 
 Nothing is trained here, and neither Keras nor TensorFlow is imported.
 """
@@ -15,11 +15,11 @@ from keras_vit.description import describe
 
 SEEDS = (0, 1, 2)
 
-# A side is trained at its rate and at the two beside it, with the first seed. While the best by
+# A side is trained at its rate and at the two next to it, with the first seed. While the best by
 # validation images is the lowest or the highest, the next rate is tried, too.
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 
-# A training where its side says nothing else: fields of `ViTConfig` or `BiTConfig` and of
+# A training where its side has no changes: fields of `ViTConfig` or `BiTConfig` and of
 # `PreTraining` or `MaskedPatches`; below the line what `training_run.py` knows.
 BASE: dict[str, Any] = {
     "patch_size": 4,
@@ -166,11 +166,11 @@ def flops_of(changes: dict[str, Any]) -> int:
 
 
 def interpolated(sides: dict[str, dict[str, Any]], flops: float) -> dict[str, float]:
-    """Returns the weights of the sides beside a compute, linear in its logarithm.
+    """Returns the weights of the sides nearest to a compute, linear in its logarithm.
 
     Args:
         sides: Changes by name.
-        flops: The compute, at least that of one side and at most that of another.
+        flops: The compute, between the smallest and the largest compute of the sides.
     """
     known = sorted((flops_of(changes), name) for name, changes in sides.items())
     for (low, first), (high, second) in itertools.pairwise(known):
@@ -298,7 +298,7 @@ TRANSFER = [1, 4, 5, 7, 9]  # Automobile, deer, dog, horse, truck.
 
 
 def transfer() -> Claim:
-    """Fine-tuning at a higher resolution, and few-shot beside fine-tuned accuracy."""
+    """Fine-tuning at a higher resolution, and few-shot compared with fine-tuned accuracy."""
     models = {
         "ViT-64/4": {},
         "ViT-64/6": {"patch_size": 6},

@@ -1,4 +1,4 @@
-"""One training of the study, in a process of its own."""
+"""One training of the study, in a separate process."""
 
 from __future__ import annotations
 

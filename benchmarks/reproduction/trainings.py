@@ -73,7 +73,7 @@ def run_of(claim: Claim, name: str, rate: float, seed: int, results: Results) ->
 def rates_of(claim: Claim, name: str, results: Results) -> tuple[list[float], float | None]:
     """Returns the learning rates of a side that are trained, and the best of them.
 
-    The best is that of the first seed by validation images; None while one is not finished.
+    The best is chosen with the first seed by validation images; None while one is not finished.
     """
     side = claim.sides[name]
     if side.fixed_rate:
@@ -122,7 +122,7 @@ def missing(claim: Claim, results: Results) -> Iterator[tuple[str, Run]]:
 
 
 def results_of(claim: Claim, results: Results) -> dict[str, dict[str, Any]]:
-    """Returns the results of all trainings of a claim, those of other learning rates too."""
+    """Returns the results of all trainings of a claim, at every learning rate."""
     found = {}
     for name in claim.sides:
         for rate in rates_of(claim, name, results)[0]:

@@ -3,7 +3,7 @@
 //   import { classify } from "./pets/classifier.js";
 //   const { top } = await classify(document.querySelector("img"));
 //
-// The model and its runtime, onnxruntime-web, lie beside this file. They are loaded once, by the
+// The model and its runtime, onnxruntime-web, are in the same folder. They are loaded once, by the
 // first call of `classify` or before it by `load`. Images stay in the browser.
 
 const facts = {{facts}};
@@ -51,7 +51,7 @@ async function fetched(url) {
 //
 // Returns
 //   top            the five most probable classes, [{ class, probability }]
-//   labels         names of the classes above their thresholds; only if an image may have several
+//   labels         names of the classes above their thresholds; only of multi-label models
 //   probabilities  of all classes
 //   attention      where the model looked, { values, height, width, box }; only of models that
 //                  attend over all tokens. The values, row by row, are the share of each patch, and

@@ -204,7 +204,7 @@ class ReleasedClassifier:
         return _WEIGHTS / self.key
 
 
-# Of one data set, the most accurate first.
+# For each data set, the most accurate first.
 RELEASED = (
     ReleasedClassifier("r14_vit_micro16_cifar10", "cifar10", "R14+ViT-Micro/16", 10),
     ReleasedClassifier("vit_mini4_cifar10", "cifar10", "ViT-Mini/4", 10),
@@ -219,7 +219,7 @@ def find_released(
 
     Args:
         name: Any value of `weights=`; only a name of `RELEASED_NAMES` means some.
-        model: Selects those of a model, by its name or config.
+        model: Selects the classifiers of a model, by its name or config.
     """
     return [
         row
@@ -263,7 +263,7 @@ def is_official(weights: object) -> bool:
 
 
 def check_unambiguous(name: str, otherwise: str) -> None:
-    """Raises ValueError if a name is also that of a file or folder.
+    """Raises ValueError if a file or folder also has this name.
 
     Args:
         name: A name that means something in this package.

@@ -98,7 +98,7 @@ class Checkpoint:
             and `position_grid` (down, across), where the layout or the file has them.
         config: The object in the `config.json` in the file or beside it; {} without one.
         assumed: Names of the facts that the code base's models usually have, while the file
-            does not say so.
+            does not state it.
         class_token_has_row: Whether the class token has a row in the position table.
         notes: Sentences for a report.
     """
@@ -141,9 +141,9 @@ class Checkpoint:
     def has_fixed_positions(self) -> bool:
         """Whether positions are the sines and cosines that big_vision leaves out of files.
 
-        Its files without a position table have them (`posemb="sincos2d"`). They have the names
-        of its modules; those of `save_checkpoint` without a table, for models without
-        positions, have the names of the published files.
+        Its files without a position table have them (`posemb="sincos2d"`) and the names of its
+        modules. Files of `save_checkpoint` without a table are of models without positions and
+        have the names of the published files.
         """
         return (
             self.layout is OFFICIAL
@@ -190,7 +190,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             continue
         notes = []
         if outside := len(arrays) - len(names):
-            notes.append(f"{outside} arrays beside the weights were not read")
+            notes.append(f"{outside} arrays other than the weights were not read")
         for pattern, what in layout.left_out:
             left_out = {name for name, canonical in names.items() if re.search(pattern, canonical)}
             if left_out:
@@ -463,7 +463,7 @@ def build_arguments(
         known = facts.get(fact) if checkpoint.states(fact) else None
         if None not in (known, given) and known != given:
             raise ValueError(
-                f"{fact} must be that of the file, {known!r}. Received: {fact}={given!r} for "
+                f"{fact} must match the file, {known!r}. Received: {fact}={given!r} for "
                 f"{checkpoint.path}"
             )
         facts[fact] = given if known is None else known
@@ -537,7 +537,7 @@ def _image_size(checkpoint, config, image_size):
     except ValueError as error:
         raise ValueError(
             "The image size (image_size, --image-size) must be given where the position "
-            "embeddings have no square grid and the file does not hold it, and be that of the "
+            "embeddings have no square grid and the file does not hold it, and must match the "
             f"file. Received: {checkpoint.path}: {error}"
         ) from error
     if image_size is not None:

@@ -66,8 +66,8 @@ _HUGGING_FACE_REFUSED = {
 }
 
 
-# What the fields of these files hold that are read here or in `metadata`; of Hugging Face's
-# `config.json`, timm's, the index of a checkpoint in parts, and `preprocessor_config.json`.
+# Types of the fields that are read here or in `metadata`, in Hugging Face's `config.json`, timm's,
+# the index of a checkpoint in parts, and `preprocessor_config.json`.
 _MODEL_FIELDS = {
     "model_type": str,
     "hidden_act": str,

@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit.progress import progress_bar
 
-# A download must be faster than this on the whole, beside the time in which no byte may come.
+# A download must be faster than this on the whole, in addition to the limit on waiting for a byte.
 SLOWEST = 50_000  # Bytes per second.
 _MAX_BYTES = 64 * 2**30
 _CHUNK = 2**20
@@ -26,7 +26,7 @@ _LANES, _LANE = 4096, 256  # Parts of a chunk that are computed side by side, an
 
 
 def fetch(url: str, path: str | os.PathLike, timeout: float) -> None:
-    """Downloads a file and compares its length and checksum with what the server says.
+    """Downloads a file and compares its length and checksum with the server's headers.
 
     Args:
         url: The address.
@@ -35,7 +35,7 @@ def fetch(url: str, path: str | os.PathLike, timeout: float) -> None:
 
     Raises:
         OSError: If the server cannot be reached, refuses, or is slower than `SLOWEST`.
-        ValueError: If the file has another length or checksum than the server says.
+        ValueError: If the file has another length or checksum than the server sent.
     """
     print(f"Downloading data from {url}")
     start, count = time.monotonic(), 0
@@ -64,8 +64,8 @@ def check_sent(path: str | os.PathLike, headers: Mapping[str, str]) -> None:
 
     Args:
         path: The file.
-        headers: Of Google Cloud Storage ("x-goog-hash"), else "Content-MD5", else an "ETag"
-            that is an MD5, as of other stores. Without one of these nothing is compared.
+        headers: The server's. "x-goog-hash" of Google Cloud Storage is used, else "Content-MD5",
+            else an "ETag" that is an MD5. Without one of these nothing is compared.
     """
     sent = dict(re.findall(r"(md5|crc32c)=([\w+/=]+)", headers.get("x-goog-hash") or ""))
     etag = (headers.get("ETag") or "").strip('"').lower()
@@ -83,7 +83,7 @@ def check_sent(path: str | os.PathLike, headers: Mapping[str, str]) -> None:
         return
     computed = base64.b64encode(found).decode()
     if computed != sent[name]:
-        raise ValueError(f"the {name} of the file is {computed}, and the server says {sent[name]}")
+        raise ValueError(f"the {name} of the file is {computed}, and the server sent {sent[name]}")
 
 
 def _md5():

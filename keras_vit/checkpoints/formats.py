@@ -86,7 +86,7 @@ def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
 
 
 # Bytes that arrays may declare beyond a fixed multiple of the file: a head of zeros is
-# compressed to a thousandth, the weights beside it are not.
+# compressed to a thousandth, the other weights are not.
 _FREE_BYTES = 256 * 2**20
 _MAX_EXPANSION = 64
 

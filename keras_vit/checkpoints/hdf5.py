@@ -34,12 +34,12 @@ from keras_vit.json_files import parse_json
 CONFIG = "config.json"
 _ENTRIES = {"metadata.json", CONFIG, WEIGHTS}
 
-# Bytes that the entries of an archive may declare beyond those of the file; Keras does not
+# Bytes that the entries of an archive may declare beyond the file's size; Keras does not
 # compress.
 _FREE_BYTES = 2**20
 _MAX_CONFIG_BYTES = 16 * 2**20
 
-# Layers that a config may have: layers without weights beside those with some.
+# Layers that a config may have: some without weights in addition to the layers with weights.
 _FREE_LAYERS = 1000
 _LAYERS_PER_ARRAY = 4
 
@@ -49,7 +49,7 @@ _GRID, _ROTARY, ENTRY = "grid", "rotary", "description"
 _MAX_FACT = 1000  # Numbers.
 _MAX_DESCRIPTION = 2**24  # Bytes; most of them are names of classes.
 
-# The models that are read: those of `keras_vit.build`, and KerasHub's classifiers and backbones.
+# The models that are read: functional ones, and KerasHub's classifiers and backbones.
 _FUNCTIONAL = "Functional"
 HUB_CLASSIFIERS = ("ViTImageClassifier", "DeiTImageClassifier")
 HUB_BACKBONES = ("ViTBackbone", "DeiTBackbone")

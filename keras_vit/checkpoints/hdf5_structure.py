@@ -2,8 +2,8 @@
 
 It knows what Keras writes and refuses the rest: groups with a table of symbols, and arrays in one
 piece. The C library of HDF5 may crash or never return on a damaged file, and a reader of the whole
-format takes the memory that a few bytes declare. The numbers and names below are those of the
-HDF5 File Format Specification:
+format takes the memory that a few bytes declare. The numbers and names below are from the HDF5
+File Format Specification:
 https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t4.html
 """
 
@@ -47,7 +47,7 @@ _TEXTS = {"name", "dtype"}
 # Bytes in the header of an object, with its attributes.
 _MAX_HEADER = 2**21
 
-# Bytes of structure that may be read beyond those of the file. Each part is read once, so more
+# Bytes of structure that may be read beyond the file's size. Each part is read once, so more
 # means that parts overlap.
 _FREE_BYTES = 2**20
 
@@ -205,7 +205,7 @@ class Hdf5File:
         else:
             raise _Damage(f"its version {version} is unknown")
         if sizes != b"\x08\x08" or base:
-            raise _Damage("its addresses are not those of Keras")
+            raise _Damage("its addresses are not as Keras writes them")
         if end > self._size:
             raise _Damage("it ends early")
         return root

@@ -252,7 +252,7 @@ class Layout:
         joined: Arrays of the rules that a file may hold in parts: the name of the array, and the
             names of its parts in the order of its first axis; None is a part of zeros.
         aliases: Regular expressions and their replacements, applied one after another, which
-            turn other spellings of the layout into that of the rules.
+            turn other spellings of the layout into the rules' spelling.
         left_out: Regular expressions of arrays that the image encoder does not use, each with
             a name for them.
         gelu: The form of GELU that the weights were trained with, or None.

@@ -123,7 +123,7 @@ def load_checkpoint(
 def load_opened(
     checkpoint: Checkpoint, model: keras.Model, options: LoadOptions | None = None
 ) -> LoadReport:
-    """Loads an opened checkpoint into a model; errors are those of `load_checkpoint`."""
+    """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`."""
     match = match_checkpoint(checkpoint, model, options or LoadOptions())
     variables = weights_by_path(model)
     dtypes = {path: np.dtype(variable.dtype) for path, variable in variables.items()}

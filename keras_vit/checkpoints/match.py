@@ -146,7 +146,7 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
             missing.append(f"{rule.stored} ({path})" if rule else nameless)
             continue
         used.add(rule.stored)
-        if path != rule.paths[0]:  # Of several variables in one array.
+        if path != rule.paths[0]:  # The first variable of an array stands for all of them.
             continue
         try:
             assignments.append(_assign(checkpoint, rule, model, variables, options))
@@ -271,7 +271,7 @@ def position_grid(model: keras.Model) -> Grid | None:
 def numerics(model: keras.Model) -> dict[str, Any]:
     """Returns `gelu`, `norm_epsilon` and `num_heads` of a model's blocks; {} without any.
 
-    And `rotary`, the fields of `Rotary`, of blocks that have such positions.
+    And `rotary`, the fields of `Rotary`, where blocks have such positions.
     """
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
     facts = ("gelu", "norm_epsilon", "num_heads")

@@ -1,7 +1,7 @@
 """Preprocessing and class names in the files of this package and of other code bases.
 
-Read from the files beside weights: those of a classifier's folder, Hugging Face, timm, KerasHub.
-Official files and those of torchvision and vit-keras have the preprocessing of their code base.
+Read from the files beside weights: a classifier's folder, Hugging Face's, timm's, KerasHub's.
+Official, torchvision's and vit-keras's files have the preprocessing of their code base.
 Whatever is in no file is None, never assumed.
 """
 
@@ -45,7 +45,7 @@ PROCESSOR = "processor_config.json"
 # Pillow's numbers of the filters.
 PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 
-# What Hugging Face's image processors do where their file does not say it, by the start of their
+# Defaults of Hugging Face's image processors, for fields missing in a file, by the start of their
 # names; all others do as "ViT".
 _CLIP_CROP: dict[str, Any] = {
     "resample": 3,
@@ -90,7 +90,7 @@ def _found(
     labels: Labels | None = None,
     notes: Sequence[str] = (),
 ) -> Description:
-    """What files beside weights say; the resize is from where the range of the pixels is."""
+    """The description from files beside weights; pixel range and resize have the same origin."""
     origins = {"pixels": origin, "evaluation": origin}
     return Description(
         preprocessing=preprocessing, labels=labels or Labels(), origins=origins, notes=tuple(notes)
@@ -132,14 +132,14 @@ def _noted(checkpoint, classes):
     if described is None or described.preprocessing is None:
         return _found("the source did not hold it")
     labels = described.labels
-    if labels.names is not None and len(labels.names) != classes:  # Of another head.
+    if labels.names is not None and len(labels.names) != classes:  # Names for another head.
         labels = Labels()
     origins = _found(f"noted in {checkpoint.path.name}").origins
     return dataclasses.replace(described, labels=labels, origins=origins, notes=())
 
 
 def usual_resize(layout: str, image_size: tuple[int, int]) -> Preprocessing:
-    """Returns the resize of most weights of a layout, for files that do not say it."""
+    """Returns the resize of most weights of a layout, for files that do not state it."""
     if layout.startswith(HUGGING_FACE.name):
         return _resize_of_processor({}, image_size)[0]
     if layout.startswith(TIMM.name):
@@ -175,7 +175,7 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     texts = read_texts(folder)
     if PREPROCESSING not in texts:
         return _found(f"no {PREPROCESSING}")
-    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Of another model.
+    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Files of another model.
         texts = {PREPROCESSING: texts[PREPROCESSING]}
     found = description_of_texts(texts, folder)
     origins = {**_found(PREPROCESSING).origins, **found.origins}
@@ -191,7 +191,7 @@ def _hugging_face(checkpoint, image_size, classes):
 
 
 def _of_processor(folder, image_size):
-    # transformers 5 writes the image processor into that of texts and images, where there is one.
+    # transformers 5 writes the image processor into the processor of texts and images, if any.
     wanted = read_json(folder / PROCESSOR).get("image_processor") or read_json(
         folder / PREPROCESSOR
     )

@@ -121,7 +121,7 @@ def _describe(model, checkpoint, report):
     if preprocessing is None:
         if checkpoint.layout is KERAS:  # Weights that were saved by hand, without a folder.
             return
-        text = f"does not say the range of its pixels ({origin})"
+        text = f"does not state the range of its pixels ({origin})"
     elif preprocessing.value_range == (-1.0, 1.0):
         return
     else:

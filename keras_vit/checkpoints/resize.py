@@ -28,7 +28,7 @@ def find_grid(
 
     Args:
         rows: Rows of the table.
-        prefix_counts: Numbers of rows that may lie in front of those of the patches, the most
+        prefix_counts: Numbers of rows that may lie in front of the patches' rows, the most
             likely first.
         known: Patches (down, across) of the table, or None.
         model_grid: Patches (down, across) of the model, or None.
@@ -37,15 +37,15 @@ def find_grid(
         The number of rows in front, one of `prefix_counts`, and the patches (down, across).
 
     Raises:
-        ValueError: If the rows are not those of a known, square or equal grid, or the table
-            may be both square and of the model's grid.
+        ValueError: If the rows do not match a known, square or equal grid, or the table may be
+            both square and of the model's grid.
     """
     if known is not None:
         down, across = (int(side) for side in known)
         for count in prefix_counts:
             if rows == count + down * across and min(down, across) > 0:
                 return count, (down, across)
-        raise ValueError(f"{rows} rows are not those of {down}x{across} patches")
+        raise ValueError(f"{rows} rows do not match {down}x{across} patches")
     for count in prefix_counts:
         side = math.isqrt(max(rows - count, 0))
         if side == 0 or side * side != rows - count:

@@ -26,8 +26,8 @@ def save_checkpoint(
 ) -> None:
     """Writes the weights to an `.npz` in the official layout, atomically.
 
-    Names and shapes are those of the published files, and BiT's for a BiT ResNet, so that
-    the official code, timm and big_vision read it; variants without published weights have
+    Names and shapes are as in the published files, BiT's for a BiT ResNet, so that the
+    official code, timm and big_vision read it; variants without published weights have
     names of the same style. Values keep their bits. The layout has no array for the grid of
     the position embeddings, the form of GELU and LayerNorm's epsilon: they are in the comment
     of the archive, which other readers ignore and `load_checkpoint` reads.
@@ -68,7 +68,7 @@ _OFFICIAL_VALUES = {
 
 
 def _check_official(model):
-    """Raises ValueError if weights under official names would be those of another model."""
+    """Raises ValueError if weights under official names would belong to another model."""
     try:
         config = config_of(model)
     except ValueError:  # A part of a model, or one with additional layers.
@@ -80,7 +80,7 @@ def _check_official(model):
     ]
     if others:
         raise ValueError(
-            "The official layout must be that of the model; save_weights of Keras keeps any. "
+            "The official layout must match the model; save_weights of Keras keeps any. "
             f"Received: a model with {', '.join(others)}"
         )
 

@@ -59,7 +59,7 @@ _ROTARY: tuple[tuple[str, Rotary, bool], ...] = (
     (r"_pe_(core|lang|spatial)_", dataclasses.replace(_COLUMNS_FIRST, temperature=10_000.0), True),
 )
 
-# The same, of models that no model here equals although all arrays have names.
+# The same for models that no model here equals although all arrays have names.
 REFUSALS = ((r"^eva|^beit", "the attention of BEiT and EVA"),)
 
 # Names of arrays in files of timm's Eva, whose rotary positions the arrays do not show.
@@ -144,7 +144,7 @@ def facts_of_timm(
 def with_block_frequencies(arrays: Mapping[str, StoredArray]) -> dict[str, StoredArray]:
     """Returns a file's arrays with the learned frequencies of rotary positions for each block.
 
-    timm keeps those of all blocks in one array (2, blocks, heads, D_h / 2).
+    timm keeps the frequencies of all blocks in one array (2, blocks, heads, D_h / 2).
     """
     found = dict(arrays)
     whole = found.get("rope.freqs")
@@ -262,5 +262,5 @@ def _image_size(config, arguments):
     if isinstance(size, int):
         return (size, size)
     if isinstance(size, list) and len(size) > 1 and all(isinstance(side, int) for side in size):
-        return tuple(size[-2:])  # Of (channels, height, width), too.
+        return tuple(size[-2:])  # Also from (channels, height, width).
     return None

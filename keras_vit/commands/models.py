@@ -91,7 +91,7 @@ def model_details(name, input_shape=None, classes=1000):
 
 
 def compute_table():
-    """Returns the compute of the paper's Table 6 beside our count."""
+    """Returns the compute of the paper's Table 6 and our count."""
     rows = [("model", "epochs", "exaFLOPs", "paper", "ratio")]
     rows += [
         (row.name, str(row.epochs), f"{row.counted:.1f}", str(row.published), f"{row.ratio:.3f}")

@@ -18,14 +18,14 @@ BEAM_GROUP = "many machines, with Apache Beam"
 
 
 def _checked(predictions, failed, strict):
-    """Yields predictions, and collects those of images that could not be read."""
+    """Yields predictions, and collects the predictions of images that could not be read."""
     for prediction in predictions:
         if prediction.error is not None:
             if strict:
                 raise ValueError(f"{prediction.path}: {prediction.error}")
             failed.append(prediction)
         yield prediction
-        sys.stdout.flush()  # Of the prediction that the writer has just printed.
+        sys.stdout.flush()  # The writer has just printed this prediction.
 
 
 def _write_text(predictions, several):
@@ -49,7 +49,7 @@ def _write_json(predictions, several):
 
 
 def _write_csv(predictions, several):
-    """A row for each class; of several labels each row has all labels of the image."""
+    """A row for each class; multi-label rows also have all labels of the image."""
     from keras_vit.files import csv_row
 
     writer = csv.writer(sys.stdout, lineterminator="\n")

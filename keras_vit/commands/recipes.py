@@ -99,7 +99,7 @@ def _settings(recipe, scale):
 def _text(value):
     """Returns a cell of the table."""
     if isinstance(value, tuple):
-        return ", ".join(map(_text, dict.fromkeys(value)))  # Of a square image one side.
+        return ", ".join(map(_text, dict.fromkeys(value)))  # One side of a square image.
     if isinstance(value, float):
         return f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -22,7 +22,7 @@ class Serve(Command):
     host: str = setting("127.0.0.1", "the address to listen on")
     port: int = setting(PORT, "0 for any free one")
     name: str | None = setting(
-        None, "the model's name in routes; by default that of its folder or file"
+        None, "the model's name in routes; by default the name of its folder or file"
     )
     top: int = setting(TOP, "classes of an answer", unit="K")
     limits: ServingLimits = part(ServingLimits)

@@ -44,7 +44,7 @@ class Vtab(Command):
     settings: dict[str, Any] = part(VtabSettings, make=dict, group=SETTINGS_GROUP)
 
     def run(self) -> int:
-        """Runs the tasks and prints the results beside the paper's."""
+        """Runs the tasks and prints the results with the paper's."""
         from keras_vit.training.paper import vtab_benchmark
         from keras_vit.training.run.loop import Interrupted
 

@@ -39,7 +39,7 @@ _ANY = np.array([[word == ".." for word in row] for row in _WORDS])
 seldom = functools.partial(
     tf.function,
     autograph=False,
-    reduce_retracing=True,  # Of images of many sizes, decoded one by one.
+    reduce_retracing=True,  # Images of many sizes are decoded one by one.
     experimental_attributes={"_noinline": True},
 )
 
@@ -49,8 +49,8 @@ class ImageHeader(NamedTuple):
 
     Args:
         format: int32; `JPEG`, `PNG`, `GIF`, `BMP`, `WEBP` or `UNKNOWN`.
-        height: int64, pixels as stored, before the orientation is applied; in a GIF, of the
-            first frame. 0 if the header is damaged.
+        height: int64, pixels as stored, before the orientation is applied; the first frame's
+            in a GIF. 0 if the header is damaged.
         width: int64, the same.
         orientation: int32, EXIF's 1 to 8; 1 if the file has none.
         end: int64, number of bytes to decode: in a GIF, up to the end of the first frame.
@@ -215,7 +215,7 @@ def _bmp(encoded):
 def _webp(encoded):
     """Reads a WebP's RIFF chunks. A VP8X chunk comes first, with flags of the others."""
     head = tf.cast(bytes_at(encoded, 12, 18), tf.int64)
-    kind = tf.cast(head[3], tf.int32)  # Of "VP8 ", "VP8L", "VP8X".
+    kind = tf.cast(head[3], tf.int32)  # The last letter of "VP8 ", "VP8L" or "VP8X".
     bits = little_endian(head[9:13])
 
     lossy = tf.stack([little_endian(head[16:18]) % 2**14, little_endian(head[14:16]) % 2**14])

@@ -1,6 +1,6 @@
 """Resizes and crops of images as other libraries compute them, as graph code of TensorFlow.
 
-`EVALUATION_STEPS` says what each evaluation computes: sizes, crops, filter and rounding. Two
+`EVALUATION_STEPS` lists what each evaluation computes: sizes, crops, filter and rounding. Two
 functions follow it: `resize` for one image in a pipeline, exact to the bit, and `preprocess_pixels`
 of the exports for a batch, with the few operations that LiteRT and ONNX have.
 """
@@ -44,7 +44,7 @@ class EvaluationSteps(NamedTuple):
         geometry: Function from the image's sides, the image size and `resize_size` to a `Geometry`.
         kernel: "filter" for the named filter, "area" for the mean of the area that a pixel covers,
             "pillow" for the named filter with antialiasing, in Pillow's whole numbers.
-        rounding: To whole pixels, of bytes: "down", "nearest" or None. Pillow rounds in between.
+        rounding: Rounds bytes to whole pixels: "down", "nearest" or None. Pillow rounds in between.
     """
 
     geometry: Callable[[Sides, tuple[int, int], Any], Geometry]
@@ -169,7 +169,7 @@ def _keras_hub_geometry(sides, size, resize_size=None):
 
 
 def _before_crop(sides, wanted):
-    """Returns the size before the crop; of a number for the short side, the long one is cut."""
+    """Returns the size before the crop; a number is the short side, and the long one is cut."""
     if not isinstance(wanted, int):
         return list(wanted)
     return [side * wanted // tf.minimum(*sides) for side in sides]
@@ -201,7 +201,7 @@ EVALUATION_STEPS = {
 def rows_first(sides: Sides, resized: Sides) -> tf.Tensor:
     """Returns whether Pillow resizes the height first: where far more rows than columns are lost.
 
-    The rule is that of Pillow 13; up to 12 the width was always first.
+    The rule is Pillow 13's; up to 12 the width was always first.
     """
     rows_lost, columns_lost = (side - whole for side, whole in zip(sides, resized, strict=True))
     return tf.logical_and(rows_lost > 0, rows_lost > 2 * columns_lost)

@@ -1,7 +1,7 @@
 """Attention maps of single heads, in Vision Transformers and Axial-ResNets.
 
 The maps of an Axial-ResNet (paper, Appendix D.6) shrink from unit to unit, so its layers
-share no sequence of tokens: each unit attends along the rows, then the columns, of its own map.
+share no sequence of tokens: each unit attends along the rows, then the columns, of its map.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keras_vit.inspection.attention_probabilities import (
 from keras_vit.layers import AxialUnit
 from keras_vit.plots import displayed, evenly_spread, new_figure
 
-# Most layers and units in a drawing; of more, evenly spread ones are drawn.
+# Most layers and units in a drawing; evenly spread ones are drawn if there are more.
 MAX_LAYERS = 12
 MAX_UNITS = 8
 
@@ -77,7 +77,7 @@ def draw_heads(image: np.ndarray, maps: np.ndarray, *, title: str = "") -> Any:
     """
     num_layers, num_heads, down, across = maps.shape
     layers = evenly_spread(range(num_layers), MAX_LAYERS)
-    tile = 0.9  # Inches, of the longer side.
+    tile = 0.9  # Inches of the longer side.
     width, height = (tile * side / max(down, across) for side in (across, down))
     size = (num_heads + 1.6) * (width + 0.08), len(layers) * (height + 0.1) + 0.8
     return _draw_tiles(image, {f"layer {k + 1}": maps[k] for k in layers}, size, title)

@@ -12,7 +12,7 @@ from keras_vit.inspection.heads import AXES
 from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
 from keras_vit.plots import evenly_spread, new_figure
 
-MAX_MATRICES = 12  # Most tables in a drawing; of more, evenly spread ones are drawn.
+MAX_MATRICES = 12  # Most tables in a drawing; evenly spread ones are drawn if there are more.
 
 
 def position_similarity(model: Any) -> dict[str, np.ndarray]:

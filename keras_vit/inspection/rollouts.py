@@ -95,9 +95,9 @@ def has_rollout(model: keras.Model) -> bool:
 class RolloutModel(keras.layers.Layer):
     """A model that also gives its Attention Rollout, as a part of another model's graph.
 
-    The query is the default one of `attention_rollout`, which gives the same numbers. Its layers
-    are those of the model. (A functional model cannot share them: in Keras, calls of one layer
-    must have equally many outputs.)
+    The query is the default one of `attention_rollout`, which gives the same numbers. It uses the
+    model's layers. (A functional model cannot share them: in Keras, calls of one layer must have
+    equally many outputs.)
 
     Args:
         model: A functional model of the package with attention over all tokens.

@@ -18,7 +18,7 @@ class RowProjection(keras.layers.EinsumDense):
     """An `EinsumDense` from or to heads that is one product of matrices, with rows as outputs.
 
     TensorFlow fuses such a product with its bias; an einsum is several operations. The kernel,
-    its quantisation and its low-rank additions are those of `keras.layers.EinsumDense`.
+    its quantisation and its low-rank additions are the same as in `keras.layers.EinsumDense`.
 
     Call arguments:
         inputs: `(B, N, D)`, or `(B, N, k, D_h)`.
@@ -240,7 +240,7 @@ class RelativeSelfAttention(_GridSelfAttention):
         return_attention: Whether to return the probabilities too.
         patches: Needed only if the grid of the input may differ from `grid`: the map
             `(B, down, across, D)` that the patches were made of; only its shape is read.
-            Not needed for a line, whose length is that of the sequence.
+            Not needed for a line, which is as long as the sequence.
 
     Output shape:
         `(B, P + N, D)`; with `return_attention` a pair, the second `(B, k, P + N, P + N)`

@@ -19,7 +19,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
     Args:
         *fields: A config of `config_type`, or the values of its first fields.
-        **kwargs: More fields by name, which replace those of the config; and arguments of
+        **kwargs: More fields by name, which replace the config's; and arguments of
             `keras.layers.Layer`.
     """
 

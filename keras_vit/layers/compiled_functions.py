@@ -42,7 +42,7 @@ def compiled_in_training(function):
     def trained(*inputs):
         if not xla_compiles():
             return function(*inputs)
-        # Variables are read here; inside they would need a gradient function of their own.
+        # Variables are read here; inside they would need a separate gradient function.
         return differentiable(*map(tf.convert_to_tensor, inputs))
 
     return trained

@@ -15,7 +15,7 @@ class ModelDescription(keras.layers.Layer):
     """Holds the description of the model that it is the first layer of; computes nothing.
 
     So a model that was saved, cloned, quantised, converted to another precision or cut out of
-    another one still says what it is; see `keras_vit.describe`. A subclass of `keras.Model` would
+    another one keeps its description; see `keras_vit.describe`. A subclass of `keras.Model` would
     lose it where Keras makes a plain functional model of its layers.
 
     Args:
@@ -61,7 +61,7 @@ class ModelDescription(keras.layers.Layer):
             theirs, ours = _fact(saved, fact), _fact(own, fact)
             if theirs != ours:
                 raise ValueError(
-                    f"The positions of the weights must be those of the model ({fact}); "
+                    f"The positions of the weights must match the model ({fact}); "
                     "keras_vit.load_checkpoint resizes tables of positions. "
                     f"Received: {theirs}, the model has {ours}"
                 )

@@ -28,7 +28,7 @@ def _group_normalization(groups, epsilon):
     def normalize(lines, gamma, beta):
         channels = lines.shape[-1]
 
-        def group_means(x):  # Of (B, N, C), as (B, 1, C).
+        def group_means(x):  # From (B, N, C) to (B, 1, C).
             means = ops.reshape(ops.mean(x, axis=1), (-1, groups, channels // groups))
             means = ops.mean(means, axis=2, keepdims=True)
             return ops.reshape(ops.repeat(means, channels // groups, axis=2), (-1, 1, channels))
@@ -94,7 +94,7 @@ class GroupNorm(keras.layers.GroupNormalization):
     Keras splits the channels of `(B, H, W, C)` into a fifth axis, which the integer and GPU
     units of phones do not take. With `(B, H W, C)` there are four; the mean over a group is the
     same. In training, where Keras's takes a third of the time of a hybrid's step on a CPU, the mean
-    of a group is that of its channels' means.
+    of a group is the mean of its channels' means.
 
     Args:
         **kwargs: Passed to `keras.layers.GroupNormalization`, such as `epsilon`.

@@ -5,7 +5,7 @@ from keras import ops
 
 
 class GridTable:
-    """Reads weights of a table for a grid, also those of earlier versions, which held the grid.
+    """Reads weights of a table for a grid, also of earlier versions, which held the grid.
 
     Tables of 24x6 and of 12x12 patches have the same shape, so the shape cannot tell them
     apart. `keras_vit.layers.ModelDescription` keeps the grid beside the weights.

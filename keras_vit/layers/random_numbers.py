@@ -32,7 +32,7 @@ class DrawsByExample:
 
 @contextlib.contextmanager
 def examples_from(first: Any, count: Any) -> Iterator[None]:
-    """Sets the place of this device's examples among those of the step, for `random_bits`.
+    """Sets the place of this device's examples in the step, for `random_bits`.
 
     Args:
         first: Number of the first example; an integer or a scalar tensor.
@@ -59,8 +59,8 @@ def named_seed(seed: Any, name: str) -> Any:
 def random_bits(shape: tuple, seed: Any) -> Any:
     """Returns random integers that depend on the seed and the place of an example only.
 
-    An example has the same numbers whatever device it is on and whatever examples are beside
-    it: row r of replica or micro-batch m is drawn as the row of the whole batch that it is.
+    An example has the same numbers whatever device it is on and whatever examples are in its
+    batch: row r of replica or micro-batch m is drawn as its row of the whole batch.
     The first axis is of examples, or of equally many rows for each of them, one example after
     the other. Outside of `examples_from` replicas are taken to have equally many rows.
 
@@ -95,7 +95,7 @@ def philox(shape: tuple, seed: Any, first_row: Any = 0) -> Any:
         A uint32 tensor.
     """
     rows, length = shape[0], math.prod(shape[1:])
-    counters = -(-length // 4)  # Of a row.
+    counters = -(-length // 4)  # Counters of a row.
     if keras.backend.backend() == "tensorflow":
         bits = _philox_of_tensorflow(rows, counters, seed, first_row)
     else:

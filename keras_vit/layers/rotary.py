@@ -124,7 +124,7 @@ class RotaryPositions(ConfiguredLayer):
         return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)
 
     def load_own_variables(self, store):
-        """Loads the weights, also those of earlier versions, which held the arguments as JSON.
+        """Loads the weights, also of earlier versions, which held the arguments as JSON.
 
         Raises:
             ValueError: If they were saved with other arguments.
@@ -134,7 +134,7 @@ class RotaryPositions(ConfiguredLayer):
         own = json.loads(json.dumps(dataclasses.asdict(self.config)))
         if saved is not None and (theirs := json.loads(bytes(np.asarray(saved)))) != own:
             raise ValueError(
-                "The rotary positions must be those of the model. "
+                "The rotary positions must match the model. "
                 f"Received: {theirs}, the model has {own}"
             )
         super().load_own_variables(values)

@@ -20,7 +20,7 @@ def encode_axes(config: AxialConfig, x, patches, block: int, grid: tuple[int, in
     Counted by hand, for a grid of n x n = N patches, no class token, D, k heads, an MLP of 4 D
     and L pairs of blocks:
 
-        parameters          2 L (12 D^2 + 13 D): twice those of the blocks of a ViT
+        parameters          2 L (12 D^2 + 13 D): twice as many as the blocks of a ViT
         FLOPs of attention  2 L N^(3/2) (4 D + 5 k): each of n lines has n^2 pairs; a pair is
                             2 D of logits, 2 D of values and 5 for each head's softmax. A ViT
                             has L N^2 (4 D + 5 k).

@@ -20,7 +20,7 @@ POOLINGS = (None, "token", "avg", "max", "map")
 
 
 class _Default(int):
-    """The default of an argument, to tell it from the same number that was given."""
+    """The default of an argument, which differs from the same number given by the caller."""
 
 
 DEFAULT_CLASSES = _Default(1000)
@@ -56,7 +56,7 @@ def build(
             (for a ResNet the last feature map), "token" the class token `(B, D)`, "avg" and
             "max" a pooling over the map `(B, D)`, "map" the attention pooling of a model with
             `classifier="map"`.
-        classes: Classes of the head; by default 1000, or those of a classifier of the package.
+        classes: Classes of the head; by default 1000, or as a classifier of the package has.
         classifier_activation: Activation of the head; None gives logits. With weights it must
             be "softmax" or None, as in Keras.
         name: Name of the Keras model; such as "vit_b16" by default.
@@ -168,7 +168,7 @@ def _images(input_tensor, input_shape, default):
         shape = tuple(input_tensor.shape[1:])
         if input_shape is not None and shape != tuple(input_shape):
             raise ValueError(
-                "input_shape must be that of input_tensor, or None. "
+                "input_shape must match input_tensor, or be None. "
                 f"Received: input_shape={tuple(input_shape)}, input_tensor of shape {shape}"
             )
         return input_tensor

@@ -143,7 +143,7 @@ class OpenedModel:
         skip: Sequence[str] = (),
         head_rows: Sequence[int | None] | None = None,
     ) -> LoadReport | None:
-        """Loads the weights into a model; errors are those of `keras_vit.load_checkpoint`.
+        """Loads the weights into a model; raises the errors of `keras_vit.load_checkpoint`.
 
         Args:
             model: A model of `keras_vit.build`.
@@ -233,6 +233,7 @@ class OpenedModel:
             known,
             config=held.config,
             input_shape=held.input_shape,
+            position_grid=held.position_grid,
             classes=held.classes,
             preprocessing=preprocessing,
             labels=labels,
@@ -252,7 +253,7 @@ def open_model(
 ) -> OpenedModel:
     """Opens a model of any origin; downloads nothing and builds nothing.
 
-    A name is a name and a path is a path: if both exist, it is an error that says how to write
+    A name is a name and a path is a path: if both exist, it is an error that shows how to write
     each.
 
     Args:
@@ -263,12 +264,12 @@ def open_model(
         weights: For the name or config of a model: its weights, one of the above, or "random".
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.
-        image_size: Pixels (height, width), by which an official file is chosen; and those of
-            the file where it does not show them.
+        image_size: Pixels (height, width), by which an official file is chosen; needed for other
+            files that do not show their size.
         source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
-        gelu: The form of GELU, where the file does not say.
-        normalization: A key of `NORMALIZATIONS`; replaces what the source says.
+        gelu: The form of GELU, where the file does not state it.
+        normalization: A key of `NORMALIZATIONS`; replaces the source's.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about
@@ -281,6 +282,13 @@ def open_model(
     ('beagle', 'boxer')
     """
     if weights is not None:
+        if isinstance(anything, (str, os.PathLike)) and not is_model_name(anything):
+            if os.path.exists(anything):
+                raise ValueError(
+                    "The weights are stored in the classifier's folder; give others only with a "
+                    f"model's name. Received: {os.fspath(anything)}, weights={weights!r}"
+                )
+            configs.resolve(os.fspath(anything))  # Names the nearest.
         if model is not None:
             raise ValueError("With weights, the model is the first argument. Received: both")
         if weights == "random":
@@ -306,7 +314,7 @@ def open_model(
             )
     if source_size is not None and opened.description.image_size != source_size:
         raise ValueError(
-            "The image size (image_size, --image-size) must be that of the source. "
+            "The image size (image_size, --image-size) must match the source. "
             f"Received: {source_size} for {opened.source} of {opened.description.image_size}"
         )
     return opened if normalization is None else _with_normalization(opened, normalization)
@@ -352,7 +360,7 @@ def _open_random(model, num_heads, gelu, normalization):
 
 
 def _with_normalization(opened, normalization):
-    """The weights with the range of pixels that was given, whatever their source says."""
+    """The weights with the given range of pixels, whatever their source states."""
     given, described = value_range(*NORMALIZATIONS[normalization]), opened.description
     known, notes = described.preprocessing, described.notes
     origins = {**described.origins, "pixels": f"--normalization {normalization}"}
@@ -418,7 +426,7 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    formats = importlib.import_module("keras_vit.export.formats")
+    formats = importlib.import_module("keras_vit.export.all_formats")
     try:
         formats.format_of(path)
     except ValueError:

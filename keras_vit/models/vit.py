@@ -34,7 +34,7 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
             unknown, the layers resize their tables in the graph.
 
     Returns:
-        Keras tensors: the tokens of the last block `(B, P + N, D)`, normalised but for the
+        Keras tensors: the tokens of the last block `(B, P + N, D)`, normalised except for the
         variants of `config.final_norm`, with the class token and registers in front of N = h w
         patches; and the embedded patches `(B, h, w, D)`, for their grid.
     """
@@ -102,8 +102,8 @@ def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activ
     x = keras.layers.Identity(name="representation")(x)
     if config.classifier != "token+distillation":
         return class_scores(x, classes, activation, config.head_bias)
-    # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has a loss
-    # of its own; see docs/distillation.md.
+    # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has its
+    # own loss; see docs/distillation.md.
     logits = [
         class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
         for i, token in enumerate(config.class_tokens)

@@ -23,8 +23,8 @@ def _config(name, golden):
 def model_of(golden):
     """Returns a function from a golden folder's name to its model, with random weights.
 
-    `changes` are fields of the config; `classes`, `image_size` and `include_top` those of
-    `build`.
+    `changes` are fields of the config; `classes`, `image_size` and `include_top` are arguments
+    of `build`.
     """
 
     def build(name, *, classes=None, image_size=None, include_top=True, **changes):

@@ -1,4 +1,4 @@
-"""Image towers of big_vision: prefixes, attention pooling without a head, other towers beside."""
+"""Image towers of big_vision: prefixes, attention pooling without a head, other towers."""
 
 import keras
 import numpy as np
@@ -47,7 +47,7 @@ def test_a_tower_without_a_head_gives_its_pooled_features(inlined, tower):
     assert converted.class_names is None
     assert converted.description.config.classifier == "map"
     np.testing.assert_allclose(converted.model(IMAGES), features, atol=1e-5)  # float32.
-    assert "2 arrays beside the weights were not read" in converted.notes
+    assert "2 arrays other than the weights were not read" in converted.notes
 
 
 def test_build_takes_a_tower_with_and_without_its_pooling(tower):
@@ -85,4 +85,4 @@ def test_the_command_asks_for_the_image_size_and_takes_it(tower, tmp_path, capsy
     assert error.count("\n") == 1
     assert "image size (image_size, --image-size) must be given" in error
     assert main(["convert", source, destination, "--image-size", "16x24"]) == 0
-    assert "2 arrays beside the weights were not read" in capsys.readouterr().out
+    assert "2 arrays other than the weights were not read" in capsys.readouterr().out

@@ -197,7 +197,7 @@ def test_the_image_size_of_a_table_that_is_not_square_must_be_given(golden, writ
     checkpoint = open_checkpoint(write({**arrays, "pos_embed": table}))
     with pytest.raises(ValueError, match=r"\(image_size, --image-size\) must be given .* no squ"):
         build_arguments(checkpoint, 3, gelu="exact")
-    with pytest.raises(ValueError, match="13 rows are not those of 2x3 patches"):
+    with pytest.raises(ValueError, match="13 rows do not match 2x3 patches"):
         build_arguments(checkpoint, 3, gelu="exact", image_size=(16, 24))
     inferred = build_arguments(checkpoint, 3, gelu="exact", image_size=(16, 48))
     assert inferred.position_grid == (2, 6)

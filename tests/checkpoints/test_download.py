@@ -190,7 +190,7 @@ def test_the_checksum_of_the_server_is_compared(headers, server, row, tmp_path):
     }
     wrong = {"md5": _md5(b""), "hex": hashlib.md5(b"").hexdigest(), "crc32c": "AAAAAA=="}
     server.headers = {name: value.format(**wrong) for name, value in headers.items()}
-    with pytest.raises(OSError, match=r"the (md5|crc32c) of the file is .* and the server says"):
+    with pytest.raises(OSError, match=r"the (md5|crc32c) of the file is .* and the server sent"):
         official_weights.download(row)
     assert _cache(tmp_path) == []
     server.headers = {name: value.format(**right) for name, value in headers.items()}
@@ -219,7 +219,7 @@ def test_crc32c_is_that_of_rfc_3720_and_of_tensorflow(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "record")) as writer:
         writer.write(content)
     masked = int.from_bytes((tmp_path / "record").read_bytes()[-4:], "little")
-    turned = (masked - 0xA282EAD8) % 2**32  # As the format of TFRecord files says.
+    turned = (masked - 0xA282EAD8) % 2**32  # By the format of TFRecord files.
     assert fetching.crc32c(path) == (turned >> 17 | turned << 15) % 2**32
 
 

@@ -81,7 +81,7 @@ def test_every_spelling_gives_the_official_logits(variant, golden, model_of, wri
 def test_what_lies_beside_the_weights_is_reported(golden, model_of, write_npz):
     path = write_npz(_beside_optimizer_state(golden("vit_token").checkpoint()))
     report = keras_vit.load_checkpoint(model_of("vit_token"), path)
-    assert "56 arrays beside the weights were not read" in str(report)
+    assert "56 arrays other than the weights were not read" in str(report)
 
 
 @pytest.mark.parametrize("stored_as", ["V2", "uint16"])

@@ -27,7 +27,7 @@ def outcomes(tmp_path):
         folder = tmp_path / "folder"
         folder.mkdir()
         shutil.copy(file, folder)
-        # Modules are found as they are here; the repository's root is no place for them.
+        # Modules are found as in this process; the repository's root is no place for them.
         package = pathlib.Path(keras_vit.__file__).resolve().parent.parent
         path = {} if python == sys.executable else {"PYTHONPATH": str(package)}
         done = subprocess.run(

@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(whole, path):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "it is empty"),
         (b"<html>404 Not Found</html>", "a server's error page"),
@@ -63,9 +63,9 @@ def test_a_flipped_bit_is_found_by_the_checksum(whole, path):
         (b"\x00" * 64, "none of them"),
     ],
 )
-def test_other_files_are_refused_with_the_reason(content, says, path):
+def test_other_files_are_refused_with_the_reason(content, message, path):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(path)
 
 

@@ -92,7 +92,7 @@ def test_vit_keras_files_give_their_logits(file, golden, loaded):
 
 
 def loaded_non_square(path, loaded):
-    """A model of 2x4 patches, which a file without the grid cannot tell."""
+    """A model of 2x4 patches, which a file without the grid does not show."""
     with pytest.raises(ValueError, match="image size .* must be given"):
         loaded(path, num_heads=2)
     config = keras_vit.ViTConfig(8, 16, 2, 32, 2, gelu="exact", representation_size=8)

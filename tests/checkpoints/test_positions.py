@@ -126,7 +126,7 @@ def test_a_grid_that_cannot_be_known_must_be_given(tmp_path):
     assert report.resized["position_embedding/embedding"] == ((12, 12), (24, 6))
     keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(24, 6))
     np.testing.assert_array_equal(_table_of(target), table)
-    with pytest.raises(ValueError, match="145 rows are not those of 7x7 patches"):
+    with pytest.raises(ValueError, match="145 rows do not match 7x7 patches"):
         keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(7, 7))
 
 

@@ -94,7 +94,7 @@ def test_unknown_weights_list_the_known_ones():
 
 
 def test_names_resolve_through_the_catalogue(golden, monkeypatch, tmp_path):
-    """The file is that of the catalogue's key, in Keras's cache."""
+    """The file has the name of the catalogue's key, in Keras's cache."""
     monkeypatch.setitem(configs.MODELS, "ViT-Ti/16", TINY)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setattr(catalogue, "BASE_URL", "http://127.0.0.1:9")

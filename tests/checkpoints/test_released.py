@@ -46,7 +46,7 @@ def test_its_accuracy_on_its_samples_is_that_of_its_recipe(released, classifier)
     # An evenly spread choice of the test images, which are in the order of their classes.
     labels = [NAMES[index * len(NAMES) // len(samples)] for index in range(len(samples))]
     right = np.mean([a == b for a, b in zip(top, labels, strict=True)])
-    # Three standard deviations of a share of so few images.
+    # Three standard deviations of a rate over so few images.
     spread = 3 * np.sqrt(0.25 / len(samples))
     assert abs(right - classifier.recipe["test"]["top_1"]) < spread
 

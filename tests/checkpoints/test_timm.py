@@ -89,9 +89,9 @@ def test_what_a_bare_file_does_not_show_is_asked_for(write):
 
 def test_facts_that_a_folder_states_are_not_replaced(write):
     checkpoint = open_checkpoint(write(PLAIN))
-    with pytest.raises(ValueError, match="num_heads must be that of the file, 4.*num_heads=3"):
+    with pytest.raises(ValueError, match="num_heads must match the file, 4.*num_heads=3"):
         build_arguments(checkpoint, num_heads=3)
-    with pytest.raises(ValueError, match="gelu must be that of the file, 'exact'.*gelu='tanh'"):
+    with pytest.raises(ValueError, match="gelu must match the file, 'exact'.*gelu='tanh'"):
         build_arguments(checkpoint, gelu="tanh")
     assert build_arguments(checkpoint, num_heads=4, gelu="exact").config.num_heads == 4
 

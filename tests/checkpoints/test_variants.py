@@ -78,7 +78,7 @@ def test_relative_positions_of_a_grid_with_as_many_patches_are_resized_too(tmp_p
 def test_keras_itself_refuses_relative_positions_of_another_grid(tmp_path):
     config = CONFIGS["relative"]
     built(config).save_weights(tmp_path / "model.weights.h5")
-    with pytest.raises(ValueError, match="must be for the grid of the model"):
+    with pytest.raises(ValueError, match="positions of the weights must match the model"):
         built(config, size=(12, 8)).load_weights(tmp_path / "model.weights.h5")
 
 

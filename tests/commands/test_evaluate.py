@@ -67,13 +67,13 @@ def test_an_error_that_quotes_a_file_is_cut(refused, tiny, tmp_path):
 
 def test_wrong_input_is_refused_and_nothing_is_written(refused, tiny, colors, tmp_path):
     report = tmp_path / "report"
-    for arguments, said in (
+    for arguments, message in (
         ((tmp_path / "none", "--data", colors), "No such folder"),
         ((tiny, "--data", tmp_path / "none"), "no such folder"),
         ((tiny, "--data", colors, "--split", "dev"), "one of the data's"),
         ((tiny, "--data", colors, "--batch-size", 0), "at least 1"),
     ):
-        assert said in refused("evaluate", *arguments, "--output", report)
+        assert message in refused("evaluate", *arguments, "--output", report)
     assert not report.exists()
 
 

@@ -46,7 +46,7 @@ def test_few_shot_names_classes_with_fewer_images_than_shots(command, tiny, colo
 
 
 def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
-    for arguments, said in (
+    for arguments, message in (
         ((tiny, "--data", colors, "--shots", 0), "shots must be numbers of at least 1"),
         ((tiny, "--data", tmp_path / "none"), "no such folder"),
         (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
@@ -54,25 +54,25 @@ def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
         ((tmp_path, "--data", colors), "must hold one of"),
         ((tiny, "--weights", "imagenet", "--data", colors), "stored in the classifier's folder"),
     ):  # fmt: skip
-        assert said in refused("few-shot", *arguments, "--no-cache")
+        assert message in refused("few-shot", *arguments, "--no-cache")
 
 
 def test_vtab_refuses_in_one_line(refused, tiny, tmp_path):
     output = tmp_path / "out"
-    for arguments, said in (
+    for arguments, message in (
         ((tiny, "--tasks", "mnist"), "must be one of caltech101"),
         ((tiny, "--scale", 0), "scale must be in (0, 1]"),
         (("ViT-B/16",), "needs weights"),
         ((tiny, "--tasks", "resisc45"), "downloaded by hand: get NWPU-RESISC45.rar"),
     ):
         line = refused("vtab", *arguments, "--output", output, "--data-dir", tmp_path / "none")
-        assert said in line
+        assert message in line
     assert not output.exists()
 
 
 @pytest.fixture
 def photos(tmp_path):
-    """20 different images to train, and to test copies of two and two of their own."""
+    """20 different images to train; to test, copies of two and two others."""
     pytest.importorskip("imagehash")
     rng = np.random.default_rng(0)
     for part, count in (("train", 20), ("test", 2)):
@@ -112,14 +112,14 @@ def test_deduplicate_writes_a_list_that_the_data_take_as_an_exclusion(command, p
 
 def test_deduplicate_refuses_in_one_line(refused, photos, tmp_path):
     given = ("--train", photos, "--test", photos)
-    for arguments, said in (
+    for arguments, message in (
         (("--train", tmp_path / "none", "--test", photos), "no such folder"),
         ((*given, "--distance", 20), "distance must be in [0, 15]"),
         ((*given, "--similarity", 2), "must be a correlation"),
         ((*given, "--workers", 0), "--workers must be at least 1"),
     ):
-        said_line = refused("deduplicate", *arguments, "--output", tmp_path / "list.txt")
-        assert said in said_line
+        line = refused("deduplicate", *arguments, "--output", tmp_path / "list.txt")
+        assert message in line
     line = refused("deduplicate", *given, "--output", tmp_path / "no folder" / "list.txt")
     assert "folder that exists" in line
     assert not (tmp_path / "list.txt").exists()
@@ -159,10 +159,10 @@ def test_evaluate_writes_a_result_for_the_report(command, tiny, colors, tmp_path
 
 
 def test_imagenet_protocols_refuse_in_one_line(refused, tiny, tmp_path):
-    for arguments, said in (
+    for arguments, message in (
         ((tiny, "--protocol", "imagenet-real"), "of the 1000 ImageNet classes"),
         ((tiny,), "--data"),
         (("ViT-Ti/16", "--weights", "random", "--protocol", "objectnet", "--data", tmp_path),
          "Missing in"),
     ):  # fmt: skip
-        assert said in refused("evaluate", *arguments)
+        assert message in refused("evaluate", *arguments)

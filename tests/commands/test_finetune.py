@@ -120,7 +120,7 @@ def test_an_exclusion_reaches_the_run_and_its_results_name_the_origin(
     assert evaluated.code == 0, evaluated.err
     shutil.copytree(run.output, tmp_path / "out")
     listed = command("report", tmp_path).out.splitlines()[1:5]
-    # The run's own result and those of its features name the same origin.
+    # The run's own result and the results of its features name the same origin.
     assert all(str(tiny) in line for line in listed), listed
 
 

@@ -86,7 +86,7 @@ def test_wrong_input_is_an_error_of_one_line_and_nothing_is_written(
     assert "figures must be of filters" in refused("inspect", tiny, "--figures", "eyes", *output)
     assert "Images are needed" in refused("inspect", tiny, "--figures", "rollout", *output)
     message = refused("inspect", tmp_path / "no_model", *output)
-    assert "classifier's folder or a model's name" in message
+    assert "No such folder or file" in message
     assert "at least 1" in refused("inspect", tiny, "--num-images", 0, *output)
     assert not (tmp_path / "out").exists()
     assert "must be new or empty" in refused("inspect", tiny, "--output", tmp_path / "images")

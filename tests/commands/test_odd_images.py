@@ -17,7 +17,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def odd(colors, tmp_path_factory):
-    """The pictures of three colours; of each class one TIFF, one 16-bit TIFF and one AVIF."""
+    """The pictures of three colours; each class has a TIFF, a 16-bit TIFF and an AVIF."""
     folder = shutil.copytree(colors, tmp_path_factory.mktemp("odd") / "colors")
     for path in sorted(folder.rglob("[012].png")):
         image = Image.open(path)

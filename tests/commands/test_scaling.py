@@ -34,9 +34,9 @@ def test_wrong_input_is_an_error_of_one_line(refused, tmp_path, monkeypatch):
     (tmp_path / "text.json").write_text("text")
     assert "must be a result file" in refused("scaling", tmp_path / "text.json", *output)
     write(tmp_path / "runs" / "result.json")
-    said = refused("scaling", tmp_path / "runs", *output)
-    assert "No result has what a figure needs" in said
-    assert "model.pretraining" in said
+    message = refused("scaling", tmp_path / "runs", *output)
+    assert "No result has what a figure needs" in message
+    assert "model.pretraining" in message
     write(tmp_path / "runs" / "result.json", pretraining="ImageNet")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "[plots]" in refused("scaling", tmp_path / "runs", *output)

@@ -1,4 +1,4 @@
-"""Hybrids and BiT in TFLite and ONNX beside Keras; docs/serving.md has the table of all.
+"""Hybrids and BiT in TFLite and ONNX compared with Keras; docs/serving.md has the table of all.
 
 The conversion itself, without the command's separate process: that is tested with one model.
 """
@@ -12,8 +12,8 @@ import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, Rotary, ViTConfig
 from keras_vit.export import onnx_conversion, saved_model, tflite_conversion
+from keras_vit.export.export_format import INTEGER_PRECISIONS
 from keras_vit.export.exported_model import exported_model
-from keras_vit.export.tflite_file import INTEGER_PRECISIONS
 from keras_vit.preprocessing import Preprocessing
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -30,7 +30,8 @@ MODELS = {
 }
 
 
-# Rounding alone in float32; with 8 bits that of weights, and of activations inside products.
+# Rounding alone in float32; with 8 bits also of weights, and of activations inside
+# products.
 # A BiT with random weights is too coarse for a limit there.
 @pytest.mark.parametrize(
     ("name", "precision", "tolerance"),

@@ -12,9 +12,9 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier import save_classifier
+from keras_vit.export.all_formats import FORMATS as FORMATS_OF_EXPORTS
 from keras_vit.export.artefacts import RuntimeModel, load_artefact
 from keras_vit.export.export_format import Signature
-from keras_vit.export.formats import FORMATS as FORMATS_OF_EXPORTS
 from keras_vit.files import EXPORT_MARKERS
 from keras_vit.models.opening import open_classifier
 from keras_vit.preprocessing import Preprocessing
@@ -113,14 +113,14 @@ def test_batches_of_a_tflite_file_are_filled(classifier, files, tmp_path, batch_
         assert dict(ours.top) == pytest.approx(dict(theirs.top), abs=1e-5)
 
 
-def test_an_export_has_the_thresholds_of_several_labels(model, classifier, files, tmp_path):
-    several = keras_vit.build(
+def test_a_multi_label_export_has_its_thresholds(model, classifier, files, tmp_path):
+    multilabel = keras_vit.build(
         config_of(model), classes=3, input_shape=(32, 24, 3), classifier_activation="sigmoid"
     )
-    several.set_weights(model.get_weights())
+    multilabel.set_weights(model.get_weights())
     folder = save_classifier(
         tmp_path / "labels",
-        several,
+        multilabel,
         classifier.class_names,
         Preprocessing((32, 24)),
         task="multilabel",
@@ -148,7 +148,7 @@ def test_a_classifiers_folder_is_opened_too(classifier):
 
 
 def _without_texts(path, copy):
-    """An export of another tool: the same graph without what this package writes beside it."""
+    """An export of another tool: the same graph without the texts that this package adds."""
     if path.is_dir():
         shutil.copytree(path, copy)
         shutil.rmtree(copy / "assets")
@@ -341,7 +341,7 @@ def test_a_file_of_pixels_gets_the_images_as_they_are(pixels_onnx, photos):
         if prediction.error is None:
             with Image.open(prediction.path) as image:
                 if image.getexif() or image.mode != "RGB":
-                    continue  # Of these Pillow's pixels may differ.
+                    continue  # Pillow's pixels of these may differ.
                 means = np.asarray(image, "float64").mean(axis=(0, 1))
             shares = means / means.sum()
             expected = dict(zip(("red fox", "blå hval", "grey owl"), shares, strict=True))

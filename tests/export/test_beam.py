@@ -1,4 +1,4 @@
-"""Beam jobs, in an environment of their own, since apache-beam replaces protobuf 7 by 6."""
+"""Beam jobs, in a separate environment, since apache-beam replaces protobuf 7 by 6."""
 
 import contextlib
 import importlib.util
@@ -53,7 +53,7 @@ def processes_with(path):
     """Returns the other processes that have a file open."""
     found = set()
     for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # Of a process that has ended, or of another user.
+        with contextlib.suppress(OSError):  # A process that has ended, or of another user.
             if os.readlink(link) == str(path):
                 found.add(int(link.parts[2]))
     return found - {os.getpid()}

@@ -20,7 +20,7 @@ import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig
-from keras_vit.export import browser_files, html_page
+from keras_vit.export import browser_files, browser_templates, html_page
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.onnx_conversion import transformers_js_content
 from keras_vit.export.onnx_file import OPSET
@@ -42,6 +42,7 @@ PREPROCESSINGS = [
     Preprocessing((32, 24), "resize_small_central_crop"),
     Preprocessing((32, 24), "resize_central_crop"),
     Preprocessing((32, 24), "keras_hub"),
+    Preprocessing((32, 32), "keras_hub"),
     Preprocessing((32, 32), "huggingface", resize_size=40),
     Preprocessing((32, 32), "torchvision", resize_size=(40, 50)),
 ]
@@ -66,13 +67,13 @@ def test_a_model_without_tokens_has_no_rollout():
 
 def test_what_a_name_holds_stays_text():
     hostile = "</script><script>alert(1) {{title}}"
-    source = browser_files.script("on_server.js", {"classNames": [hostile], "top": 1})
-    page = browser_files.page(
+    source = browser_templates.script("on_server.js", {"classNames": [hostile], "top": 1})
+    page = browser_templates.page(
         "<b>&", source, html_page.json_element("classes", json.dumps([hostile]))
     )
     assert "&lt;b&gt;&amp;" in page
     assert "</script><script>alert" not in page
-    assert page.count("{{title}}") == 2  # Those of the name.
+    assert page.count("{{title}}") == 2  # The places of the name.
 
 
 def test_files_of_another_runtime_are_refused(classifier, tmp_path):
@@ -265,11 +266,13 @@ def check_camera(tab):
 
 @pytest.mark.parametrize("files", ["blob:", "'self'"])
 def test_a_page_states_that_it_connects_to_its_own_files_alone(files):
-    text = browser_files.page("Animals", "", files=files)
+    text = browser_templates.page("Animals", "", files=files)
     (policy,) = re.findall('<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert f"default-src 'none'; script-src {files} " in policy
     assert f"; connect-src {files}; " in policy
-    assert "Content-Security-Policy" not in browser_files.page("Animals", "")  # Sent as a header.
+    assert "Content-Security-Policy" not in browser_templates.page(
+        "Animals", ""
+    )  # Sent as a header.
 
 
 def check_policy(tab):
@@ -359,7 +362,7 @@ def test_a_program_of_your_own_imports_the_module(folder, site, chromium, classi
 
 
 @pytest.mark.slow
-def test_several_labels_have_their_thresholds(model, files, runtime, chromium, tmp_path):
+def test_a_multi_label_page_applies_the_thresholds(model, files, runtime, chromium, tmp_path):
     model = with_labels(model)
     classifier = Classifier(
         model, ("a", "b", "c"), Preprocessing((32, 24)), task="multilabel", thresholds=(0.2, 0, 0.9)

@@ -54,7 +54,9 @@ def test_wrong_input_is_one_line_and_exit_code_2(classifier, tmp_path, capsys, a
 
 def test_a_folder_without_a_classifier_is_an_error(tmp_path, capsys):
     assert call(tmp_path, "--to", "saved_model", "--output", tmp_path / "1") == 2
-    assert "A classifier is a folder with model.keras" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "A folder must hold one of" in error
+    assert "'model.keras'" in error
 
 
 def test_help_has_the_precisions_and_the_default_opset(capsys):

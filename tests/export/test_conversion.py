@@ -5,6 +5,7 @@ import itertools
 import json
 import types
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -434,8 +435,15 @@ def test_heads_that_cannot_be_known_must_be_given(source, tmp_path):
         convert(source("timm_vit"), tmp_path / "out")
 
 
-def test_a_weights_file_does_not_know_its_gelu(source, tmp_path):
+def test_a_weights_file_knows_its_gelu(source, tmp_path):
     convert(source("vit_token"), tmp_path / "out.weights.h5")
+    assert config_of(read(tmp_path / "out.weights.h5").model).gelu == "tanh"
+
+
+def test_a_weights_file_of_an_earlier_version_does_not_know_its_gelu(source, tmp_path):
+    convert(source("vit_token"), tmp_path / "out.weights.h5")
+    with h5py.File(tmp_path / "out.weights.h5", "r+") as file:
+        del file["layers/model_description"]
     with pytest.raises(ValueError, match=r"must be given: the form of GELU \(gelu, --gelu\)"):
         read(tmp_path / "out.weights.h5")
     assert config_of(read(tmp_path / "out.weights.h5", gelu="tanh").model).gelu == "tanh"
@@ -456,7 +464,7 @@ def test_an_older_hugging_face_folder_is_replaced_on_request(source, tmp_path):
 def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
     path = str(source("vit_token"))
     assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 0
-    assert "note: class names and preprocessing have no place" in capsys.readouterr().out
+    assert "reads the class names and preprocessing in the output" in capsys.readouterr().out
     assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["convert", path, str(tmp_path / "out"), "--to", "official"]) == 2

@@ -11,9 +11,9 @@ import pytest
 
 import keras_vit.export
 from keras_vit.commands import export as command
-from keras_vit.export import texts
+from keras_vit.export import publish, texts
+from keras_vit.export.all_formats import FORMATS, any_of, format_of
 from keras_vit.export.export_format import ExportFormat
-from keras_vit.export.formats import FORMATS, any_of, format_of
 from keras_vit.files import EXPORT_MARKERS
 
 
@@ -44,7 +44,7 @@ def test_options_of_one_name_are_one_flag():
 def test_formats_are_read_without_numpy_keras_and_tensorflow():
     code = (
         "import sys\n"
-        "from keras_vit.export.formats import FORMATS\n"
+        "from keras_vit.export.all_formats import FORMATS\n"
         "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -83,7 +83,7 @@ def test_the_markers_of_exports_are_known_without_their_modules():
 
 
 def test_texts_say_what_was_written(classifier, files):
-    written = texts.texts_of(classifier, files[:1])
+    written = publish.texts_of(classifier, files[:1])
     assert set(written) == set(texts.NAMES) - {"task.json", texts.CHECK}
     description, recipe = texts.read_facts(written)
     assert description.labels == classifier.description.labels

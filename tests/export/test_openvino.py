@@ -84,6 +84,7 @@ def test_the_folder_has_class_names_preprocessing_origin_and_the_report(reports,
     folder = pathlib.Path(reports["float32"].path)
     names = {"model.xml", "model.bin", "classes.txt", "preprocessing.json"}
     assert {path.name for path in folder.iterdir()} == names | {
+        "description.json",
         "origin.json",
         "golden.json",
         "check.json",

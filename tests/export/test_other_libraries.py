@@ -1,6 +1,6 @@
 """Live comparisons with the libraries whose weights are converted, in both directions.
 
-They are installed in an environment of their own: the newest transformers, timm and KerasHub of
+They are installed in a separate environment: the newest transformers, timm and KerasHub of
 the package index, with a PyTorch for the processor.
 """
 
@@ -35,7 +35,7 @@ PACKAGES = (
     "h5py",
     "lazy_loader",
 )
-# torchvision asks for a torch of its own build, which is larger; it is used without its kernels.
+# torchvision asks for a torch of the same build, which is larger; it is used without its kernels.
 WITHOUT_DEPENDENCIES = ("torchvision==0.28.0",)
 
 # Names the Python of an environment that has them already.

@@ -7,8 +7,8 @@ import pytest
 
 import keras_vit.export
 from keras_vit.classifier import Classifier
-from keras_vit.export import comparison, publish
-from keras_vit.export.formats import FORMATS
+from keras_vit.export import check_images, comparison, publish
+from keras_vit.export.all_formats import FORMATS
 
 
 def compare(expected, received, thresholds=None):
@@ -33,7 +33,7 @@ def test_agreement_counts_equal_first_classes():
     assert (check.milliseconds, check.keras_milliseconds) == pytest.approx((2, 4))
 
 
-def test_agreement_of_several_labels_is_the_share_of_equal_labels():
+def test_multi_label_agreement_is_the_share_of_equal_labels():
     check = compare(
         # Labels: both; the first of two; one of each; none, with another first class; none.
         [[0.9, 0.8], [0.9, 0.8], [0.9, 0.1], [0.2, 0.3], [0.2, 0.3]],
@@ -105,17 +105,17 @@ def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
 
 
 def test_check_images_are_spread_evenly_over_a_large_folder(classifier, tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "MAX_CHECK_IMAGES", 3)
+    monkeypatch.setattr(check_images, "MAX_CHECK_IMAGES", 3)
     for index in range(9):
         (tmp_path / f"{index}.png").touch()
-    chosen = comparison.find_check_images(classifier, tmp_path)
+    chosen = check_images.find_check_images(classifier, tmp_path)
     assert [path[-5] for path in chosen] == ["0", "3", "6"]
 
 
 def test_an_export_without_check_images_is_an_error(model, classifier):
     bare = Classifier(model, classifier.class_names, classifier.preprocessing)
     with pytest.raises(ValueError, match="--check-images"):
-        comparison.find_check_images(bare)
+        check_images.find_check_images(bare)
 
 
 @pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "1"])

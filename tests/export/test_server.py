@@ -228,7 +228,7 @@ def test_an_export_is_served_in_batches_of_its_own(tflite, files, precision):
         )
 
 
-def test_several_labels_have_their_thresholds(files):
+def test_a_multi_label_answer_applies_the_thresholds(files):
     classifier = Classifier(
         Constant([0.4, 0.6, 0.9]),
         ("a", "b", "c"),
@@ -587,7 +587,7 @@ def test_the_command_answers_all_that_it_accepted_under_load_and_after_sigterm(
     answered, refused, stopping = collections.Counter(), [], threading.Event()
 
     def ask(client, chosen):
-        """One request of several files, each answer compared with that of `predict`."""
+        """One request of several files, each answer compared with `predict`."""
         images = uploads([contents[path] for path in chosen], chosen)
         response = client.post("/classify", files=images)
         assert response.status_code == 200

@@ -56,7 +56,7 @@ def serve():
     faulthandler.enable()
     import readers
 
-    # Of data, not of addresses: libraries reserve many more than they use.
+    # A limit of data, not of addresses: libraries reserve many more than they use.
     limit = 2 * status("VmHWM") + 2 * MEMORY
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     base = status("VmRSS")
@@ -114,7 +114,7 @@ def _may_appear(folder):
 
 
 def _place(error):
-    """The last line of ours in a traceback, which tells one kind from another."""
+    """The last line of our code in a traceback, which identifies the kind of error."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "site-packages" not in frame.filename]
     frame = (ours or frames)[-1]

@@ -217,7 +217,7 @@ def archive_changed(content, rng):
         return damaged(content, rng)
     compression = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     kind = rng.integers(12)
-    # JSON and pickles are small beside the values, and hold more.
+    # JSON and pickles are small compared with the values, and hold more.
     weights = np.array([1 / (1 + len(value)) ** 0.25 for _, value in entries])
     place = rng.choice(len(entries), p=weights / weights.sum())
     name, value = entries[place]

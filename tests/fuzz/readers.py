@@ -1,7 +1,7 @@
 """Readers of files from strangers: for each a small good folder, and how it is read.
 
 Imported by the process that reads, as it needs TensorFlow. A reader raises ValueError or OSError
-for what it refuses; those of exports also the errors of their runtimes. What it returns says
+for what it refuses; readers of exports also raise the errors of their runtimes. The result shows
 whether the file was read as something else than the good one.
 """
 
@@ -48,7 +48,7 @@ class Reader(NamedTuple):
     Args:
         make: Writes the good files into a new folder.
         read: Reads a folder.
-        also: Errors that refuse, besides ValueError and OSError: those of a runtime.
+        also: Errors of a runtime that refuse a file, in addition to ValueError and OSError.
     """
 
     make: Callable[[pathlib.Path], object]

@@ -22,7 +22,7 @@ def fuzz():
 
 
 def past_findings():
-    """Those of exports are slow, as the exports are made first."""
+    """Readers of exports are slow, as the exports are made first."""
     for path in sorted(CORPUS.iterdir()):
         is_export = path.name.startswith(("serve", "tflite", "onnx"))
         yield pytest.param(path, id=path.name, marks=[pytest.mark.slow] if is_export else [])

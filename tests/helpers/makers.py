@@ -36,7 +36,7 @@ def encode(picture, file_format="PNG", **options):
 
 
 def smooth_picture(rng, size, cells):
-    """Returns an image of random colours that change smoothly, as those of photos do.
+    """Returns an image of random colours that change smoothly, as in photos.
 
     Args:
         rng: A generator of NumPy.
@@ -51,7 +51,7 @@ def write_picture(path, pixels):
     """Writes a picture and the folders that it needs, and returns its path.
 
     Args:
-        path: The file, whose suffix says the format.
+        path: The file, whose suffix gives the format.
         pixels: `(H, W, 3)`; numbers outside of [0, 255] are clipped.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def write_classes(folder, counts, colors=COLORS, *, size=(10, 12), noise=25, rng
         counts: Pictures of each class, by part, such as `{"train": 10, "test": 4}`; a number for
             `folder/{class}/{number}.png`.
         colors: Mean of each class, a grey value or (red, green, blue). None gives pixels of any
-            value, which say nothing about the class.
+            value, which do not depend on the class.
         size: Pixels (height, width).
         noise: Standard deviation of the pixels.
         rng: A seed, or a generator of NumPy.

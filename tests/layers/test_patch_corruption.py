@@ -99,7 +99,7 @@ def test_the_config_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"rate": 0.0}, "rate must be in"),
         ({"rate": 1.0}, "rate must be in"),
@@ -107,8 +107,8 @@ def test_the_config_is_complete():
         ({"replace_rate": -0.1}, "at most 1"),
     ],
 )
-def test_shares_out_of_range_are_refused(arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_shares_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
         PatchCorruption(**arguments)
 
 

@@ -1,4 +1,4 @@
-"""Random numbers by example: those of Philox, wherever the example is."""
+"""Random numbers by example: Philox's, wherever the example is."""
 
 import keras
 import numpy as np
@@ -45,7 +45,7 @@ def test_numbers_are_those_of_the_published_algorithm():
         np.testing.assert_array_equal(found, np.ravel(words)[:10])
 
 
-@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow has an operation of its own")
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow has its own operation")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_tensorflow_draws_the_numbers_of_the_other_backends(compiled):
     import tensorflow as tf
@@ -79,7 +79,7 @@ def test_an_example_has_its_numbers_in_any_part_of_the_batch():
         with examples_from(first, count):
             parts.append(np.array(random_bits((count, *shape), seed(1, 2))))
     np.testing.assert_array_equal(np.concatenate(parts), whole)
-    with examples_from(2, 2):  # Of six examples, each of two rows.
+    with examples_from(2, 2):  # Six examples in all, each of two rows.
         np.testing.assert_array_equal(random_bits((4, *shape), seed(1, 2)), whole[4:8])
     np.testing.assert_array_equal(random_bits((12, *shape), seed(1, 2)), whole)
 

@@ -167,8 +167,8 @@ def test_recomputed_activations_give_the_same_gradients():
             loss = tf.reduce_sum(block(tokens_for((2, 3)), training=True) ** 2)
         gradients.append(tape.gradient(loss, block.trainable_variables))
     largest = max(np.abs(gradient).max() for gradient in gradients[0])
-    # Sums of large numbers that are small, such as that of the key's bias, which is zero but for
-    # rounding, have errors of the size that the large ones have.
+    # Small sums of large numbers, such as the gradient of the key's bias, which is zero except
+    # for rounding, have errors of the size that the large numbers have.
     for kept, recomputed in zip(*gradients, strict=True):
         np.testing.assert_allclose(kept, recomputed, rtol=1e-4, atol=1e-6 * largest)
 

@@ -219,7 +219,7 @@ def test_axial_resnet_halves_where_the_convolution_had_stride_2():
 def test_axial_resnet_takes_images_of_any_size():
     model = small_resnet(input_shape=(None, None, 3), include_top=False)
     other = small_resnet(input_shape=(224, 224, 3), include_top=False)
-    other.set_weights(model.get_weights())  # The tables of a free size are those of 224.
+    other.set_weights(model.get_weights())  # The tables of a free size are made for 224 pixels.
     x = np.random.RandomState(0).standard_normal((1, 224, 224, 3)).astype("float32")
     np.testing.assert_allclose(array(model(x)), array(other(x)), rtol=1e-4, atol=1e-4)
     assert tuple(model(x[:, :33, :41]).shape) == (1, 5, 6, 256)

@@ -293,7 +293,7 @@ def test_every_weight_receives_a_gradient(loss_and_gradients):
     for arguments in ({}, {"representation_size": 6}, {"classifier": "gap"}):
         model = randomise(tiny(classifier_activation=None, **arguments))
         _, gradients = loss_and_gradients(model, images(2, 12, 12, 3), np.array([0, 3]))
-        # The key's bias moves all logits of a query alike: its gradient is zero but for rounding.
+        # The key's bias moves all logits of a query alike: its gradient is zero up to rounding.
         without = [
             path
             for path, gradient in gradients.items()

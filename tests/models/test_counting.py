@@ -22,7 +22,7 @@ from keras_vit.training.paper.pretraining_compute import pretraining_flops, tabl
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VIT = {"patch_size": 16, "width": 64, "depth": 2, "mlp_dim": 256, "num_heads": 4}
 
-# Every architecture and every variant that has parts of its own.
+# Every architecture and every variant that adds parts.
 SMALL = {
     "token": ViTConfig(**VIT),
     "gap, pre_logits": ViTConfig(**VIT, classifier="gap", representation_size=32),

@@ -74,6 +74,9 @@ def test_a_folder_of_timm_says_everything(model, tmp_path):
     np.testing.assert_allclose(ours(images), model(images), atol=1e-6)
     larger, _ = opened.to_model((12, 8))
     assert larger.input_shape == (None, 12, 8, 3)
+    described = keras_vit.describe(larger)
+    assert (described.position_grid, described.preprocessing.image_size) == ((3, 2), (12, 8))
+    assert described.labels.names == ("cat", "dog", "fox")
 
 
 def test_a_file_alone_is_asked_for_its_range(model, tmp_path):
@@ -179,7 +182,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     tanh = tiny_config(mlp_dim=32)
     assert "give keras_vit.build gelu='exact'" in warned(folder, tanh)
     (folder / "config.json").unlink()
-    assert "does not say the range of its pixels" in warned(folder)
+    assert "does not state the range of its pixels" in warned(folder)
     free = keras_vit.build(
         CONFIG, weights=folder, include_top=False, input_shape=(None, None, 3), pooling="token"
     )

@@ -90,7 +90,7 @@ def test_all_masks_of_a_model_are_independent(name, recorder):
     corruptions = 2 * 3 * (name == "masked patches")
     assert len(set(recorder.seeds)) == len(recorder.seeds) == len(recorder.masks) + corruptions
     masks = [np.ravel(kept) for _, kept in recorder.masks]
-    # One number of each example too, of every mask: those of the second axis in the first row.
+    # One number of each example too, from the first column of every mask.
     masks += [kept.reshape(BATCH, -1)[:, 0] for _, kept in recorder.masks]
     if name == "masked patches":
         drawn = np.zeros((BATCH, 4), bool)
@@ -122,7 +122,7 @@ def test_recomputing_draws_the_masks_of_the_forward_pass(recorder):
     model = keras_vit.build(config(depth=2, remat=True), input_shape=(8, 8, 3), classes=2)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(images(8), training=True))
-    forward = recorder.masks[1:]  # But for the tokens' mask, which is outside of the blocks.
+    forward = recorder.masks[1:]  # Without the tokens' mask, which is outside of the blocks.
     del recorder.masks[:]
     tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     again = recorder.masks

@@ -280,7 +280,7 @@ def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooli
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path):
-    refused = "layout must (be that of the model|have a name for every variable)"
+    refused = "layout must (match the model|have a name for every variable)"
     with pytest.raises(ValueError, match=f"The official {refused}"):
         keras_vit.save_checkpoint(built(variant), tmp_path / "model.npz")
     assert not (tmp_path / "model.npz").exists()
@@ -356,7 +356,7 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
         array(same(images())), softmax(array(model(images())), axis=1), atol=1e-6
     )
     other = dataclasses.replace(config, rotary=keras_vit.Rotary())
-    with pytest.raises(ValueError, match="rotary positions must be those of the model"):
+    with pytest.raises(ValueError, match=r"positions of the weights must match the model \(rotary"):
         keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
 

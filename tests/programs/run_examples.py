@@ -31,7 +31,7 @@ from keras_vit.training.evaluation import few_shot, predictions, protocols
 
 CLASSES = ("cat", "dog")
 SIDE = 32
-WEIGHTS = "vit_mini4_cifar10"  # In the package, of a plain model for 32 pixels.
+WEIGHTS = "vit_mini4_cifar10"  # In the package, for a plain model of 32 pixels.
 
 
 def make_files():

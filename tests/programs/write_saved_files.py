@@ -127,7 +127,7 @@ MODELS = {
 
 EXPORTS = {"saved_model": "_saved_model", "tflite": ".tflite", "onnx": ".onnx", "openvino": "_ir"}
 
-# Models whose weights are also in a file of their own.
+# Models whose weights are also in a separate file.
 WEIGHTS = ("qk_norm", "rotary", "learned_2d")
 
 

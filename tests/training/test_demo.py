@@ -70,8 +70,8 @@ def test_a_folder_that_is_no_demonstration_is_not_cleared(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_whole_demonstration_reaches_97_percent(tmp_path, seed):
-    said = []
-    result = demo.demo(tmp_path / "out", seed=seed, log=said.append)
+    printed = []
+    result = demo.demo(tmp_path / "out", seed=seed, log=printed.append)
     assert result.num_test == 297
     assert result.before_transfer == pytest.approx(0.2, abs=0.01)  # Chance.
     assert result.after_transfer >= 0.97
@@ -81,7 +81,7 @@ def test_the_whole_demonstration_reaches_97_percent(tmp_path, seed):
     for part in demo.PARTS:
         assert (tmp_path / "out" / part).exists()
         assert str(tmp_path / "out" / part) in table
-    assert any("%  5\n" in text for text in said)  # The prediction of a five.
+    assert any("%  5\n" in text for text in printed)  # The prediction of a five.
 
 
 def demonstration(backend, *folders):

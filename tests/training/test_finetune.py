@@ -176,7 +176,7 @@ def test_weights_of_another_model_are_refused_by_name(done):
     _, output, _ = done
     with pytest.raises(ValueError, match="must be of the given model"):
         find_start("ViT-Ti/16", output)
-    with pytest.raises(ValueError, match="classifier's folder. Received: nowhere"):
+    with pytest.raises(ValueError, match="No such folder or file: nowhere"):
         find_start(None, "nowhere")
     with pytest.raises(ValueError, match="Nearest: .*ViT-B/16"):
         find_start("ViT-B/61", None)

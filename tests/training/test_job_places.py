@@ -43,7 +43,7 @@ def outcome(process):
 
 @pytest.fixture(scope="module")
 def outcomes(data, tmp_path_factory):
-    """Of one process with two logical devices."""
+    """The outcomes of one process with two logical devices."""
     return outcome(start(data, tmp_path_factory.mktemp("runs"), "none", "mirrored"))
 
 

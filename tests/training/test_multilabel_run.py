@@ -87,7 +87,7 @@ def test_the_loss_and_what_is_printed_are_of_the_task(done):
     finished, output, text = done
     assert finished.classifier.recipe["settings"]["loss"] == "sigmoid"
     assert finished.classifier.recipe["task"] == "multilabel"
-    assert "several labels an image" in text
+    assert "multi-label" in text
     assert "probability above (best F1 in validation): blue 0." in text
     assert "test    mAP " in text
     with open(output / "history.csv", newline="") as file:
@@ -135,7 +135,7 @@ def test_the_model_card_and_the_result_have_the_numbers(done):
     finished, output, _ = done
     card = (output / "model_card.md").read_text()
     for fact in (
-        "classifier of several labels an image",
+        "A multi-label image classifier",
         f"mean average precision (mAP) {finished.report.score:.4f}",
         "| class | AP | F1 | precision | recall | threshold |",
         ".labels)",
@@ -251,7 +251,7 @@ def test_converters_keep_several_labels(done, tmp_path, to):
         config = json.loads((place / "config.json").read_text())
         assert config["problem_type"] == "multi_label_classification"
     assert "multi-label" in open_model(place).description.facts
-    assert "several labels an image and no thresholds; each is 0.5" in " ".join(
+    assert "multi-label and has no thresholds; each is 0.5" in " ".join(
         convert(place, tmp_path / "back")
     )
     back = load_classifier(tmp_path / "back")

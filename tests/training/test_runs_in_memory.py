@@ -70,7 +70,7 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
         finetune(arrays, output, class_names=COLORS, **options)
     images, labels = arrays
     for other in ((images, 2 - labels), tf.data.Dataset.from_tensor_slices(arrays)):
-        with pytest.raises(ValueError, match="must be those of the run, memory:.*memory:"):
+        with pytest.raises(ValueError, match="must match the run's, memory:.*memory:"):
             finetune(other, output, resume=True, **options)
     with pytest.raises(ValueError, match="must pass them again. Received: memory:"):
         finetune(None, output, resume=True, **options)

@@ -20,8 +20,8 @@ from keras_vit.preprocessing import Preprocessing, ValueRange
 
 from .randaugment import randaugment
 
-_AREA = (0.05, 1.0)  # Of the crop, as a share of the image; as in the official code.
-_ASPECT = (3 / 4, 4 / 3)  # Of the crop, width / height.
+_AREA = (0.05, 1.0)  # The crop's area as a share of the image's; as in the official code.
+_ASPECT = (3 / 4, 4 / 3)  # The crop's width / height.
 _SCALING = 0.15  # Largest change of a side in `jitter`.
 _MOVING = 0.1  # Largest shift in `jitter`, as a share of a side.
 _BORDER = 8  # Side / border in `padded_crop`: 4 of CIFAR's 32 pixels.
@@ -57,7 +57,7 @@ def jitter(
 
     For digits, letters and other images whose class a flip or a small crop would change.
     Each side is scaled by up to 15% and the centre shifted by up to 10%; the uncovered border
-    is black. Arguments and result are those of `inception_crop`.
+    is black. Arguments and result are as in `inception_crop`.
     """
     image = decode_image(encoded)
     drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
@@ -82,7 +82,7 @@ def resize_small_random_crop(
     """Resizes the image to slightly more than the size, crops and flips it at random.
 
     big_vision's alternative to the inception crop for transfer, where the whole object
-    should be visible. Arguments and result are those of `inception_crop`.
+    should be visible. Arguments and result are as in `inception_crop`.
     """
     image = resize_small(decode_image(encoded), image_size)
     image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
@@ -123,7 +123,7 @@ def padded_crop(
     """Pads the whole image with grey, crops and flips it at random.
 
     The usual augmentation of CIFAR: 32 pixels with a border of 4 on every side, cropped to
-    32. Arguments and result are those of `inception_crop`.
+    32. Arguments and result are as in `inception_crop`.
     """
     image = none(encoded, key, image_size, value_range)
     rows, columns = (side // _BORDER for side in image_size)

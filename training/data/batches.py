@@ -57,7 +57,7 @@ def training_batches(
         shard_by: "rows": the machine's rows of the batch that one machine would get; every
             machine reads all records and decodes its own rows. "examples": rows from the
             machine's own examples, `examples.part(i, k)`; it reads no others, and the
-            batches differ from those of one machine.
+            batches differ from the batches of one machine.
         data_service: Address of a `tf.data` service, "grpc://host:port", whose workers
             read, decode and augment. They share the pieces of each epoch, so that every
             example occurs once in it; the order differs from that without a service. With
@@ -65,8 +65,8 @@ def training_batches(
             they are ready. Machines share the batches: only the k of `shard` is used, and
             all machines must start at the same step.
         num_classes: K; needed for mixup only.
-        mixup: Parameter of mixup's beta distribution, 0 for none; by default that of the
-            augmentation.
+        mixup: Parameter of mixup's beta distribution, 0 for none; by default the
+            augmentation's.
         resize: Pixels (height, width) before the crop of "resize_random_crop".
 
     Returns:
@@ -128,7 +128,7 @@ def training_batches(
     first, step = places  # Index among all examples = first + step * index.
 
     def image_and_label(handle, epoch, index):
-        # 1 distinguishes the key from that of the order.
+        # 1 distinguishes the key from the order's.
         key = random_key(seed, tf.constant(1), epoch, first + step * index)
         encoded, label = examples.read_decodable(handle)
         return augment(encoded, key, image_size, value_range), label
@@ -242,7 +242,7 @@ def mixed(
 
     def mix(step, batch):
         images, labels = batch
-        # 2 distinguishes the key from those of the order (0) and the augmentation (1).
+        # 2 distinguishes the key from the order's (0) and the augmentation's (1).
         key = random_key(seed, tf.constant(2), step)
         several = labels.shape.rank == 2
         labels = tf.cast(labels, tf.float32) if several else tf.one_hot(labels, num_classes)

@@ -41,7 +41,7 @@ def class_weights(
             return tuple((len(labels) / (len(class_names) * counts)).tolist())
         if (counts == len(labels)).any():
             raise ValueError(
-                "For balanced class weights no label may be that of every image. "
+                "For balanced class weights no label may be on every image. "
                 f"Received: {class_names[int(np.argmax(counts))]}"
             )
         return tuple(((len(labels) - counts) / counts).tolist())
@@ -76,8 +76,8 @@ def class_weights(
 def balanced(examples: Examples, class_names: Sequence[str], seed: int) -> Examples:
     """Returns examples in which every class occurs equally often.
 
-    An epoch has each image of the largest class once, and those of the others as often as it
-    takes; which of them once more than the rest is drawn.
+    An epoch has each image of the largest class once and repeats images of the other classes;
+    which of them occur once more than the rest is drawn.
 
     Args:
         examples: Examples of one class an image.

@@ -108,7 +108,7 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
 
     Args:
         folder: The folder of the data; may be a link itself.
-        paths: Files; those of a CSV file may lie elsewhere.
+        paths: Files; the files that a CSV file lists may lie elsewhere.
     """
     inside, root = os.path.join(os.path.abspath(folder), ""), os.path.realpath(folder)
     places: dict[str, str] = {}
@@ -184,8 +184,8 @@ def csv_files(
 
     Args:
         path: The file. Its first line names the columns, in any order: `path`, `label`, and if
-            there are splits `split`. A `;` in a label separates several labels of an image,
-            in all rows; an image without any has an empty cell. Or `path`, a column with 0
+            there are splits `split`. A `;` separates the labels of a multi-label image, in
+            all rows; an image without labels has an empty cell. Or `path`, a column with 0
             or 1 for each class instead of `label`, and `split`.
         root: Folder of relative paths.
         task: "multilabel" for multi-label data in which every image has exactly one label; by

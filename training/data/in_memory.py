@@ -161,7 +161,7 @@ class DatasetRecords(Records):
     Args:
         dataset: Pairs of a uint8 image `(H, W, C)` and a label, which is not read.
         labels: As `Examples.labels`.
-        mean_bytes: Of an image.
+        mean_bytes: Mean bytes of an image.
         prefix: Start of the names, which end with the place in the Dataset.
     """
 
@@ -238,7 +238,7 @@ class DatasetPart:
 
     @functools.cached_property
     def _read(self):
-        """Digests, labels as they are, and bytes of all images."""
+        """Digests, labels as the data set has them, and bytes of all images."""
         digests, labels, size = [], [], 0
         for image, label in self._pairs():
             if not image.size or image.shape[-1] not in (1, 3):
@@ -301,8 +301,8 @@ _IMAGES = (
     "image and one pixel."
 )
 _LABELS = (
-    "Labels must be class numbers from 0 or names, (N,), or zeros and ones as integers for several "
-    "labels an image, (N, K)."
+    "Labels must be class numbers from 0 or names, (N,), or multi-label zeros and ones as "
+    "integers, (N, K)."
 )
 
 
@@ -318,7 +318,7 @@ def _image_array(images):
     """Images as uint8 `(N, H, W, C)`."""
     try:
         array = np.asarray(images)
-    except ValueError as error:  # Of different sizes.
+    except ValueError as error:  # The sizes differ.
         raise ValueError(f"{_IMAGES} Received: images of different shapes") from error
     _check_bytes(array.dtype)
     if array.ndim == 3:
@@ -345,7 +345,7 @@ def _label_values(labels):
     """Labels as class numbers int64 `(N,)`, names object `(N,)` or flags uint8 `(N, K)`."""
     try:
         array = np.asarray(labels)
-    except ValueError as error:  # Of different sizes.
+    except ValueError as error:  # The sizes differ.
         raise ValueError(f"{_LABELS} Received: labels of different shapes") from error
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]  # As in keras.datasets.cifar10.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from keras_vit.tasks import MULTICLASS, MULTILABEL
 
-_DRAWS = 20  # Of a split, until every label of two images or more is in both parts.
+_DRAWS = 20  # Splits drawn until every label of two images or more is in both parts.
 
 
 def task_of(labels: np.ndarray) -> str:

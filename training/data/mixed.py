@@ -1,4 +1,4 @@
-"""Examples of two data sets, the second with a share of what is drawn in training."""
+"""A mix of two data sets, in which the second has a given share of the training examples."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .examples import Examples, ascending_places
 class MixedExamples(Examples):
     """The examples of two data sets, of the same classes.
 
-    In order the second follow the first. In training every run of 1 / share examples has one
-    of the second, whatever the batch size; both are shuffled in epochs of their own.
+    In order, the second data set follows the first. In training every run of 1 / share examples
+    has one of the second, whatever the batch size; each data set is shuffled in its own epochs.
 
     Args:
         first: Examples.
@@ -63,7 +63,7 @@ class MixedExamples(Examples):
         return first.concatenate(second)
 
     def shuffled(self, seed: int, start: int = 0) -> tf.data.Dataset:
-        before = math.floor(start * self._share)  # Of the second.
+        before = math.floor(start * self._share)  # Examples of the second drawn before `start`.
         streams = [
             self._encoded(number, part.shuffled(seed, done))
             for number, (part, done) in enumerate(

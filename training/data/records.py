@@ -18,7 +18,7 @@ READ_BYTES = 4 * 2**20  # Read buffer of a file.
 
 
 class NotPrepared(ValueError):
-    """A data set would have to be downloaded first; the message says from where and how much."""
+    """A data set would have to be downloaded first; the message has the source and the size."""
 
 
 class Records(abc.ABC):

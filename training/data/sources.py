@@ -62,7 +62,7 @@ def open_source(
             files are left out and listed in `skipped`.
         verify: Whether every file is decoded once now, so that the usable files are known
             before any work is done. With False, a file that cannot be decoded ends the run.
-            Record files are never verified. Of a `tf.data.Dataset`: whether a second pass is
+            Record files are never verified. For a `tf.data.Dataset`: whether a second pass is
             compared with the first.
         exclude: Examples to leave out: paths, ends of paths, or names in record files.
         labelled: Whether labels are needed. Without them, images may lie in any folders; the

@@ -173,7 +173,7 @@ class DataSpec:
         if given is not None and not isinstance(given.data, str | None):
             if given.name != values["data"]:
                 raise ValueError(
-                    f"The data must be those of the run, {values['data']}. Received: {given.name}, "
+                    f"The data must match the run's, {values['data']}. Received: {given.name}, "
                     f"{given.data}"
                 )
             values["data"] = given.data

@@ -25,7 +25,7 @@ def open_tfds(
 
     Args:
         name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
-        data_dir: Folder of prepared data sets; by default that of TensorFlow Datasets.
+        data_dir: Folder of prepared data sets; by default TensorFlow Datasets' own.
         download: Whether a missing data set is downloaded and prepared.
 
     Raises:
@@ -84,7 +84,7 @@ def prepare(builder: Any, *, download: bool = True) -> None:
         builder.download_and_prepare()
         return
     info = builder.info
-    # Sizes are in the description of a data set or, of the files to download, in its code.
+    # A data set's description has its sizes, or its code has the sizes of the files to download.
     urls = sum(size for url in builder.url_infos.values() if (size := url.size))
     fetched, written = info.download_size or tfds.core.utils.Size(urls), info.dataset_size
     images = ", ".join(f"{split.num_examples:,} {name}" for name, split in info.splits.items())

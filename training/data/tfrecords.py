@@ -34,7 +34,7 @@ SHARD_MEBIBYTES = 128
 
 # train-00000-of-00008.tfrecord, train-00000-of-00008, train.tfrecord
 _FILE = re.compile(r"(?P<stem>.+?)(?P<shard>-\d{5}-of-\d{5})?(?P<suffix>\.tfrecords?)?")
-_PARTS = ("files", "bytes", "counts", "labels", "names")  # Of the index, for each split.
+_PARTS = ("files", "bytes", "counts", "labels", "names")  # Parts of the index, for each split.
 _SCAN_BATCH = 256  # Records.
 
 
@@ -174,7 +174,7 @@ def _read_index(folder, by_split):
 
 
 def _check_numbers(folder, split, numbers, records, num_classes):
-    """Raises unless class numbers are those of class names; `records` are their places."""
+    """Raises unless each class number has a class name; `records` are their places."""
     wrong = np.flatnonzero((numbers < 0) | (numbers >= num_classes))
     if len(wrong):
         raise ValueError(

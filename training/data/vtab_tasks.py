@@ -1,6 +1,6 @@
 """The 19 tasks of VTAB-1k: a table of data sets, splits and label rules, and their images.
 
-Splits and rules are those of google-research/task_adaptation, which defined the benchmark.
+Splits and rules are from google-research/task_adaptation, which defined the benchmark.
 """
 
 from __future__ import annotations
@@ -423,7 +423,7 @@ def open_vtab(
 
     Args:
         name: One of `TASKS`.
-        data_dir: The folder of prepared data sets; by default that of TFDS. Missing data
+        data_dir: The folder of prepared data sets; by default TFDS's own. Missing data
             are downloaded.
         tune: Whether to train on 800 images and test on the 200 validation images, to
             choose settings. Otherwise all 1000 train, and the test images test.
@@ -467,7 +467,7 @@ def open_builder(
         prepare(builder, download=download)
     except NotPrepared:
         raise
-    except Exception as error:  # Of any type: networks, checksums, import errors.
+    except Exception as error:  # Any type: networks, checksums, import errors.
         if task.manual:
             where = os.path.join(
                 os.fspath(data_dir or tfds.core.constants.DATA_DIR), "downloads", "manual"

@@ -374,7 +374,7 @@ def evaluate_classifier(
     Args:
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
-            numbers in arrays and a `tf.data.Dataset` are those of the classifier.
+            numbers in arrays and a `tf.data.Dataset` follow the classifier.
         data_dir: Folder of TFDS, or root of relative paths in a CSV file.
         split: "train", "validation" or "test"; by default "test" if the data have it, else
             all images.

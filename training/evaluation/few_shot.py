@@ -1,6 +1,6 @@
 """Few-shot linear evaluation: least squares on frozen features, in closed form.
 
-Paper, section 4.1; the constants are those of the official evaluator, big_vision's
+Paper, section 4.1; the constants are from the official evaluator, big_vision's
 `fewshot_lsr`.
 """
 
@@ -261,7 +261,7 @@ def evaluate(
         seeds: Each chooses other images.
         l2: Regularisation; see `LinearMap`.
         feature: "pre_logits", "token" or "avg"; see `models.rebuild.feature_model`.
-        dtype: Of the linear map: "float32" as in the official code, or "float64".
+        dtype: The linear map's dtype: "float32" as in the official code, or "float64".
         batch_size: Images in a batch.
         cache: Folder for computed features, or None.
         progress: Whether to show a line with the rate and the time left.
@@ -281,9 +281,7 @@ def evaluate(
     if not shots or min(shots) < 1:
         raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
     if task_of(train.labels) == MULTILABEL:
-        raise ValueError(
-            "Few-shot evaluation needs one class an image. Received: data of several labels"
-        )
+        raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
     absent = np.setdiff1d(test.labels, train.labels)
     if len(absent):  # Before features are computed.
         raise ValueError(

@@ -32,8 +32,8 @@ class Answers:
         true: The class of each image, int `(N,)`; for multi-label data whether it has each label,
             bool `(N, K)`.
         given: The answers, in the same form.
-        probability: The probability of each answer, `(N,)`; for multi-label data that of the most
-            confident wrong decision, or of the least confident one if all are right.
+        probability: The probability of each answer, `(N,)`. For multi-label data, the probability
+            of the most confident wrong decision, or of the least confident one if all are right.
         right: Whether the answer is right, bool `(N,)`.
     """
 

@@ -57,8 +57,7 @@ def neighbour_accuracy(
 ) -> float:
     """Returns the accuracy of the vote of the nearest training images.
 
-    Each has one vote; of classes with as many votes the one with the lowest number wins, as in
-    scikit-learn.
+    Each has one vote; ties go to the class with the lowest number, as in scikit-learn.
 
     Args:
         train_features: `(N, D)`.

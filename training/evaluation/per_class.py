@@ -142,7 +142,7 @@ def _cuts(labels, scores):
     """Positives and images at or above each different score, from the highest, and the scores."""
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order].astype("float64")
-    last = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # Of equal scores.
+    last = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # The last of equal scores.
     return labels[order].cumsum(dtype="int64")[last], last + 1, ordered[last]
 
 

@@ -47,7 +47,7 @@ def predictions(
         count: Images in all batches together.
         name_of: Function from an image's number, from 0, to its name in an error message.
         progress: First word of a line with the rate and the time left; None shows no line.
-        left_out: Those of the count that the batches leave out; complete when they end.
+        left_out: Images of the count that the batches leave out; complete when they end.
 
     Yields:
         Outputs `(B, K)`, and labels `(B,)` or None.
@@ -217,12 +217,12 @@ def build_evaluated(
     Args:
         model: Anything that `keras_vit.open_model` takes.
         weights: For a name: its weights, or "random".
-        image_size: For a name: pixels; by default those of a file, or 224.
+        image_size: For a name: pixels; by default the file's, or 224.
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
         num_heads: Attention heads, where the weights do not show them.
-        gelu: The form of GELU, where the weights do not say.
+        gelu: The form of GELU, where the weights do not state it.
         normalization: "half" or "imagenet", where the weights do not hold the range of the
             pixels.
 

@@ -13,9 +13,9 @@ from keras_vit.fields import documented, setting
 # Few-shot evaluation, as in big_vision's `fewshot_lsr`.
 SHOTS = (1, 5, 10, 25)  # Images per class.
 SEEDS = (0, 1, 2)  # Each chooses other images.
-NEIGHBOURS = 20  # Training images whose votes give an accuracy beside few-shot's.
+NEIGHBOURS = 20  # Training images that vote, for an accuracy in addition to few-shot's.
 L2 = 1024.0  # Added to the diagonal of the summed, not averaged, squares.
-DTYPES = ("float32", "float64")  # Of the linear map; the official code computes in float32.
+DTYPES = ("float32", "float64")  # The linear map's; the official code computes in float32.
 FEW_SHOT_RESIZE = "resize_central_crop"  # Resizing of images, one of preprocessing.EVALUATIONS.
 
 # Near-duplicates: bits of 64 in which perceptual hashes may differ, and the smallest
@@ -27,7 +27,7 @@ DUPLICATE_SIMILARITY = 0.95
 @documented
 @dataclasses.dataclass(frozen=True)
 class VtabOptions:
-    """What of VTAB-1k is run; the arguments of `run_vtab` and the flags of `keras-vit vtab`."""
+    """A run of VTAB-1k; the arguments of `run_vtab` and the flags of `keras-vit vtab`."""
 
     tasks: tuple[str, ...] = setting(
         (),

@@ -181,9 +181,8 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
             on this data set was not pre-trained.
 
     Returns:
-        `pretraining`, and those of `pretraining_images`, `pretraining_epochs`,
-        `pretraining_optimizer`, `pretraining_image_size` and `pretraining_classes` that are
-        known.
+        `pretraining`, and where known `pretraining_images`, `pretraining_epochs`,
+        `pretraining_optimizer`, `pretraining_image_size` and `pretraining_classes`.
     """
     first = recipe
     while (start := first.get("settings", {}).get("weights")) is not None:

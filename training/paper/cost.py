@@ -62,11 +62,11 @@ class BenchmarkPlan:
     Args:
         models: Names of `keras_vit.list_models()`.
         sizes: Pixels per side.
-        modes: Of "inference" and "training".
+        modes: "inference", "training" or both.
         precision: "float32", "mixed_bfloat16" or "mixed_float16".
         memory: Bytes that a process, or a GPU, may hold; None skips the largest batch.
         threads: Cores to use; by default all that this process may use.
-        runs: Timed runs, of which the median counts.
+        runs: Timed runs; the result is their median.
         min_seconds: Duration of a timed run.
 
     Raises:

@@ -61,7 +61,7 @@ class Measurement:
         batch_size: The batch size with the best rate; 0 if one image does not fit.
         rates: Images per second of each timed run at that batch size.
         by_batch_size: Images per second of every batch size tried, each from one run.
-        memory: Peak bytes at that batch size, of the process or of the GPU.
+        memory: Peak bytes of the process or the GPU at that batch size.
         largest_batch: The largest batch that fits; None if it was not searched.
         too_large_batch: The smallest batch tried that does not fit, or None.
         device: "CPU" or the GPU's name.

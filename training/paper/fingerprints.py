@@ -24,7 +24,7 @@ THUMBNAIL = 32  # Pixels per side.
 _VIEW_SIZE = 64  # Pixels per side that views are cut from.
 _COMPARED = 16  # Pixels per side of the thumbnails that are compared.
 
-_BANDS = 4  # Of 16 bits.
+_BANDS = 4  # Bands of 16 bits.
 _NUM_KEYS = 2**16
 _ONES = np.array([key.bit_count() for key in range(_NUM_KEYS)], np.uint8)
 

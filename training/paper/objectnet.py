@@ -1,6 +1,6 @@
 """ObjectNet: images, and the ImageNet classes of its classes.
 
-Of the 313 classes, only those with ImageNet classes are used. A prediction is correct if it
+Only classes that have ImageNet classes are used, out of 313. A prediction is correct if it
 is one of them; the classifier chooses among all 1000.
 """
 

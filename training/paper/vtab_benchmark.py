@@ -171,7 +171,7 @@ def run_vtab(
 
 
 def summarize(results: Iterable[Result]) -> str:
-    """Returns a table of medians by task, group means and the mean, beside the paper's Table 9."""
+    """Returns a table of medians by task, group means and the mean, with the paper's Table 9."""
     results = list(results)
     header, *paper_rows = tables.paper_table("9")
     paper = [dict(zip(header, row, strict=True)) for row in paper_rows]

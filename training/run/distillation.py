@@ -33,7 +33,7 @@ class Distillation(keras.losses.Loss):
 
     Args:
         kind: "soft" or "hard".
-        temperature: T, of "soft".
+        temperature: T, used by "soft".
         **kwargs: Passed to `keras.losses.Loss`.
 
     Raises:
@@ -68,10 +68,10 @@ class DistillationTrainer(Trainer):
 
         loss = (1 - w) * (the compiled loss against the labels) + w * distillation
 
-    The teacher sees the images of the step, augmented and mixed up as they are. A student with
-    a distillation token learns the labels with the head of its class token and the teacher with
-    that of the distillation token; it predicts with their mean, as ever. Evaluation and metrics
-    are against the labels alone.
+    The teacher sees the same augmented and mixed images as the student. A student with a
+    distillation token learns the labels with the head of its class token and the teacher with the
+    head of its distillation token; it predicts with their mean. Evaluation and metrics are
+    against the labels alone.
 
     The teacher is frozen. It is no part of the training state, the averages or the optimizer.
 
@@ -221,8 +221,8 @@ def open_teacher(
         known: The fact about the teacher of a run to resume, or None.
 
     Raises:
-        ValueError: If there is no such classifier, a class of the student is missing in it, it
-            gives several labels an image, or it is not the one of the run.
+        ValueError: If there is no such classifier, it lacks a class of the student, it is a
+            multi-label classifier, or it is not the teacher of the run.
     """
     opened = open_model(folder)
     classifier = opened.classifier()
@@ -230,7 +230,7 @@ def open_teacher(
     if classifier.task != MULTICLASS:
         raise ValueError(
             "The teacher must give one class an image. "
-            f"Received: teacher={folder}, which gives several labels"
+            f"Received: teacher={folder}, which is multi-label"
         )
     places = {name: row for row, name in enumerate(opened.class_names or ())}
     if missing := [name for name in class_names if name not in places]:

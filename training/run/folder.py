@@ -37,7 +37,7 @@ BEST = "best.npz"
 LAST_MODEL = "last.keras"
 TENSORBOARD = "tensorboard"
 
-# Fields that a resumed run reads; the others are for people.
+# Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
     "job": str,
     "command": str,

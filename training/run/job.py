@@ -180,8 +180,8 @@ class Job:
     and writes a classifier.
 
     Args:
-        data: The data. With `resume` the unfinished run's data are used instead; those of a
-            program must be passed again.
+        data: The data. With `resume` the unfinished run's data are used instead; in-memory data
+            must be passed again.
         output: The folder to write.
         settings: The recipe; the paper's by default. With `resume` the unfinished run's
             settings are used instead.
@@ -328,7 +328,7 @@ class Job:
         settings = settings.resolve(num_images, size, source.task)
         if settings.patience and not counts["validation"]:
             raise ValueError(
-                "patience needs validation images, to tell when there is nothing more to gain. "
+                "patience needs validation images, which show when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
         start, settings = settle(start, settings, Labels(source.class_names or None, source.task))
@@ -401,7 +401,7 @@ class Job:
         return self.data.open(self.settings.validation_share, download=download)
 
     def build(self, start: Start, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
-        """Returns the model to train, giving logits, and the origin of its weights in words."""
+        """Returns the model to train, which gives logits, and a text on its weights' origin."""
         raise NotImplementedError
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:

@@ -99,7 +99,7 @@ def _started(number: int) -> str | None:
     """When a process of this host was started, as Linux counts it; None if there is no such one.
 
     A number is given again to another process, even on a host that was started anew. Where the
-    system does not say when it was, a running process counts as the same.
+    system does not show when it was, a running process counts as the same.
     """
     if not _is_running(number):
         return None

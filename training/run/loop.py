@@ -30,7 +30,7 @@ from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .trainer_setup import make_schedule
 
-# The metric of training images beside the loss.
+# The metric of training images in addition to the loss.
 METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
 
 
@@ -182,7 +182,7 @@ def _keep_last(model, run, step):
     """Saves the weights of a step, if they are numbers; returns a sentence about them."""
     if all(np.isfinite(value).all() for value in model.get_weights()):
         model.save(run.path / LAST_MODEL)
-        return f"The last good weights, of step {step}, are in {run.path / LAST_MODEL}."
+        return f"The last good weights, from step {step}, are in {run.path / LAST_MODEL}."
     return f"The weights of step {step} hold infinity already and are not kept."
 
 

@@ -33,7 +33,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     height, width = settings["image_size"]
     several = recipe.get("task") == MULTILABEL
     data = for_line(str(recipe["data"]["data"])).replace("`", "'")
-    kind = "An image classifier of several labels an image" if several else "An image classifier"
+    kind = "A multi-label image classifier" if several else "An image classifier"
     lines = [
         f"# {recipe['model']}, {len(class_names)} classes",
         "",

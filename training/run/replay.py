@@ -1,4 +1,4 @@
-"""More classes for a classifier: those of its weights stay, and images of them are seen again."""
+"""Adding classes to a classifier, with replay of images of its former classes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def extend(
 ) -> Source:
     """Returns a source with all classes of the weights first, and the replayed images.
 
-    Training images are mixed by the share of the settings. Validation and test images are those
-    of both data, so that the best weights are the best on old and new classes. Of the data that
-    the weights were trained on, the same images are held out again.
+    Training images are mixed by the share of the settings. Validation and test images are from
+    both data sets, so that the best weights are the best on old and new classes. The images that
+    were held out when the weights were trained are held out again.
 
     Args:
         source: The new data.

@@ -109,11 +109,11 @@ def sweep(
         data: As for `finetune`.
         output: The folder for all runs.
         settings: The recipe; the sweep sets `learning_rate` and `seed`.
-        learning_rates: Learning rates to try; by default those of the recipe's row of
+        learning_rates: Learning rates to try; by default the rates in the recipe's row of
             Table 4. A single rate is not tried but taken.
-        seeds: Seeds of the final runs. The first is also the seed of the trial runs, of the
-            development split, and of the test images held out of data without a test part,
-            unless the data have a `split_seed`.
+        seeds: Seeds of the final runs. The first also seeds the trial runs, the development
+            split, and the test images held out of data without a test part, unless the data
+            have a `split_seed`.
         command: The command to record.
         log: Receives messages.
         **data_options: As for `finetune`.

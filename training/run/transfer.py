@@ -95,7 +95,7 @@ def find_start(
         weights: Anything that `keras_vit.open_model` takes, or None.
         image_size: As for `keras_vit.open_model`.
         num_heads: Attention heads, where the weights do not show them.
-        gelu: The form of GELU, where the weights do not say.
+        gelu: The form of GELU, where the weights do not state it.
         normalization: A key of `NORMALIZATIONS`, where the weights do not hold the range of
             the pixels.
 
@@ -150,6 +150,7 @@ def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
         start.description,
         config=config,
         input_shape=(*size, 3),
+        position_grid=config.grid(size) if isinstance(config, configs.ViTConfig) else None,
         classes=len(labels.names) if labels.names else None,
         preprocessing=preprocessing,
         labels=labels,
@@ -169,7 +170,7 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[Any, str]:
     height, width = weights.description.image_size
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
-    return weights.description.image_size, "that of the weights"
+    return weights.description.image_size, "as in the weights"
 
 
 def choose_head(
@@ -184,7 +185,7 @@ def choose_head(
 
     Returns:
         For each class of the data its number in the weights, or None for a new class; or
-        None for a new head. And the reason in words.
+        None for a new head. And the human-readable reason.
 
     Raises:
         ValueError: If `head` is "keep" and no row can be kept.
@@ -196,7 +197,7 @@ def choose_head(
         return tuple(range(len(class_names))), (
             "the settings; the weights do not name their classes, so rows keep their order"
         )
-    # Of two classes of one name the first counts.
+    # If two classes have one name, the first counts.
     places = {name: row for row, name in reversed([*enumerate(known or ())])}
     rows = [places.get(name) for name in class_names] if known else []
     if classes is None:
@@ -220,7 +221,7 @@ def _describe_rows(rows, known, class_names):
     left_out = len(known) + len(new) - len(rows)
     if not new and not left_out:
         return "the classes are the same" + ("" if rows == sorted(rows) else ", reordered by name")
-    parts = [f"{len(rows) - len(new)} of {len(rows)} classes are those of the weights"]
+    parts = [f"{len(rows) - len(new)} of {len(rows)} classes are in the weights"]
     if new:
         shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
         parts.append(f"{len(new)} start at zero ({shown})")

@@ -193,7 +193,7 @@ def split_batch(
 
 
 class Place:
-    """The devices of a run: those of a strategy, or the backend's default device.
+    """The devices of a run: a strategy's, or the backend's default device.
 
     Args:
         name: A name for `strategy`, or None for the default device.

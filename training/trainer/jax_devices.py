@@ -14,7 +14,7 @@ from .data_adapter import pad_rows
 
 
 def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.DataParallel, str]:
-    """Returns what "auto" stands for, the distribution, and its devices in words.
+    """Returns what "auto" stands for, the distribution, and its human-readable devices.
 
     JAX finds the devices of the machine itself: TPU cores, else GPUs, else CPU devices.
 

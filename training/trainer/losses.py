@@ -1,4 +1,4 @@
-"""Losses and metrics of logits, for class numbers, several labels and soft labels."""
+"""Losses and metrics of logits, for class numbers, multi-label data and soft labels."""
 
 from __future__ import annotations
 

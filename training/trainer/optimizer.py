@@ -270,7 +270,7 @@ class Adam(DecoupledOptimizer):
 # of block found in a model counts; everything before the blocks is layer 0.
 BLOCKS = (
     ((r"(?:encoder|row|column)_block_(\d+)/", 1), (r"position_embedding_(\d+)/", 0)),
-    ((r"block_(\d+)_unit_\d+/", 0),),  # Of a ResNet, whose blocks count from 1.
+    ((r"block_(\d+)_unit_\d+/", 0),),  # A ResNet, whose blocks count from 1.
 )
 # Everything after the last block is layer depth + 1.
 AFTER_BLOCKS = (

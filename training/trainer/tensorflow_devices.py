@@ -20,7 +20,7 @@ TPU_DEVICES = ("dev/accel0", "dev/vfio/0")
 
 
 def choose(name: str, tpu: str | None = None) -> tuple[str, tf.distribute.Strategy, str]:
-    """Returns what "auto" stands for, the strategy, and its devices in words.
+    """Returns what "auto" stands for, the strategy, and its human-readable devices.
 
     Args:
         name: A name of `STRATEGIES`.

@@ -197,7 +197,7 @@ class TensorFlowSteps:
         return [*gradients, loss * weight, weight, tf.cast(_num_examples(x), "float32")]
 
     def _first_example(self, x):
-        """Returns the number of this replica's first example among those of the step."""
+        """Returns the number of this replica's first example among the examples of the step."""
         before = self.accumulators[-1].read_value() if self.accumulators else tf.constant(0.0)
         replicas = self.strategy.num_replicas_in_sync
         if replicas > 1 and self.trainer.states_by_example:
@@ -230,7 +230,7 @@ class TensorFlowSteps:
         return gradients, tf.cast(loss, "float32"), y_pred, updates
 
     def _outputs(self, x):
-        """Returns the model's outputs; those of a replica without examples are empty.
+        """Returns the model's outputs, which are empty on a replica without examples.
 
         Its model sees one example of zeros, whose outputs are cut off: on CPUs the gradient of
         a max pool (oneDNN) ends the process where there is no example.

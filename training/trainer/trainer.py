@@ -104,7 +104,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.distribution = keras.distribution.distribution()  # Of JAX; on TensorFlow None.
+        self.distribution = keras.distribution.distribution()  # JAX's; None on TensorFlow.
         if accumulation_steps < 1:
             raise ValueError(
                 "accumulation_steps must be at least 1. "
@@ -390,7 +390,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
         Args:
             replica: Number of the replica.
-            first_example: Number of its first example among those of the step.
+            first_example: Number of its first example among the examples of the step.
         """
         states = self.seed_states
         if not states:

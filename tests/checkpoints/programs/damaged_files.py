@@ -2,7 +2,7 @@
 
     python damaged_files.py FILE COUNT
 
-The generators are those of tests/fuzz; this program needs no TensorFlow for files of weights.
+The generators are from tests/fuzz; this program needs no TensorFlow for files of weights.
 
 The copies lie in the folder of the file. Prints a JSON object: how many were `refused` with a
 ValueError and how many `read`, the most `seconds` that one took, the `bytes` of memory that
@@ -53,7 +53,7 @@ def main(path, count):
     read = reader(path)
     whole = [np.shape(array) for array in read(path)]
     usage = peak_memory()
-    # Of data, not of addresses: libraries reserve many more than they use.
+    # A limit of data, not of addresses: libraries reserve many more than they use.
     resource.setrlimit(resource.RLIMIT_DATA, (2 * usage + MEMORY,) * 2)
     outcomes: collections.Counter = collections.Counter()
     slowest, longest = 0.0, 0

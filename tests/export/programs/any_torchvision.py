@@ -1,4 +1,4 @@
-"""Makes torchvision importable beside a PyTorch of another build, without its operators."""
+"""Makes torchvision importable with a PyTorch of another build, without its operators."""
 
 import importlib
 import sys

@@ -11,7 +11,7 @@ SIZE = (20, 30)
 
 
 def coordinates(height, width):
-    """An image whose pixels say where they are: row, column, 128."""
+    """An image whose pixels hold their place: row, column, 128."""
     rows, columns = np.mgrid[:height, :width]
     return np.stack([rows, columns, np.full_like(rows, 128)], -1).astype("uint8")
 
@@ -24,11 +24,11 @@ def augmented(name, encoded, count, value_range=(0, 255), size=SIZE):
 
 @pytest.fixture(scope="module")
 def crops():
-    """Inception crops of an image that says where its pixels are."""
+    """Inception crops of an image whose pixels hold their place."""
     return augmented("inception_crop", encode(coordinates(200, 200)), 400)
 
 
-# Of AugReg's settings, which differ in a number, one.
+# One of AugReg's settings, which differ only in a number.
 @pytest.mark.parametrize(
     "name",
     [n for n in AUGMENTATIONS if n not in AUGREG and "_unwrapped" not in n]
@@ -114,7 +114,7 @@ def test_jitter_scales_and_moves_the_whole_image_and_never_flips_it():
         scaling = steps.mean(axis=(1, 2)) * size / side
         assert 0.85 <= scaling.min() < 0.88
         assert 1.12 < scaling.max() <= 1.1501
-        # The middle of the result lies between two pixels, that of the image at half a side.
+        # The middle of the result lies between two pixels, the image's middle at half a side.
         moved = (middle[..., axis].mean(axis=(1, 2)) - (side - 1) / 2) / side
         assert -0.1001 <= moved.min() < -0.08
         assert 0.08 < moved.max() <= 0.1001

@@ -58,4 +58,4 @@ def test_every_thread_works_from_the_start():
     threads.threading.private_threadpool_size = 40
     given = list(without_autotune(numbers.with_options(threads)).as_numpy_iterator())
     np.testing.assert_array_equal(given, np.arange(200))
-    assert most > 16  # What TensorFlow takes without being told.
+    assert most > 16  # TensorFlow's default.

@@ -19,7 +19,7 @@ def examples(write_images, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory):
-    """Seven images with detail, as JPEG, so that crops and flips can be told apart."""
+    """Seven images with detail, as JPEG, so that crops and flips differ."""
     root = tmp_path_factory.mktemp("noisy")
     rng = np.random.RandomState(0)
     for number in range(7):

@@ -27,7 +27,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
 def test_balanced_multi_label_weights_make_both_answers_weigh_the_same():
     labels = np.array([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]], "uint8")
     assert class_weights("balanced", labels, NAMES[:2]) == pytest.approx((1 / 4, 3 / 2))
-    with pytest.raises(ValueError, match="that of every image. Received: dog"):
+    with pytest.raises(ValueError, match="no label may be on every image. Received: dog"):
         class_weights("balanced", np.array([[1, 1], [0, 1]], "uint8"), NAMES[:2])
 
 
@@ -85,7 +85,7 @@ def test_an_epoch_has_every_class_equally_often(sources, kind):
     epochs = training_batches(found, **options).take(6)
     labels = np.concatenate([labels for _, labels in epochs.as_numpy_iterator()])
     assert np.bincount(labels[:18]).tolist() == np.bincount(labels[18:]).tolist() == [6, 6, 6]
-    # Copies of an image have indices of their own, by which the augmentation is drawn.
+    # Each copy of an image has its own index, by which the augmentation is drawn.
     indices = [int(index) for *_, index in found.shuffled(1).take(18)]
     assert sorted(indices) == list(range(18))
     images = [batch for batch, _ in epochs.as_numpy_iterator()]

@@ -31,7 +31,7 @@ def arrays():
 
 @pytest.fixture(scope="module")
 def folder(arrays, tmp_path_factory):
-    """The same images in files, whose order is that of the arrays."""
+    """The same images in files, in the order of the arrays."""
     root = tmp_path_factory.mktemp("photos")
     for number, (pixels, label) in enumerate(zip(*arrays, strict=True)):
         write_picture(root / CLASSES[label] / f"{number:02}.png", pixels)
@@ -240,7 +240,7 @@ def test_a_spec_of_arrays_is_written_by_name_and_needs_them_again(arrays):
     assert again.open().splits["test"].names == spec.open().splits["test"].names
     with pytest.raises(ValueError, match="must pass them again. Received: memory:"):
         DataSpec.from_recipe_json(recipe).open()
-    with pytest.raises(ValueError, match="must be those of the run, memory:.* Received: memory:"):
+    with pytest.raises(ValueError, match="must match the run's, memory:.* Received: memory:"):
         DataSpec.from_recipe_json(recipe, DataSpec((arrays[0][1:], arrays[1][1:])))
 
 

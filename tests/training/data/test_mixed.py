@@ -37,10 +37,10 @@ def labels(batches, count):
 def test_the_second_has_its_share_of_any_run_of_examples(mixed):
     found = labels(training_batches(mixed, **OPTIONS), 40)
     is_second = found >= 2
-    assert is_second.sum() == 60  # Of 200.
+    assert is_second.sum() == 60  # 60 of 200.
     ends = np.cumsum(is_second)
     np.testing.assert_array_equal(ends, np.floor(np.arange(1, 201) * SHARE + 1e-9))
-    # Each data set has epochs of its own.
+    # Each data set has its own epochs.
     assert collections.Counter(found[~is_second][:135]) == {0: 75, 1: 60}
     assert collections.Counter(found[is_second]) == {2: 30, 3: 30}
 

@@ -130,7 +130,8 @@ def test_every_part_of_a_split_has_every_label(semicolons):
 
 
 def test_a_label_that_cannot_be_in_both_parts_is_named(write_csv):
-    # Of three images, each with two of three labels, one part has two: one label is nowhere else.
+    # Three images have two of three labels each; one part has two images, so one label is
+    # nowhere else.
     path = write_csv("path,label", "0.png,a;b", "1.png,b;c", "2.png,a;c")
     with pytest.raises(ValueError, match="every class. Received: (train|test) without"):
         opened(path, holdout=0.5)

@@ -158,7 +158,7 @@ def test_solarize_without_wrapping_changes_nothing_at_augregs_magnitudes(image):
 
 
 def test_operations_are_drawn_evenly_and_in_both_directions(image):
-    """Tells each operation by its result on one image."""
+    """Recognises each operation by its result on one image."""
     augment = tf.function(lambda image, key: ops.randaugment(image, key, 1, 10.0))
     known = {}
     for name, operation in ops.OPERATIONS.items():
@@ -174,8 +174,8 @@ def test_operations_are_drawn_evenly_and_in_both_directions(image):
         result = np.asarray(augment(image, tf.constant([5, number], tf.int64))).tobytes()
         counts[known.get(result)] = counts.get(known.get(result), 0) + 1
     names = {name for name, _ in filter(None, counts)}
-    # At 10 Solarize inverts, and for an image of 32 x 32 a translation by 100 is all grey: those
-    # are told apart by nothing.
+    # At 10 Solarize inverts, as Invert does, and a translation of a 32 x 32 image by 100 is all
+    # grey in every direction: their results are equal.
     assert names >= {"AutoContrast", "Equalize", "Solarize", "Rotate", "Posterize", "ShearX"}
     for name in ("Rotate", "ShearX", "ShearY"):
         both = [counts[name, 0], counts[name, 1]]
@@ -193,5 +193,5 @@ def test_the_same_key_gives_the_same_image_and_layers_differ(image):
         for _ in range(2)
     ]
     np.testing.assert_array_equal(*results)
-    # Of 30: some pairs of operations leave nothing but grey of a small image.
+    # Fewer than 30 differ: some pairs of operations turn a small image into plain grey.
     assert len({result.tobytes() for result in results[0]}) > 10

@@ -48,7 +48,7 @@ def copied(written, tmp_path):
 
 
 def foreign(folder, name, examples, label="image/class/label"):
-    """Writes a file as other programs do: no index, and features of its own choice."""
+    """Writes a file as other programs do: no index, and features with other names."""
     folder.mkdir(exist_ok=True)
     (folder / "classes.txt").write_text("a\nb\n")
     with tf.io.TFRecordWriter(str(folder / name)) as writer:

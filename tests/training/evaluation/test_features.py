@@ -23,7 +23,7 @@ def build(**changes):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Six images each of three classes that their colours tell apart, half of them to test."""
+    """Six images each of three classes that differ in colour, half of them to test."""
     colors = {"class 0": (200, 50, 50), "class 1": (50, 200, 50), "class 2": (50, 50, 200)}
     return write_classes(tmp_path, {"train": 3, "test": 3}, colors, size=(9, 9), noise=30)
 
@@ -132,7 +132,7 @@ def test_a_class_without_training_images_is_refused_before_features_are_computed
     ("arguments", "message"),
     [
         ({"model": "ViT-Ti/16"}, "needs weights"),
-        ({"model": "nowhere/here"}, "a classifier's folder; or a model's name .*: nowhere/here"),
+        ({"model": "nowhere/here"}, "No such folder or file: nowhere/here"),
         ({"model": "ViT-Tiny/16", "weights": "random"}, "Nearest: ViT-Ti/16"),
     ],
 )

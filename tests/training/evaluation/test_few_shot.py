@@ -100,7 +100,7 @@ def test_a_class_of_the_test_images_without_training_image_is_named():
 def test_several_labels_an_image_are_refused():
     train = _Labelled(types.SimpleNamespace(label=labels) for labels in ((1, 0), (1, 1)))
     source = types.SimpleNamespace(splits={"train": train, "test": train})
-    with pytest.raises(ValueError, match="needs one class an image. Received: data of several"):
+    with pytest.raises(ValueError, match="needs one class an image. Received: multi-label data"):
         few_shot.evaluate(None, source, shots=[1])
 
 

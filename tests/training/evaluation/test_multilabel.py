@@ -154,10 +154,10 @@ def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examp
         given = of_image > 0.5
         assert row["true"] == ";".join(np.array(NAMES[:3])[label > 0])
         assert row["answer"] == ";".join(np.array(NAMES[:3])[given])
-        sure = np.where(given, of_image, 1 - of_image)
+        confidence = np.where(given, of_image, 1 - of_image)
         wrong = given != (label > 0)
         assert row["right"] == str(int(not wrong.any()))
-        expected = sure[wrong].max() if wrong.any() else sure.min()
+        expected = confidence[wrong].max() if wrong.any() else confidence.min()
         assert float(row["probability"]) == pytest.approx(expected, rel=1e-4)
 
 

@@ -137,7 +137,7 @@ def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
         assert child.time(2**15, runs=0, min_seconds=0) is None  # 400 MB of images alone.
         assert "more than the memory given" in child.note
         assert not child.process.is_alive()
-        assert child.time(2, runs=1, min_seconds=0) is None  # Dead children say nothing.
+        assert child.time(2, runs=1, min_seconds=0) is None  # An ended process gives no result.
     finally:
         child.close()
 
@@ -160,8 +160,8 @@ def test_a_training_step_trains_on_the_batch(small_model, precision):
     before = keras.config.dtype_policy()
     steps = small_model("any", 8, "training", precision)
     assert keras.config.dtype_policy() == before
-    told = steps.step_of(3)()
-    assert any(np.isclose(value, np.log(1000), rtol=1e-3) for value in told)  # A zero head.
+    values = steps.step_of(3)()
+    assert any(np.isclose(value, np.log(1000), rtol=1e-3) for value in values)  # A zero head.
     rates, memory = steps.time(5, runs=2, min_seconds=0.0)
     assert len(rates) == 2
     assert memory > 0

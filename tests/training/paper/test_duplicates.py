@@ -6,7 +6,7 @@ from keras_vit.training.paper import duplicates
 from keras_vit.training.paper.fingerprints import HammingIndex, distances, fingerprint, similarity
 from makers import encode
 
-SIDE = 61  # Of 427 x 640 pixels: 7 x 10 images of each photograph.
+SIDE = 61  # Pixels: 7 x 10 images of each photograph of 427 x 640.
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_different_images_are_not_duplicates(photographs, index):
     pairs = list(duplicates.find_duplicates(originals, index))
     false = [pair for pair in pairs if pair.train != pair.test]
     assert len(photographs) == 92
-    assert len(false) <= 2  # Of 8372 pairs: two parts of one lawn.
+    assert len(false) <= 2  # Among 8372 pairs: two parts of one lawn.
 
 
 def test_equal_pixels_are_exact_whatever_the_file(photographs, index):

@@ -14,7 +14,7 @@ PREPROCESSING = Preprocessing((1, 1), value_range=(0, 255))
 
 @pytest.fixture(scope="module")
 def model():
-    """Says class "red", of 1000, most surely; then the four after it."""
+    """Gives the class "red", of 1000, the highest score; the classes after it follow."""
     inputs = keras.Input((1, 1, 3))
     red = keras.ops.round(inputs[:, 0, 0, :1])  # (B, 1)
     classes = keras.ops.arange(1000, dtype="float32")
@@ -102,7 +102,7 @@ def test_original_labels_go_by_wordnet_id(tmp_path, model):
 @pytest.mark.slow
 def test_imagenet_a_chooses_among_its_own_classes(tmp_path, model):
     write(tmp_path / "n01440764" / "a.png", 0)
-    write(tmp_path / "n01514859" / "b.png", 2)  # Of 0 and 8, 8 comes next.
+    write(tmp_path / "n01514859" / "b.png", 2)  # The next allowed class is 8, not 0.
     for protocol, right in (("imagenet-v2", 1), ("imagenet-a", 2), ("imagenet-r", 2)):
         accuracy = imagenet.evaluate(model, protocol, tmp_path, preprocessing=PREPROCESSING)
         assert accuracy.in_top_1 == right

@@ -173,25 +173,25 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def body(photos, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "body"
-    said = []
+    printed = []
     finished = pretrain_masked_patches(
         photos,
         output,
         dataclasses.replace(SETTINGS, steps=60, evaluate_every=20, validation=0.2),
         command="keras-vit pretrain --objective masked-patches ...",
-        log=said.append,
+        log=printed.append,
     )
-    return finished, output, "\n".join(said)
+    return finished, output, "\n".join(printed)
 
 
 def test_colours_are_learned_without_labels(body):
-    finished, _, said = body
+    finished, _, printed = body
     losses = [float(row["loss"]) for row in finished.history]
     assert losses[0] < np.log(512)
     assert losses[-1] < 0.8 * losses[0]
     assert all(0 <= float(row["validation_accuracy"]) <= 1 for row in finished.history)
-    assert "no classes" in said
-    assert "8 images to train, 2 to validate" in said
+    assert "no classes" in printed
+    assert "8 images to train, 2 to validate" in printed
 
 
 def test_the_folder_holds_a_plain_vision_transformer(body):
@@ -248,9 +248,9 @@ def test_fine_tuning_trains_it(body, colors, tmp_path):
         learning_rate=1e-30,
         validation=0.0,
     )
-    said = []
-    done = finetune(colors, tmp_path / "out", settings, log=said.append)
-    assert "positions interpolated from 4x3 to 6x6 patches" in "\n".join(said)
+    printed = []
+    done = finetune(colors, tmp_path / "out", settings, log=printed.append)
+    assert "positions interpolated from 4x3 to 6x6 patches" in "\n".join(printed)
     found = find_start(None, output)
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         trained = done.classifier.model.get_layer(name).get_weights()
@@ -296,7 +296,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"target": "shape"}, "target must be one of"),
         ({"corruption": 1.0}, r"corruption must be in \(0, 1\)"),
@@ -312,12 +312,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, mo
     ],
     ids=str,
 )
-def test_settings_that_do_not_fit_are_errors_and_nothing_is_written(photos, tmp_path, fields, said):
+def test_settings_that_do_not_fit_are_errors_and_nothing_is_written(
+    photos, tmp_path, fields, message
+):
     def start():
         settings = dataclasses.replace(SETTINGS, **fields)
         pretrain_masked_patches(photos, tmp_path / "out", settings, log=silent)
 
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         start()
     assert not list(tmp_path.iterdir())
 

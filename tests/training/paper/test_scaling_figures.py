@@ -20,8 +20,8 @@ KNOWN = {
 }
 
 
-def result(task="CIFAR-10", top_1=0.9, seed=0, name="ViT-B/32", protocol="classification", **said):
-    model = {"name": name, **said}
+def result(task="CIFAR-10", top_1=0.9, seed=0, name="ViT-B/32", protocol="classification", **facts):
+    model = {"name": name, **facts}
     recipe = {"shots": 5} if protocol == "few-shot" else {}
     return Result(protocol, task, model, {}, {"top_1": top_1}, 100, recipe=recipe, seed=seed)
 

@@ -189,8 +189,8 @@ def test_pretraining_is_read_from_the_first_run(tmp_path):
     middle = write_run(tmp_path / "b", "tfds:imagenet2012", weights=str(first), optimizer="sgd")
     last = write_run(tmp_path / "c", "tfds:cifar10", weights=str(middle), optimizer="sgd")
     found = read_result(last / "recipe.json")
-    told = {key: value for key, value in found.model.items() if key.startswith("pretraining")}
-    assert told == {
+    facts = {key: value for key, value in found.model.items() if key.startswith("pretraining")}
+    assert facts == {
         "pretraining": "photographs",
         "pretraining_images": 4096,
         "pretraining_epochs": 14,

@@ -131,7 +131,7 @@ def test_smallnorb_angles_are_labels(angle):
     assert task.num_classes == {"azimuth": 18, "elevation": 9}[angle]
 
 
-# Mock data: each TFDS split has 9 images; of a part's boundaries every one becomes 3 more.
+# Mock data: each TFDS split has 9 images; every boundary of a part is 3 more than the last.
 SMALL = 3
 
 

@@ -1,8 +1,8 @@
 """Runs the demonstration on Keras's backend: `python demo_losses.py OUTPUT [PRETRAINED]`.
 
 Prints a line of JSON: its accuracies, and the losses of the first steps of its two jobs, from the
-same weights on every backend: those of a seed, and those of the classifier PRETRAINED (that of
-this demonstration by default).
+same weights on every backend: random ones from a seed, and the classifier PRETRAINED (by default
+the one that this demonstration trains).
 """
 
 import dataclasses

@@ -167,7 +167,7 @@ def test_micro_batches_are_one_batch_and_the_state_is_the_students():
 
 
 def teacher_folder(path, names=("light", "other", *NAMES[:2]), task="multiclass"):
-    """A classifier by brightness, of other images and more classes than the students."""
+    """A classifier by brightness, trained on other images, with more classes than the students."""
     images = keras.Input((4, 4, 3))
     mean = keras.layers.GlobalAveragePooling2D()(images)
     activation = {"multiclass": "softmax", "multilabel": "sigmoid"}[task]
@@ -189,7 +189,7 @@ def test_the_teacher_sees_the_students_images_as_its_own(teacher):
     of_student = Preprocessing((10, 6))
     opened = open_teacher(teacher, NAMES, of_student)
     pixels = RNG.uniform(0, 255, (10, 6, 3)).astype("float32")
-    with dtype_policy("mixed_bfloat16"):  # That of the student.
+    with dtype_policy("mixed_bfloat16"):  # The student's policy.
         logits = np.array(opened.build()(pixels[None] / 127.5 - 1))[0]
     channels = [Image.fromarray(pixels[..., c]) for c in range(3)]
     resized = [np.array(c.resize((4, 4), Image.Resampling.BILINEAR)) for c in channels]
@@ -206,7 +206,7 @@ def test_the_teacher_sees_the_students_images_as_its_own(teacher):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Images of every brightness, whose labels say nothing about it."""
+    """Images of every brightness, with labels that do not depend on it."""
     folder = tmp_path_factory.mktemp("shades")
     for number in range(48):
         part = "test" if number % 4 == 0 else "train"
@@ -289,7 +289,7 @@ def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):
     for more, line in (
         (["--teacher", str(several)], "The teacher must give one class an image. "),
         (["--teacher", str(unknown)], "The teacher must name every class of the data "),
-        (["--teacher", str(tmp_path / "none")], "No such folder: "),
+        (["--teacher", str(tmp_path / "none")], "No such folder or file: "),
         (["--teacher", str(teacher), "--loss", "sigmoid"], "The loss must be softmax, "),
         (["--teacher", str(teacher), "--task", "multilabel"], "The loss must be softmax, "),
         (["--teacher", str(teacher), "--distillation-weight", "2"], "distillation_weight must be"),

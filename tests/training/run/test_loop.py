@@ -133,7 +133,7 @@ def test_a_run_that_ctrl_c_stopped_goes_on_to_the_same_weights(tmp_path, monkeyp
     resumed_rows = resumed.resume()
     for first, second in zip(whole.model.get_weights(), resumed.model.get_weights(), strict=True):
         np.testing.assert_array_equal(first, second)
-    # The stop wrote a row of its own, which splits the mean over steps 3 and 4.
+    # The stop wrote another row, which splits the mean over steps 3 and 4.
     assert [row["step"] for row in resumed_rows] == ["2", "3", "4", "6", "8"]
     assert resumed_rows[-1]["loss"] == rows[-1]["loss"]
 
@@ -147,7 +147,7 @@ def test_a_machine_that_is_taken_away_saves_as_well(tmp_path, monkeypatch):
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_weights(tmp_path):
     problem = Problem(tmp_path, learning_rate=1e30, clip_norm=None)
-    with pytest.raises(ValueError, match="finite.*last good weights, of step") as error:
+    with pytest.raises(ValueError, match="finite.*last good weights, from step") as error:
         problem.start()
     assert len(str(error.value).splitlines()) == 1
     kept = keras.saving.load_model(tmp_path / "run.partial" / "last.keras", compile=False)

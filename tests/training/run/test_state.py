@@ -198,7 +198,7 @@ def test_a_killed_run_ends_bit_for_bit_the_same(tmp_path, moment, backend):
     assert process.stdout.readline() == "here\n"
     process.kill()
     process.communicate()
-    # Mid-epoch the last state is that of step 4; else that before step 5, or of it.
+    # The last state is step 5's during an evaluation, otherwise step 4's.
     assert names(killed)[0] == f"state-{5 if moment == 'evaluation' else 4:09}.npz"
     finish(start(killed, "none", KERAS_BACKEND=backend))
     assert_same_end(whole, killed)

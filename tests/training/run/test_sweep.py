@@ -70,9 +70,9 @@ def swept(data, tmp_path_factory):
         with pytest.raises(Interrupted):
             run(len)
     first = (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns
-    said = []
-    done = run(said.append)
-    return done, output, first, "\n".join(said)
+    printed = []
+    done = run(printed.append)
+    return done, output, first, "\n".join(printed)
 
 
 @pytest.mark.slow
@@ -87,9 +87,9 @@ def test_the_rate_that_learns_is_chosen_and_trained_with_each_seed(swept):
 
 @pytest.mark.slow
 def test_a_finished_run_is_not_done_again_and_a_stopped_one_goes_on(swept):
-    _, output, first, said = swept
+    _, output, first, printed = swept
     assert (output / "learning_rates" / "1e-06" / "recipe.json").stat().st_mtime_ns == first
-    assert said.count("resumed") == 1
+    assert printed.count("resumed") == 1
     assert not list(output.rglob("*.partial"))
 
 
@@ -171,21 +171,6 @@ def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, mon
     assert (done.learning_rate, done.metric) == (0.2, "mAP")
     assert done.test == {0: 0.7, 1: 0.7, 2: 0.7}
     assert "mAP on the development split" in str(done)
-
-
-def test_a_sweep_of_an_older_version_goes_on(data, tmp_path, monkeypatch):
-    pretend = Pretend(monkeypatch, {})
-    options = {"learning_rates": (0.1,), "seeds": (0,), "log": len}
-    sweep(data, tmp_path / "out", SETTINGS, **options)
-    path = tmp_path / "out" / "sweep.json"
-    older = json.loads(path.read_text())
-    assert older["loss"] is None
-    del older["task"]
-    path.write_text(json.dumps({**older, "loss": "softmax"}))
-    sweep(data, tmp_path / "out", SETTINGS, **options)
-    assert len(pretend.calls) == 1  # It was finished.
-    with pytest.raises(ValueError, match="differs in: loss"):
-        sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, loss="sigmoid"), **options)
 
 
 def test_the_rates_are_those_of_the_recipe_scaled_as_it_is(data, tmp_path, monkeypatch):

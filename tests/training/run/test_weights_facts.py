@@ -147,7 +147,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     text = "\n".join(lines)
     assert "-2.118 to 2.249" in text
     assert f"by channel, ImageNet's mean and deviation ({file})" in text
-    assert "8x8 (that of the weights)" in text
+    assert "8x8 (as in the weights)" in text
     card = (tmp_path / "out" / "model_card.md").read_text()
     assert "ImageNet's mean and deviation" in card
 
@@ -255,7 +255,7 @@ def test_rows_are_reordered_by_name(config, photos, tmp_path):
 def test_added_classes_start_at_zero_and_others_keep_their_scores(photos, tmp_path):
     source = saved(tmp_path / "two", ("fox", "cat"))
     plan = plan_of(tmp_path / "two", photos, tmp_path)
-    why = "2 of 3 classes are those of the weights; 1 start at zero (dog)"
+    why = "2 of 3 classes are in the weights; 1 start at zero (dog)"
     assert plan.recipe["facts"]["head"] == {"value": "keep", "from": why}
     model = model_of(plan)
     kernel, bias = model.get_layer("predictions").get_weights()
@@ -301,10 +301,10 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
     saved(tmp_path / "small", NAMES)
     saved(tmp_path / "pretrained", NAMES, config, 224, job="pretrain")
     saved(tmp_path / "tuned", NAMES, config, 224, job="finetune")
-    assert size_of("small") == ((8, 8), "that of the weights")
+    assert size_of("small") == ((8, 8), "as in the weights")
     higher = "the paper's higher resolution, for weights of 224x224 pixels"
     assert size_of("pretrained") == ((384, 384), higher)
-    assert size_of("tuned") == ((224, 224), "that of the weights")
+    assert size_of("tuned") == ((224, 224), "as in the weights")
     assert size_of("small", image_size=16) == ((16, 16), "the settings")
     recipe = FineTuning.from_recipe("CIFAR-10", weights=str(tmp_path / "small"))
     job = FineTune(DataSpec(str(photos)), tmp_path / "out", recipe, log=silent)

@@ -113,7 +113,7 @@ def run(name, on_first_step):
 
 
 def child(task):
-    """Runs in a process of its own, which ends here."""
+    """Runs in a separate process, which ends here."""
     try:
         counter = Counter(FOLDER / task["name"], task.get("operation"))
         counter.install()

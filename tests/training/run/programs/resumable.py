@@ -1,7 +1,7 @@
 """A run that may be killed and started again: `python resumable.py FOLDER STEPS PAUSE`.
 
 With TF_CONFIG it is one of several workers. PAUSE is "evaluation", "checkpoint" or "step":
-where the run says "here" at step 5 and waits to be killed; "none" runs to the end and writes
+where the run prints "here" at step 5 and waits to be killed; "none" runs to the end and writes
 the weights to FOLDER/final.npz.
 """
 

@@ -18,7 +18,7 @@ from keras_vit.training import SGD, Adam, SoftmaxCrossentropy, Trainer, warmup_s
 
 PLACE, OUTPUT, MODEL, *NAMES = sys.argv[1:]
 EPOCHS, EXAMPLES, BATCH = 4, 58, 12  # 20 steps; the last of an epoch has 10 examples.
-STEPS = 5  # Of an epoch.
+STEPS = 5  # Steps of an epoch.
 
 EVERYTHING = {
     "global_clipnorm": 1.0,
@@ -100,8 +100,8 @@ def build(**options):
 def optimizer(adam=False, **options):
     schedule = warmup_schedule(0.01 if adam else 0.1, steps=20, warmup_steps=3)
     if adam:
-        # Adam makes a whole step of a gradient that is zero but for rounding, as that of the
-        # key's bias; a larger epsilon keeps this noise out of the comparison.
+        # Adam makes a whole step of a gradient that is zero except for rounding, such as the
+        # gradient of the key's bias; a larger epsilon keeps this noise out of the comparison.
         return Adam(schedule, epsilon=1e-4, **options)
     return SGD(schedule, **{"global_clipnorm": None, **options})
 
