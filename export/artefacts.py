@@ -22,7 +22,7 @@ from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
-_ROUNDING = 1e-3  # Of a runtime's probabilities, which may have few bits.
+_ROUNDING = 1e-3  # Some runtimes have probabilities of few bits.
 
 
 class RuntimeModel:
@@ -136,6 +136,6 @@ def open_export(path: str | os.PathLike) -> OpenedExport:
 @functools.cache
 def _report_program(path):
     logging.getLogger(__name__).warning(
-        "%s is an export and is run as a program; open only those of people you trust",
+        "%s is an export and is run as a program; open only exports of people you trust",
         for_line(path),
     )
