@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import pathlib
 from collections.abc import Sequence
@@ -11,6 +13,8 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.fields import required
+from keras_vit.files import check_holds_one_model
+from keras_vit.safe_text import for_line
 
 from .all_formats import format_of
 from .export_format import OpenedExport, Signature
@@ -18,6 +22,7 @@ from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
+_ROUNDING = 1e-3  # Some runtimes have probabilities of few bits.
 
 
 class RuntimeModel:
@@ -29,6 +34,10 @@ class RuntimeModel:
         signature: The signature of pixels.
         image_size: Pixels (height, width).
         files: The files that hold the weights.
+
+    Raises:
+        ValueError: If its answers are not a row of probabilities for each image; also in
+            `predict_on_batch`.
     """
 
     def __init__(
@@ -44,7 +53,7 @@ class RuntimeModel:
         self._signature, self._files = signature, files
         # This also compiles, and shows early if the graph cannot be run.
         size = signature.input_size or image_size
-        answer = signature.call(np.zeros((1, *size, _CHANNELS), self._dtype))
+        answer = self._answer(np.zeros((1, *size, _CHANNELS), self._dtype))
         self.output_shape = (None, *answer.shape[1:])
 
     @property
@@ -60,18 +69,25 @@ class RuntimeModel:
         """
         size = self._signature.input_size
         batch = images if size is None else [with_size(image, size) for image in images]
-        probabilities = self._signature.call(np.asarray(batch, self._dtype))
+        probabilities = self._answer(np.asarray(batch, self._dtype))
         # An export gives zeros for an image that is not valid.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
 
-
-def is_artefact(path: str | os.PathLike) -> bool:
-    """Returns whether a path looks like an export; see `format_of`."""
-    try:
-        format_of(path)
-    except ValueError:
-        return False
-    return True
+    def _answer(self, batch):
+        """Returns the runtime's answer to a batch, checked: a row of probabilities an image."""
+        answer = np.asarray(self._signature.call(batch))
+        shape = answer.shape
+        if len(shape) != 2 or len(answer) != len(batch) or answer.dtype.kind != "f":
+            raise ValueError(
+                "An export must give a row of probabilities for each image. "
+                f"Received: {answer.dtype} of shape {shape} for {len(batch)} images"
+            )
+        wrong = answer[(answer < -_ROUNDING) | (answer > 1 + _ROUNDING)]
+        if wrong.size:
+            raise ValueError(
+                f"An export must give probabilities, numbers from 0 to 1. Received: {wrong[0]:g}"
+            )
+        return answer
 
 
 def load_artefact(path: str | os.PathLike) -> Classifier:
@@ -105,7 +121,21 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
 
 
 def open_export(path: str | os.PathLike) -> OpenedExport:
-    """Returns the content of an export; raises the errors of its runtime, and `ValueError`."""
-    opened = format_of(path).open(pathlib.Path(path))
+    """Returns the content of an export; raises the errors of its runtime, and `ValueError`.
+
+    A line on stderr tells that it is run, once for each path.
+    """
+    export_format = format_of(path)
+    check_holds_one_model(path)
+    _report_program(os.path.abspath(path))
+    opened = export_format.open(pathlib.Path(path))
     check_texts(opened.texts)
     return opened
+
+
+@functools.cache
+def _report_program(path):
+    logging.getLogger(__name__).warning(
+        "%s is an export and is run as a program; open only exports of people you trust",
+        for_line(path),
+    )

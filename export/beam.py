@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier, Prediction, predict_batch
+from keras_vit.files import path_inside
 from keras_vit.models.opening import open_classifier
 from keras_vit.models.rebuild import feature_model
 from keras_vit.optional_packages import import_optional
@@ -263,12 +264,16 @@ def _copied(url, folder):
     found = files.metadata_list or below.metadata_list
     if not found:
         raise ValueError(f"A model must be a folder or a file. Nothing was found at {url}")
-    target = pathlib.Path(folder, url.rpartition("/")[2])
+    base, _, name = url.rpartition("/")
+    copies = {}  # All names are looked at before the first is written.
     for metadata in found:
-        copy = target / metadata.path.removeprefix(url).lstrip("/")
+        if metadata.path != url and not metadata.path.startswith(f"{url}/"):
+            raise ValueError(f"A model must lie at {url}. Received: {metadata.path}")
+        copies[metadata.path] = path_inside(folder, metadata.path.removeprefix(f"{base}/"))
+    for source, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(_content(metadata.path))
-    return target
+        copy.write_bytes(_content(source))
+    return path_inside(folder, name)
 
 
 def _is_folder(path):

@@ -33,15 +33,32 @@ def title_of(classifier: Classifier) -> str:
     return classifier.folder.name if classifier.folder else classifier.model.name
 
 
-def page(title: str, source: str, parts: str = "") -> str:
+def page(title: str, source: str, parts: str = "", files: str = "") -> str:
     """Returns the page of a classifier.
 
     Args:
         title: Its title.
         source: The script that connects it with the classifier; see `script`.
         parts: HTML elements that the script reads.
+        files: Where the page's own files are, "blob:" or "'self'"; its policy then allows no other
+            connections. A server that sends the policy itself gives "".
     """
-    return _filled("page.html", title=escape(title), source=source, parts=parts)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(files)}">\n'
+    return _filled(
+        "page.html",
+        title=escape(title),
+        source=source,
+        parts=parts,
+        policy=policy if files else "",
+    )
+
+
+def _policy(files):
+    return (
+        f"default-src 'none'; script-src {files} 'unsafe-inline' 'wasm-unsafe-eval'; "
+        f"connect-src {files}; style-src 'unsafe-inline'; img-src blob: data:; media-src blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def script(name: str, facts: Mapping[str, Any] | None = None) -> str:

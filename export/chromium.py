@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import threading
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +17,16 @@ from keras_vit.optional_packages import import_optional
 from .export_format import Signature
 
 _TIMEOUT = 120_000  # Milliseconds.
+
+# Playwright's `wait_for_function` needs `eval`, which the policy of the page refuses.
+_NEXT_ROW = """async ([rows, timeout]) => {
+  const end = Date.now() + timeout;
+  while (kerasVit.rows.length <= rows) {
+    if (Date.now() > end) throw new Error("The page gives no answer.");
+    await new Promise((next) => setTimeout(next, 2));
+  }
+  return kerasVit.rows.at(-1);
+}"""
 
 
 def import_playwright() -> Any:
@@ -38,6 +49,9 @@ def folder_signature(folder: str | os.PathLike, page: str) -> Signature:
 
 def page_signature(address: str) -> Signature:
     """Returns the signature of a page; its images go through the page's own file input.
+
+    The page reaches no other address than its own: Chromium sends everything else, WebSockets and
+    early connections too, to a proxy that does not exist, and looks up no names.
 
     Args:
         address: Its address. From a file it is opened with the network off.
@@ -65,10 +79,22 @@ class _FolderHandler(SimpleHTTPRequestHandler):
         pass
 
 
+def _isolation(host):
+    """Returns the arguments of Chromium that let it reach nothing but a host with its port."""
+    return [
+        "--proxy-server=http://127.0.0.1:9",  # The port of "discard", where nothing listens.
+        # Without the first entry Chromium would reach every port of this machine.
+        f"--proxy-bypass-list=<-loopback>;{host}",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    ]
+
+
 def _open_page(address):
     found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     # Chromium's sandbox does not work for root.
     arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    arguments += _isolation(urllib.parse.urlsplit(address).netloc)
     playwright = import_playwright().sync_playwright().start()
     try:
         browser = playwright.chromium.launch(executable_path=next(found, None), args=arguments)
@@ -95,8 +121,7 @@ def _answer(page, png):
     rows = page.evaluate("kerasVit.rows.length")
     file: Any = {"name": "image.png", "mimeType": "image/png", "buffer": png}
     page.set_input_files("#files", file)
-    page.wait_for_function(f"kerasVit.rows.length > {rows}", timeout=_TIMEOUT)
-    row = page.evaluate("kerasVit.rows.at(-1)")
+    row = page.evaluate(_NEXT_ROW, [rows, _TIMEOUT])
     if row["error"]:
         raise ValueError(row["error"])
     return row["probabilities"]

@@ -23,6 +23,7 @@ from keras_vit.classifier import Classifier, Prediction, highest
 from keras_vit.json_files import parse_json
 from keras_vit.models.opening import open_classifier
 from keras_vit.optional_packages import import_optional
+from keras_vit.safe_text import for_json
 
 from .batching import Batcher, Overloaded
 from .browser_templates import page, script
@@ -215,7 +216,7 @@ class Service:
         answers = await self._answers(request, files)
         predictions = []
         for upload, answer in zip(uploads, answers, strict=True):
-            path = upload.filename or ""
+            path = for_json(upload.filename or "")
             if isinstance(answer, str):
                 prediction = Prediction(path, [], answer)
             else:
@@ -350,7 +351,7 @@ class Service:
 
     async def _refused(self, request, error):
         return self._responses.JSONResponse(
-            {"error": error.detail}, status_code=error.status_code, headers=error.headers
+            {"error": for_json(error.detail)}, status_code=error.status_code, headers=error.headers
         )
 
     def failed(self) -> Any:

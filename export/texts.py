@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit import description_files
-from keras_vit.description import Description
+from keras_vit.description import Description, check_class_names
 from keras_vit.files import CLASSES, PREPROCESSING
 from keras_vit.json_files import parse_json
 
@@ -75,9 +75,14 @@ def json_texts(texts: Mapping[str, str], names: Mapping[str, str]) -> dict[str, 
 
 
 def texts_of_json(stored: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Returns the texts of which `json_texts` made `stored`, which may also hold others."""
+    """Returns the texts of which `json_texts` made `stored`, which may also hold others.
+
+    Raises:
+        ValueError: If the class names are no list, or one of them is not a line of text.
+    """
     texts = {name: stored[other] for name, other in names.items() if other in stored}
     if CLASSES in texts:
         class_names = parse_json(texts[CLASSES], names[CLASSES])
+        check_class_names(class_names if isinstance(class_names, list) else [class_names])
         texts[CLASSES] = "".join(f"{name}\n" for name in class_names)
     return texts

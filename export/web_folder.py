@@ -68,7 +68,9 @@ class Web(BrowserFormat):
         from . import browser_files, exported_model
 
         contents = {
-            PAGE: page(self.title or title_of(classifier), script("in_folder.js")).encode(),
+            PAGE: page(
+                self.title or title_of(classifier), script("in_folder.js"), files="'self'"
+            ).encode(),
             **browser_files.classifier_files(classifier, self.runtime),
             **browser_files.transformers_js_files(classifier),
         }

@@ -46,6 +46,7 @@ from keras_vit.images.decoding import apply_preprocessing, decode_file, image_fi
 from keras_vit.json_files import read_json
 from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
+from keras_vit.safe_text import for_markdown
 from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 
 # Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
@@ -508,10 +509,10 @@ def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> N
 
 def _short_card(classifier):
     height, width = classifier.preprocessing.image_size
-    names = ", ".join(classifier.class_names[:20])
+    names = ", ".join(map(for_markdown, classifier.class_names[:20]))
     more = ", ..." if len(classifier.class_names) > 20 else ""
     return (
-        f"# {classifier.model.name}\n\n"
+        f"# {for_markdown(classifier.model.name)}\n\n"
         f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
         f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
         f"Images are {height}x{width} pixels. Load it with "

@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from keras_vit.safe_text import for_csv
+
 # Files of a classifier's folder.
 MODEL = "model.keras"
 DESCRIPTION = "description.json"
@@ -23,6 +25,9 @@ TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
+
+# A file that each export in a folder has: SavedModel, OpenVINO, the web page.
+EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
 
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"
@@ -101,6 +106,48 @@ def check_writable(path: str | os.PathLike) -> None:
         )
 
 
+def check_holds_one_model(path: str | os.PathLike) -> None:
+    """Raises unless a folder is a classifier or an export: an export is run as a program.
+
+    Args:
+        path: A folder; a file is one model.
+
+    Raises:
+        ValueError: If the folder has the files of several.
+    """
+    found = [name for name in (MODEL, *EXPORT_MARKERS) if pathlib.Path(path, name).is_file()]
+    if len(found) > 1:
+        raise ValueError(
+            "A folder must hold one model, a classifier or an export, which is run as a program. "
+            f"Received: {path} with {' and '.join(found)}"
+        )
+
+
+def path_inside(folder: str | os.PathLike, name: str) -> pathlib.Path:
+    """Returns the path in a folder of a name from a file, an archive or a store of others.
+
+    Every such name becomes a path here, before anything is written or read.
+
+    Args:
+        folder: The folder.
+        name: Relative, with `/` between its parts.
+
+    Raises:
+        ValueError: If the name leads out of the folder on any operating system, or names the
+            folder itself.
+    """
+    parts = name.split("/")
+    if (
+        any(part in ("", ".", "..") or pathlib.PureWindowsPath(part).drive for part in parts)
+        or "\\" in name
+        or "\0" in name
+    ):
+        raise ValueError(
+            f"The name of a file must lie in its folder. Received: {name!r} for {folder}"
+        )
+    return pathlib.Path(folder, *parts)
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Yields a temporary path, which is renamed to `path` at the end of the block.
@@ -164,23 +211,8 @@ def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def csv_row(cells: Iterable[Any]) -> list[Any]:
-    """Returns the cells of a row of CSV, with an apostrophe where a spreadsheet would run one.
-
-    That is text, such as a class or file name, that begins with one of `= + - @`, a tab or a
-    line break, and is not a number.
-    """
-    return [f"'{cell}" if _is_formula(cell) else cell for cell in cells]
-
-
-def _is_formula(cell):
-    starts = ("=", "+", "-", "@", "\t", "\r", "\n")
-    if not isinstance(cell, str) or len(cell) < 2 or not cell.startswith(starts):
-        return False
-    try:
-        float(cell)
-    except ValueError:
-        return True
-    return False
+    """Returns the cells of a row of CSV, their texts by `for_csv`."""
+    return [for_csv(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 @contextlib.contextmanager

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-# Control characters but tab, line feed and carriage return, those that change the direction of
-# text, and the surrogates of bytes that are no UTF-8. Progress bars move the cursor up.
-_UNSAFE = re.compile(
-    "(?!\x1b\\[A)"
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def escaped(text: str) -> str:
-    """Returns a text whose control characters have the form that JSON gives them."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+from keras_vit.safe_text import for_output
 
 
 @contextlib.contextmanager
@@ -41,7 +30,7 @@ class _Escaping:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(escaped(text))
+        self._stream.write(for_output(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
+from keras_vit.safe_text import for_markdown
+
 
 def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = None) -> str:
     """Returns rows of text in columns of equal width, two spaces apart.
@@ -23,6 +25,6 @@ def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = 
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows of text as a Markdown table; the first one is the header."""
-    header, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    """Returns rows of text as a Markdown table, by `for_markdown`; the first is the header."""
+    header, *body = (list(map(for_markdown, row)) for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body))

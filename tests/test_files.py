@@ -182,7 +182,7 @@ def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
 
 
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):
-    formulas = ["=1+1", "+a", "-a!", "@SUM(1)", "\t=1"]
+    formulas = ["=1+1", "+a", "-a!", "@SUM(1)", "  =1"]
     plain = ["cat", "-1.5", "+1e-3", "-", "", "a=b", -2, 0.5, None, "-inf"]
     write_csv(tmp_path / "a.csv", [formulas, plain])
     with open(tmp_path / "a.csv", encoding="utf-8", newline="") as file:

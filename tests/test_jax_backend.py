@@ -17,6 +17,7 @@ FLAGS = (
     "--xla_force_host_platform_device_count=2"
 )
 TESTS = pathlib.Path(__file__).resolve().parent
+NUMBERS = "layers/test_random_numbers.py"
 STEPS = "training/trainer/test_trainer.py"
 RUN = "commands/test_run_on_jax.py"
 QUICK = "any_backend and not any_backend_slow"
@@ -62,11 +63,11 @@ def test_a_run_on_jax_gives_a_classifier_with_the_same_answers_on_tensorflow(tmp
 @pytest.mark.parametrize(
     ("tests", "places"),
     [
-        (QUICK, ("layers/test_encoder_block.py",)),
+        (QUICK, ("layers/test_encoder_block.py", NUMBERS, STEPS)),
         pytest.param(QUICK, ("models", "layers", STEPS, RUN), marks=pytest.mark.slow),
         pytest.param("any_backend_slow", ("models", "layers", STEPS, RUN), marks=pytest.mark.slow),
     ],
-    ids=["encoder blocks", "all", "slow"],
+    ids=["blocks and steps", "all", "slow"],
 )
 def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places, tmp_path):
     run_on_jax(tmp_path / "jax", tests, places)

@@ -39,7 +39,7 @@ from keras_vit.checkpoints.torch_names import (
 )
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, Gelu, Rotary, ViTConfig
 from keras_vit.description import Description
-from keras_vit.files import MODEL
+from keras_vit.files import MODEL, path_inside
 from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
 
 # In the order in which a file is compared with them.
@@ -319,22 +319,18 @@ def _parts(index):
     """The files that an index names; they must lie beside it."""
     parts = read_json(index).get("weight_map")
     names = set(map(str, parts.values())) if parts else set()
-    if not names or len(names) > _MAX_PARTS or not all(map(_is_file_name, names)):
+    if not names or len(names) > _MAX_PARTS or any("/" in name for name in names):
         raise ValueError(
             "An index must name the files beside it that hold the arrays. "
             f"Received: {index} with {sorted(names)[:3]}"
         )
-    files = [index.parent / name for name in sorted(names)]
+    files = [path_inside(index.parent, name) for name in sorted(names)]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise ValueError(
             f"A checkpoint must be whole. Received: {index.parent} without {', '.join(missing)}"
         )
     return files
-
-
-def _is_file_name(name):
-    return name == pathlib.PurePath(name).name and "\\" not in name and "\0" not in name
 
 
 def _read_file(path):

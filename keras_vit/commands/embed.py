@@ -10,6 +10,7 @@ from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.files import check_writable
+from keras_vit.safe_text import for_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class Embed(Command):
                 )
             self._show_nearest(known, asked)
         for path, reason in skipped:
-            print(f"keras-vit: {path}: {reason}", file=sys.stderr)
+            print(for_line(f"keras-vit: {path}: {reason}"), file=sys.stderr)
         return 1 if skipped else 0
 
     def _show_nearest(self, known, asked):
@@ -92,7 +93,7 @@ class Embed(Command):
         numbers, cosines = nearest(known.values, asked.values, min(self.top, len(known.names)))
         found = [(known.names[n], c) for n, c in zip(numbers[0], cosines[0], strict=True)]
         for name, cosine in found:
-            print(f"{cosine:7.4f}  {name}")
+            print(for_line(f"{cosine:7.4f}  {name}"))
         if self.page:
             images = [
                 PageImage(name, pathlib.Path(name).read_bytes(), [line])

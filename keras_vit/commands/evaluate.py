@@ -94,7 +94,7 @@ class Evaluate(Command):
         return 0
 
     def _run_protocol(self, protocol: str) -> int:
-        from keras_vit.export.artefacts import is_artefact, load_artefact
+        from keras_vit.models.opening import is_export, open_classifier
         from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
         from keras_vit.training.paper import imagenet
 
@@ -103,7 +103,7 @@ class Evaluate(Command):
             "image_size": self.image_size,
             **self.facts.given(),
         }
-        if not is_artefact(self.model):
+        if not is_export(pathlib.Path(self.model)):
             model = build_evaluated(self.model, classes=imagenet.NUM_CLASSES, **given)
             preprocessing: Any = model.preprocessing
             print(model.description.facts)
@@ -113,7 +113,7 @@ class Evaluate(Command):
                 f"an export has them inside. Received: {self.model}"
             )
         else:
-            classifier = load_artefact(self.model)
+            classifier = open_classifier(self.model)
             model, preprocessing = evaluated_classifier(classifier), classifier.input_preprocessing
         report = imagenet.evaluate(
             model.model,

@@ -10,6 +10,7 @@ import sys
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.fields import AT_LEAST_1, REQUIRED, changed, setting
+from keras_vit.safe_text import for_line
 from keras_vit.tasks import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.training.data.spec import DataSpec
 
@@ -29,13 +30,13 @@ def _checked(predictions, failed, strict):
 
 def _write_text(predictions, several):
     for prediction in predictions:
-        print(prediction.path)
+        print(for_line(prediction.path))
         if prediction.error is not None:
-            print(f"  could not be read: {prediction.error}")
+            print(f"  could not be read: {for_line(prediction.error)}")
         elif several:
-            print(f"  labels: {', '.join(prediction.labels) or 'none'}")
+            print(f"  labels: {for_line(', '.join(prediction.labels)) or 'none'}")
         for name, probability in prediction.top:
-            print(f"  {probability:7.2%}  {name}")
+            print(f"  {probability:7.2%}  {for_line(name)}")
 
 
 def _write_json(predictions, several):
@@ -121,7 +122,8 @@ class Predict(Command):
         several = classifier.task == MULTILABEL
         WRITERS[self.format](_checked(predictions, failed, self.strict), several)
         for prediction in failed:
-            print(f"keras-vit: {prediction.path}: {prediction.error}", file=sys.stderr)
+            line = for_line(f"keras-vit: {prediction.path}: {prediction.error}")
+            print(line, file=sys.stderr)
         return 1 if failed else 0
 
     def _with_beam(self):

@@ -34,7 +34,7 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE
+from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE, check_holds_one_model
 from keras_vit.json_files import read_json
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights
@@ -388,6 +388,7 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
             f"file of weights, an export, {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a "
             "name of keras_vit.list_weights(), or a model's name with its weights"
         )
+    check_holds_one_model(path)
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
         classifier = load_classifier(path)
         opened = _of_model(weights, classifier.model, classifier.description, classifier.recipe)

@@ -12,7 +12,10 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier import save_classifier
-from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.all_formats import FORMATS as FORMATS_OF_EXPORTS
+from keras_vit.export.artefacts import RuntimeModel, load_artefact
+from keras_vit.export.export_format import Signature
+from keras_vit.files import EXPORT_MARKERS
 from keras_vit.models.opening import open_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recognition import config_of
@@ -199,6 +202,100 @@ def test_names_of_another_number_than_the_outputs_are_refused(path_of, tmp_path)
     onnx.save(content, tmp_path / "two.onnx")
     with pytest.raises(ValueError, match="classes.txt and description.json do not belong together"):
         load_artefact(tmp_path / "two.onnx")
+
+
+@pytest.mark.parametrize("name", ["red\nfox", "red\u2028fox", "", 5])
+def test_a_class_name_in_an_onnx_file_is_a_line_of_text(name, path_of, tmp_path):
+    import onnx
+
+    content = onnx.load(path_of("onnx"))
+    names = next(entry for entry in content.metadata_props if entry.key == "class_names")
+    names.value = json.dumps([name, "b", "c"])
+    onnx.save(content, tmp_path / "names.onnx")
+    with pytest.raises(ValueError, match="Class names must be one line of text each"):
+        load_artefact(tmp_path / "names.onnx")
+
+
+@pytest.mark.parametrize("marker", EXPORT_MARKERS)
+@pytest.mark.parametrize(
+    "command",
+    ["predict {folder} {photos}", "evaluate {folder} --data {photos}"]
+    + ["evaluate {folder} --protocol imagenet", "serve {folder} --port 0", "verify {folder}"],
+)
+def test_a_classifier_that_is_also_an_export_is_refused(
+    command, marker, classifier, photos, tmp_path, monkeypatch, capsys
+):
+    folder = shutil.copytree(classifier.folder, tmp_path / "both")
+    (folder / marker).write_bytes(b"a program")
+    for known in FORMATS_OF_EXPORTS.values():
+        monkeypatch.setattr(known, "open", staticmethod(pytest.fail))
+    assert command_line.main(command.format(folder=folder, photos=photos).split()) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("keras-vit: A folder must hold one model")
+    assert f"model.keras and {marker}" in line
+
+
+def test_a_line_tells_once_that_an_export_is_run(path_of, files, tmp_path, caplog):
+    path = shutil.copy(path_of("onnx"), tmp_path / "copy.onnx")
+    for _ in range(2):
+        assert command_line.main(["predict", str(path), str(files[0])]) == 0
+    (record,) = [r for r in caplog.records if r.name.startswith("keras_vit")]
+    assert record.getMessage().startswith(f"{path} is an export and is run as a program")
+
+
+def test_there_is_no_such_line_for_a_classifier(classifier, files, caplog):
+    assert command_line.main(["predict", str(classifier.folder), str(files[0])]) == 0
+    assert not [r for r in caplog.records if r.name.startswith("keras_vit")]
+
+
+def runtime_model(answer):
+    """An export that answers a batch by a function."""
+    return RuntimeModel(Signature(answer, False, 1, True, None), (8, 8), [])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda batch: np.full((len(batch), 3), 1e9, "float32"),
+        lambda batch: np.full((len(batch), 3), -1, "float32"),
+        lambda batch: np.full((3 * len(batch), 3), 1 / 3, "float32"),
+        lambda batch: np.zeros((0, 3), "float32"),
+        lambda batch: np.full((len(batch), 3), "cat"),
+        lambda batch: np.ones((len(batch), 3), "int64"),
+        lambda batch: np.ones(len(batch), "float32"),
+    ],
+    ids=["1e9", "-1", "three rows", "no row", "text", "integers", "no classes"],
+)
+def test_an_answer_that_is_none_is_an_error_when_an_export_is_opened(answer):
+    with pytest.raises(ValueError, match="An export must give"):
+        runtime_model(answer)
+
+
+def test_an_answer_that_depends_on_the_image_is_checked_too():
+    opened = runtime_model(lambda batch: batch.max(axis=(1, 2)).astype("float32"))
+    assert np.isnan(opened.predict_on_batch(np.zeros((2, 8, 8, 3), "uint8"))).all()
+    with pytest.raises(ValueError, match="numbers from 0 to 1. Received: 7"):
+        opened.predict_on_batch(np.full((2, 8, 8, 3), 7, "uint8"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["predict {path} {photos}", "evaluate {path} --data {photos}", "serve {path} --port 0"],
+)
+def test_commands_print_one_line_about_an_answer_that_is_none(
+    command, pixels_onnx, photos, tmp_path, capsys
+):
+    import onnx
+
+    content = onnx.load(pixels_onnx)
+    content.graph.node[-1].op_type = "Add"
+    content.graph.node[-1].input[0] = "sums"
+    content.graph.initializer.append(onnx.helper.make_tensor("large", 1, [3], [1e9] * 3))
+    content.graph.node[-1].input[1] = "large"
+    onnx.save(content, tmp_path / "large.onnx")
+    given = command.format(path=tmp_path / "large.onnx", photos=photos)
+    assert command_line.main(given.split()) == 2
+    assert "An export must give probabilities" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_facts_of_weights_are_refused_for_an_export(path_of, capsys):

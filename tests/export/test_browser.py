@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import threading
@@ -263,6 +264,26 @@ def check_camera(tab):
     assert tab.is_hidden("#video")
 
 
+@pytest.mark.parametrize("files", ["blob:", "'self'"])
+def test_a_page_states_that_it_connects_to_its_own_files_alone(files):
+    text = browser_templates.page("Animals", "", files=files)
+    (policy,) = re.findall('<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    assert f"default-src 'none'; script-src {files} " in policy
+    assert f"; connect-src {files}; " in policy
+    assert "Content-Security-Policy" not in browser_templates.page(
+        "Animals", ""
+    )  # Sent as a header.
+
+
+def check_policy(tab):
+    """Checks that a page is refused connections to other addresses by its own policy."""
+    refused = tab.evaluate("""() => new Promise((done) => {
+      document.addEventListener("securitypolicyviolation", (e) => done(e.effectiveDirective));
+      fetch("http://127.0.0.1:9/").catch(() => setTimeout(() => done("the network"), 1000));
+    })""")
+    assert refused == "connect-src"
+
+
 @pytest.mark.slow
 def test_the_page_answers_as_the_classifier_and_names_what_it_cannot_read(
     opened, classifier, images
@@ -270,6 +291,7 @@ def test_the_page_answers_as_the_classifier_and_names_what_it_cannot_read(
     check_answers(opened, classifier, images, 2)  # The picture, and where the model looked.
     assert opened.title() == "Animals"
     check_camera(opened)
+    check_policy(opened)
 
 
 @pytest.mark.slow
@@ -279,6 +301,7 @@ def test_the_page_of_the_folder_is_the_same(folder, site, chromium, classifier, 
     tab.wait_for_selector("body[data-state=ready]")
     check_answers(tab, classifier, images, 2)
     check_camera(tab)
+    check_policy(tab)
     tab.goto((folder / "index.html").as_uri())
     tab.wait_for_selector("body[data-state=failed]")
     assert "python -m http.server" in tab.inner_text("#status")

@@ -14,6 +14,7 @@ from keras_vit.commands import export as command
 from keras_vit.export import publish, texts
 from keras_vit.export.all_formats import FORMATS, any_of, format_of
 from keras_vit.export.export_format import ExportFormat
+from keras_vit.files import EXPORT_MARKERS
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -74,6 +75,11 @@ def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
         else:
             path.touch()
         assert format_of(path) is format_type
+
+
+def test_the_markers_of_exports_are_known_without_their_modules():
+    markers = {format_type.marker for format_type in FORMATS.values()}
+    assert markers - {""} == set(EXPORT_MARKERS)
 
 
 def test_texts_say_what_was_written(classifier, files):

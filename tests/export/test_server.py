@@ -202,6 +202,7 @@ def test_other_routes_are_refused_in_json(client, method, path, status):
         ('{"instances": []}', "must have"),
         ('{"instances": [{"b64": "AA=="}], "inputs": [{"b64": "AA=="}]}', "must have"),
         ('{"instances": [[0.5]]}', "An image must be"),
+        ('{"instances": ["\\ud800"]}', "An image must be"),  # UTF-8 has no such character.
         ('{"instances": [{"b64": "*"}]}', "base64"),
         ('{"instances": [{"b64": "AA==", "key": 1}]}', "An image must be"),
         ('{"signature_name": "serve", "instances": [{"b64": "AA=="}]}', 'must be "serve_bytes"'),

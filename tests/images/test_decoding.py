@@ -21,7 +21,7 @@ from keras_vit.images.decoding import (
     upright_size,
 )
 from keras_vit.images.headers import read_header
-from keras_vit.images.resizing import EVALUATION_STEPS
+from keras_vit.images.resizing import EVALUATION_STEPS, rows_first
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 from makers import encode
@@ -358,6 +358,21 @@ def test_the_order_of_the_sides_is_pillows(pictures):
     for picture in pictures:
         expected = Image.fromarray(picture).resize((341, 256), Image.Resampling.BICUBIC)
         np.testing.assert_array_equal(apply_preprocessing(picture, preprocessing), expected)
+
+
+@pytest.mark.parametrize(
+    ("lost", "rows_come_first"),
+    [((50, 20), True), ((41, 20), True), ((40, 20), False), ((1, -9), True), ((0, -9), False)],
+)
+def test_rows_come_first_where_more_than_twice_as_many_are_lost(lost, rows_come_first):
+    sides = [224 + number for number in lost]
+    assert bool(rows_first(sides, (224, 224))) == rows_come_first
+    if int(PIL.__version__.split(".")[0]) < 13:
+        return  # The order was another.
+    image = np.random.RandomState(0).randint(0, 256, (*sides, 3)).astype("uint8")
+    expected = Image.fromarray(image).resize((224, 224), Image.Resampling.LANCZOS)
+    preprocessing = Preprocessing((224, 224), "huggingface", (0, 255), "lanczos")
+    np.testing.assert_array_equal(apply_preprocessing(image, preprocessing), expected)
 
 
 # What the libraries do by their documentation, with Pillow.

@@ -62,6 +62,15 @@ def test_tensorflow_draws_the_numbers_of_the_other_backends(compiled):
 
 
 @pytest.mark.any_backend
+def test_a_row_of_numbers_goes_on_in_the_high_word_of_its_counter():
+    first = (2**32 - 1) // 3  # A row of three counters, which begins at the last low word.
+    (found,) = np.array(random_numbers._philox_of_operations(1, 3, seed(3, 4), first))
+    counters = [(2**32 - 1, 0, 0, 0), (0, 1, 0, 0), (1, 1, 0, 0)]
+    words = [by_python((3, 4), counter) for counter in counters]
+    np.testing.assert_array_equal(found, np.ravel(words))
+
+
+@pytest.mark.any_backend
 def test_an_example_has_its_numbers_in_any_part_of_the_batch():
     shape = (3, 5)
     whole = np.array(random_bits((12, *shape), seed(1, 2)))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from keras_vit.images.decoding import images_below, only_others
+from keras_vit.safe_text import for_line
 from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 
 from .examples import Examples, Source
@@ -248,7 +249,7 @@ def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> lis
             more = f" and {len(paths) - names:,} more" if len(paths) > names else ""
             found = ", ".join(paths[:names])
             lines.append(f"skipped {len(paths):,} files: {reason} Files: {found}{more}")
-    return lines
+    return [for_line(line) for line in lines]
 
 
 def _verified(files, strict):

@@ -12,6 +12,7 @@ from keras_vit.classifier import LOADING
 from keras_vit.files import SAMPLES
 from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import describe_range
+from keras_vit.safe_text import for_line
 from keras_vit.tasks import MULTILABEL
 from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
@@ -31,6 +32,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     settings, images, test = recipe["settings"], recipe["images"], recipe["test"]
     height, width = settings["image_size"]
     several = recipe.get("task") == MULTILABEL
+    data = for_line(str(recipe["data"]["data"])).replace("`", "'")
     kind = "A multi-label image classifier" if several else "An image classifier"
     lines = [
         f"# {recipe['model']}, {len(class_names)} classes",
@@ -71,7 +73,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     lines += [
         "## Data",
         "",
-        f"`{recipe['data']['data']}`: {images['train']} images to train, {images['validation']} to "
+        f"`{data}`: {images['train']} images to train, {images['validation']} to "
         f"validate, {images['test']} to test, {images['skipped']} skipped as unreadable.",
         "",
         _label_table(class_names, test) if several else _class_table(class_names, test),
@@ -89,7 +91,7 @@ def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
     facts = [list(line) for line in fact_lines(recipe["facts"]).items()]
     versions = (f"{name} {version}" for name, version in recipe["versions"].items())
     return [
-        *([f"    {recipe['command']}", ""] if recipe["command"] else []),
+        *([f"    {for_line(recipe['command'])}", ""] if recipe["command"] else []),
         markdown_table([["at the start", "value and origin"], *facts]),
         "",
         markdown_table([["setting", "value"], *settings]),

@@ -90,6 +90,22 @@ def test_the_loss_is_shared_between_labels_and_teacher(kind):
     assert loss == pytest.approx(labels.mean(), rel=1e-5)
 
 
+def test_a_teacher_answers_without_its_dropout():
+    teacher = given(ANSWERS)
+    teacher = keras.Model(teacher.input, keras.layers.Dropout(0.9)(teacher.output))
+    trainer = DistillationTrainer(
+        given(LOGITS),
+        teacher=teacher,
+        distillation="soft",
+        distillation_weight=1.0,
+        temperature=2.0,
+    )
+    trainer.compile(SGD(0.0), SoftmaxCrossentropy())
+    images = np.arange(6.0, dtype="float32")[:, None]
+    logs = trainer.train_on_batch(images, LABELS, return_dict=True)
+    assert logs["loss"] == pytest.approx(kl(2.0).mean(), rel=1e-5)
+
+
 def student(classes=5, **changes):
     keras.utils.set_random_seed(0)
     config = tiny_config(**changes)

@@ -147,6 +147,23 @@ def test_steps_are_those_of_numpy(batch_size, micro):
 
 
 @pytest.mark.any_backend
+def test_a_step_is_the_same_for_any_scale_of_the_weights_of_examples():
+    counted = np.linspace(0, 2, 8)
+    trained = [
+        fit(
+            compiled(build(), SGD(0.5), "mean_with_sample_weight"),
+            8,
+            epochs=1,
+            steps_per_epoch=1,
+            sample_weight=np.resize(scale * counted, 22),
+        )
+        for scale in (1, 1e-4)
+    ]
+    np.testing.assert_allclose(trained[0][0], trained[1][0], rtol=1e-4)
+    assert_close(trained[0][1], trained[1][1])
+
+
+@pytest.mark.any_backend
 def test_evaluation_counts_every_example_once():
     trainer = compiled(build())
     whole = trainer.evaluate(IMAGES, LABELS, batch_size=22, verbose=0)
@@ -232,6 +249,18 @@ def test_steps_that_are_not_finite_are_skipped_on_request():
     assert int(trainer.optimizer.iterations.numpy()) == 4
     with pytest.raises(NonFiniteError, match="step 8"):
         trainer.fit(poisoned, LABELS, batch_size=8, shuffle=False, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_a_skipped_step_changes_neither_weights_nor_averages():
+    trainer = compiled(build(averaging=0.5, skip_nonfinite_steps=1), SGD(0.5))
+    fit(trainer, 8, epochs=1, steps_per_epoch=1)
+    before = [*weights(trainer), *map(keras.ops.convert_to_numpy, trainer.averages)]
+    assert np.abs(before[0] - before[4]).max() > 1e-4  # An average would move.
+    trainer.fit(IMAGES[:8] * np.nan, LABELS[:8], batch_size=8, verbose=0)
+    assert int(trainer.skipped_steps.numpy()) == 1
+    after = [*weights(trainer), *map(keras.ops.convert_to_numpy, trainer.averages)]
+    assert_close(after, before, atol=0)
 
 
 def test_averages_start_at_the_weights_and_never_reach_them(whole):

@@ -1,0 +1,74 @@
+"""Text of others, such as names of files and classes, made safe for each place where it is shown.
+
+Imports neither Keras nor NumPy.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Control characters, those that end a line or change the direction of text, and the surrogates of
+# bytes that are no UTF-8.
+_CONTROL = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+    "\ud800-\udfff"
+)
+_UNSAFE_IN_OUTPUT = re.compile(rf"[{_CONTROL}]|(?!\A)\r(?![\n]|\Z)")
+_UNSAFE_IN_A_LINE = re.compile(rf"[{_CONTROL}\r\n]")
+_CURSOR_OF_BARS = re.compile("\n*(\x1b\\[A)*")
+_FORMULA = re.compile(r"(\A|[;\t])(?=[ \t]*[=+\-@])")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def for_output(text: str) -> str:
+    """Returns what a program prints, lines and progress bars, without other control characters.
+
+    A bar begins with a carriage return, and its moves of the cursor are printed by themselves.
+    """
+    if _CURSOR_OF_BARS.fullmatch(text):
+        return text
+    return _UNSAFE_IN_OUTPUT.sub(_escaped, text)
+
+
+def for_line(text: str) -> str:
+    """Returns a text as a part of one line of a terminal or a log."""
+    return _UNSAFE_IN_A_LINE.sub(_escaped, text)
+
+
+def for_markdown(text: str) -> str:
+    """Returns a text as a part of a line of Markdown, or a cell of its tables.
+
+    It can neither end the cell nor become HTML, a link or an image.
+    """
+    text = for_line(text).replace("|", "\\|").replace("<", "&lt;")
+    return text.replace("](", "]\\(")
+
+
+def for_csv(text: str) -> str:
+    """Returns a text as a cell of CSV, with an apostrophe where a spreadsheet would run a formula.
+
+    A formula begins with one of `= + - @`, also behind a semicolon or a tab, which separate cells
+    in some countries. Numbers stay.
+    """
+    text = for_line(text)
+    if len(text) < 2 or _is_number(text):
+        return text
+    return _FORMULA.sub(r"\1'", text)
+
+
+def for_json(text: str) -> str:
+    """Returns a text that UTF-8 can encode."""
+    return _SURROGATES.sub(_escaped, text)
+
+
+def _escaped(found):
+    """A character in the form that JSON gives it."""
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Text of others in a terminal, a log, Markdown, CSV and JSON."""
+
+import csv
+import json
+import os
+import pathlib
+import re
+
+import pytest
+from PIL import Image
+
+from keras_vit.command_line import main
+from keras_vit.safe_text import for_csv, for_json, for_line, for_markdown, for_output
+from keras_vit.text_tables import markdown_table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CONTROL = [
+    "\x1b]0;title\x07",
+    "\x1b[2J",
+    "\x9b31m",
+    "\x00",
+    "\x7f",
+    "\u202e",
+    "\udc80",
+    "\x1b",
+    "\x08",
+]
+CURSOR = ["\x1b[A", "\x1b[1A", "\r", "a\x1b[A\x1b[A"]
+
+
+@pytest.mark.parametrize("make_safe", [for_output, for_line, for_markdown, for_csv])
+@pytest.mark.parametrize("unsafe", [*CONTROL, *CURSOR])
+def test_control_characters_are_escaped_as_json_escapes_them(unsafe, make_safe):
+    shown = make_safe(f"cat{unsafe}.jpg")
+    assert shown.isprintable()
+    assert json.loads(f'"{shown}"') == f"cat{unsafe}.jpg"
+
+
+@pytest.mark.parametrize(
+    "text", ["Gürteltier\t猫\u200d😀 = 1\n", "\r 5/10 steps", "\x1b[A", "\n\x1b[A"]
+)
+def test_lines_and_progress_bars_are_printed_as_they_are(text):
+    assert for_output(text) == text
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028", "\x85", "\x0c"])
+def test_a_text_ends_no_line(end):
+    for make_safe in (for_line, for_markdown, for_csv):
+        assert make_safe(f"cat{end}keras-vit: dog").splitlines()[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("a | b", "a \\| b"),
+        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)>"),
+        ("![x](https://tracker/)", "![x]\\(https://tracker/)"),
+        ("cat\n\n# Title", "cat\\u000a\\u000a# Title"),
+        ("mlp_dim [1, 2] (a*b)", "mlp_dim [1, 2] (a*b)"),
+    ],
+)
+def test_a_name_is_a_cell_of_a_markdown_table(name, cell):
+    assert for_markdown(name) == cell
+    assert markdown_table([["class"], [name]]).splitlines()[-1] == f"| {cell} |"
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        (" =1+1", "' =1+1"),
+        ("a;=cmd|' /C calc'!A0", "a;'=cmd|' /C calc'!A0"),
+        ("a; @SUM(1);b;+c", "a;' @SUM(1);b;'+c"),
+        ("a\t=1", "a\t'=1"),
+        ("\t=1", "'\t'=1"),
+        ("a\n=1", "a\\u000a=1"),
+        ("-1.5", "-1.5"),
+        ("a-b;c=d", "a-b;c=d"),
+    ],
+)
+def test_a_cell_of_csv_is_no_formula_also_where_semicolons_separate(text, cell):
+    assert for_csv(text) == cell
+
+
+def test_json_of_any_text_can_be_encoded():
+    assert for_json("caf\udce9 – é\n") == "caf\\udce9 – é\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+def test_a_file_name_prints_no_line_of_its_own(tmp_path, capsys):
+    path = tmp_path / "\rcat\nkeras-vit: dog\x1b[A.png"
+    Image.new("RGB", (8, 8)).save(path)
+    for name in ("text", "csv", "json"):
+        assert main(["predict", "cifar10", str(path), "--top", "1", "--format", name]) == 0
+        printed = capsys.readouterr().out
+        assert not re.search("[\r\x1b]|^keras-vit: dog", printed, re.MULTILINE)
+        assert "\\u001b[A.png" in printed
+    assert len(list(csv.reader(printed.splitlines()))) == 3
+
+
+def test_every_table_is_written_by_these_functions():
+    code = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for folder in ("keras_vit", "training", "export")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    written = {p for p, text in code.items() if re.search(r"csv\.(Dict)?[wW]riter\(", text)}
+    assert written == {
+        "keras_vit/files.py",
+        "keras_vit/commands/predict.py",  # By `csv_row`.
+        "training/run/loop.py",  # The numbers of a history.
+    }
+    assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
+        "keras_vit/text_tables.py"
+    ]
