@@ -22,6 +22,7 @@ from keras_vit.fields import (
     required,
     setting,
 )
+from keras_vit.position_resize import RULES
 from keras_vit.preprocessing import EVALUATIONS, NORMALIZATIONS
 from keras_vit.recognition import config_of_json
 from keras_vit.tasks import MULTICLASS, MULTILABEL
@@ -682,6 +683,14 @@ class FineTuning(Settings):
         absent="those of the weights",
         limits=POSITIVE,
         off=(None,),
+    )
+    position_resize: str | None = setting(
+        None,
+        "how position embeddings are resized to another image size",
+        choices=tuple(RULES),
+        absent="the rule of the weights' code base",
+        off=(None,),
+        line="position_resize",
     )
     train: str = setting(
         "all",

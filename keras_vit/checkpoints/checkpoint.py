@@ -79,7 +79,9 @@ _GAP_NOTE = (
 )
 
 # Facts that are fields of `ViTConfig`.
-_CONFIG_FACTS = ("classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix")
+_CONFIG_FACTS = (
+    "classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix", "position_resize",
+)  # fmt: skip
 
 # More than any model has.
 _MAX_PARTS = 1000
@@ -94,8 +96,9 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`)
-            and `position_grid` (down, across), where the layout or the file has them.
+        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`),
+            `position_resize`, `position_grid` (down, across) and `image_size` (height, width),
+            where the layout or the file has them.
         config: The object in the `config.json` in the file or beside it; {} without one.
         assumed: Names of the facts that the code base's models usually have, while the file
             does not say so.
@@ -115,6 +118,17 @@ class Checkpoint:
     def states(self, fact: str) -> bool:
         """Returns whether the file or its code base determines a fact."""
         return self.facts.get(fact) is not None and fact not in self.assumed
+
+    def position_rule(self, given: str | None = None) -> str:
+        """Returns the rule by which positions are resized, a key of `RULES`.
+
+        Args:
+            given: None for the rule of the file's code base, or the name of a rule. "bicubic"
+                is Hugging Face's own bicubic rule for its files.
+        """
+        own = self.facts.get("position_resize") or ViTConfig.position_resize
+        is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
+        return own if given is None or is_own else given
 
     @property
     def folder(self) -> pathlib.Path:
@@ -213,6 +227,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         )
         _check_ranks(path, checkpoint.shapes)
         stated = {**facts_of_config(layout, config, path, checkpoint.shapes), **facts}
+        rule = _position_resize(checkpoint, arrays)
         if shows_swiglu(checkpoint.shapes):
             stated["gelu"] = "swiglu"
         stated = _checked(stated, path)
@@ -228,7 +243,8 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         if layout is TIMM:
             with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
             checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
-        return dataclasses.replace(checkpoint, facts={**known, **stated}, assumed=assumed)
+        facts = {**known, "position_resize": rule, **stated}
+        return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
     for layout in LAYOUTS:
         _check_features(path, layout, arrays)
     some = ", ".join(sorted(arrays)[:3])
@@ -236,6 +252,21 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
         f"Keras. Received: {path} with {len(arrays)} arrays such as {some}"
     )
+
+
+def _position_resize(checkpoint, names):
+    """The rule by which the code base of a file resizes positions."""
+    layout, config = checkpoint.layout, checkpoint.config
+    if layout is HUGGING_FACE_DINOV2:
+        has_registers = "registers" in checkpoint.shapes
+        if has_registers or config.get("model_type") == "dinov2_with_registers":
+            return "bicubic"
+    if layout is TIMM and "architecture" not in config:
+        if any(name.endswith("mask_token") for name in names):  # Meta's DINOv2.
+            return "bicubic" if "registers" in checkpoint.shapes else "bicubic_dinov2"
+        if checkpoint.facts.get("wrapper") == "model":  # The code of DeiT and MAE.
+            return "bicubic_torch"
+    return layout.position_resize
 
 
 def _checked(facts, path):

@@ -118,7 +118,7 @@ HUGGING_FACE = Layout(
     gelu="exact",
     norm_epsilon=1e-12,
     models_vary=True,
-    cubic_antialias=False,
+    position_resize="bicubic_torch",
 )
 
 # huggingface/transformers: Dinov2Model, Dinov2WithRegistersModel and their classifiers.
@@ -221,7 +221,7 @@ HUGGING_FACE_CLIP = Layout(
         ),
     ),
     models_vary=True,
-    cubic_antialias=False,
+    position_resize="bicubic_torch",
 )
 
 _TIMM_BLOCK = "blocks.{block}"
@@ -313,10 +313,15 @@ TIMM = Layout(
     ),
     marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
     prefixes=("", "module.", "model."),
+    left_out=((r"^mask_token$", "the mask token"),),
     aliases=(
         _TIMM_UNITS,
         # Eva's.
         (r"\.gamma_([12])$", r".ls\1.gamma"),
+        # Those of Meta's DINOv2.
+        (r"^register_tokens$", "reg_token"),
+        (r"\.mlp\.w12\.", ".mlp.fc1."),
+        (r"\.mlp\.w3\.", ".mlp.fc2."),
         # A stem without blocks is not in a separate module.
         (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
     ),
@@ -334,6 +339,7 @@ TIMM = Layout(
     prefix_rows=("all", "class", "none"),
     models_vary=True,
     refusals=_TIMM_REFUSALS,
+    position_resize="bicubic",
 )
 
 # The same code base: ResNetV2 of the BiT paper.
@@ -382,4 +388,5 @@ TORCHVISION = Layout(
     aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),
     gelu="exact",
     norm_epsilon=1e-6,
+    position_resize="bicubic_corners",
 )
