@@ -544,7 +544,6 @@ def _image_size(checkpoint, config, image_size):
     if checkpoint.has_fixed_positions and image_size is not None:
         return image_size
     table = checkpoint.shapes.get("position_embedding")
-    stride = config.resnet.stride if config.resnet else 1
     if config.position_embedding in ("relative_bias", "none"):
         if image_size:
             return image_size
@@ -553,8 +552,7 @@ def _image_size(checkpoint, config, image_size):
                 "The image size (image_size, --image-size) must be given where neither the arrays "
                 f"nor config.json show it. Received: {checkpoint.path}"
             )
-        down, across = grid
-        return (down * config.patch_sizes[0], across * config.patch_sizes[1])
+        return _stated_size(checkpoint, config, tuple(grid))
     if not table or len(table) != 3:
         hint = (
             "; give the image size (image_size, --image-size), for which big_vision's sines and "
@@ -575,7 +573,21 @@ def _image_size(checkpoint, config, image_size):
             "embeddings have no square grid and the file does not hold it, and be that of the "
             f"file. Received: {checkpoint.path}: {error}"
         ) from error
-    if image_size is not None:
-        return image_size
+    return _stated_size(checkpoint, config, grid) if image_size is None else image_size
+
+
+def _stated_size(checkpoint, config, grid):
+    """Pixels (height, width) of images of a grid: those that the file states, or the fewest.
+
+    They may be no multiple of the patch; the model cuts the rest off.
+    """
+    noted = checkpoint.facts.get("description")
+    shape = noted.get("input_shape") if isinstance(noted, dict) else None
+    for stated in (checkpoint.facts.get("image_size"), shape):
+        size = tuple(stated[:2]) if isinstance(stated, list | tuple) else ()
+        is_known = len(size) == 2 and all(isinstance(side, int) for side in size)
+        if is_known and config.grid(size) == tuple(grid):
+            return size
+    stride = config.resnet.stride if config.resnet else 1
     down, across = config.patch_sizes
     return (grid[0] * down * stride, grid[1] * across * stride)

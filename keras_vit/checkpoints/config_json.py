@@ -139,8 +139,8 @@ def facts_of_config(
         shapes: Shapes of the weights by layer.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads`, `position_grid`, `rotary` and `classifier`, where the
-        config has them; {} if the config is not of the layout's code base.
+        `gelu`, `norm_epsilon`, `num_heads`, `position_grid`, `image_size`, `rotary` and
+        `classifier`, where the config has them; {} if the config is not of the layout's code base.
 
     Raises:
         ValueError: If the config is of a model that no model here equals.
@@ -202,6 +202,7 @@ def _hugging_face(config, path):
             "norm_epsilon": float(config["layer_norm_eps"]),
             "num_heads": int(config["num_attention_heads"]),
             "position_grid": [image // patch for image, patch in zip(*sides, strict=True)],
+            "image_size": list(sides[0]),
             **(
                 {"rotary": dataclasses.asdict(Rotary(float(config["rope_theta"])))}
                 if "rope_theta" in config
@@ -216,7 +217,7 @@ def _hugging_face(config, path):
 
 def _timm(config, path, shapes):
     facts = facts_of_timm(config, shapes, path)
-    size, kernel = facts.pop("image_size", None), shapes.get("patch_embedding")
+    size, kernel = facts.get("image_size"), shapes.get("patch_embedding")
     if size and kernel and "root_conv" not in shapes:
         sides = zip(size, kernel[:2], strict=True)
         facts["position_grid"] = [side // patch for side, patch in sides]
@@ -237,6 +238,7 @@ def _keras_hub(serialized, path):
             "norm_epsilon": float(config["layer_norm_epsilon"]),
             "num_heads": int(config["num_heads"]),
             "position_grid": [height // down, width // across],
+            "image_size": [height, width],
         }
         pooling, has_token = head.get("pooling"), config.get("use_class_token", True)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:

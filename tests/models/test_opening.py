@@ -15,6 +15,7 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier import save_classifier
+from keras_vit.export import convert
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from makers import tiny_config
@@ -216,3 +217,35 @@ def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):
     with pytest.raises(ValueError, match="gelu='tanh' .*which has 'exact'"):
         open_model(tmp_path / "pets", gelu="tanh")
     assert open_model(tmp_path / "pets", gelu="exact", num_heads=2).description.config == CONFIG
+
+
+def test_an_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path):
+    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 11}}  # 2.75 patches.
+    opened = open_model(written(tmp_path / "timm", model, TIMM, config))
+    assert opened.description.image_size == (11, 11)
+    assert opened.description.preprocessing.image_size == (11, 11)
+    images = np.random.default_rng(0).normal(size=(2, 11, 11, 3)).astype("float32")
+    ours, _ = opened.to_model()
+    np.testing.assert_allclose(ours(images), model(images[:, :8, :8]), atol=1e-6)
+
+
+def test_hugging_faces_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path):
+    config = {
+        "model_type": "vit", "image_size": 11, "patch_size": 4, "num_attention_heads": 2
+    }  # fmt: skip
+    opened = open_model(written(tmp_path / "theirs", model, HUGGING_FACE, config))
+    assert opened.description.image_size == (11, 11)
+
+
+@pytest.mark.parametrize("file", ["a.npz", "a.weights.h5", "classifier"])
+def test_a_conversion_keeps_an_image_size_that_is_no_multiple_of_the_patch(file, model, tmp_path):
+    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 11}}
+    folder = written(tmp_path / "timm", model, TIMM, config)
+    convert(folder, tmp_path / file)
+    assert open_model(tmp_path / file).description.image_size == (11, 11)
+
+
+def test_a_stated_size_of_another_grid_is_not_that_of_the_positions(model, tmp_path):
+    config = {**TIMM_CONFIG, "pretrained_cfg": {"input_size": [3, 32, 32]}}
+    with pytest.raises(ValueError, match="no square grid|not those of 8x8 patches"):
+        open_model(written(tmp_path / "timm", model, TIMM, config))
