@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from keras_vit.block_configs import UNSEEN_FEATURES
-from keras_vit.checkpoints.config_json import check_family, facts_of_config, read_json
+from keras_vit.checkpoints.config_json import (
+    check_family,
+    check_model_type,
+    facts_of_config,
+    read_json,
+)
 from keras_vit.checkpoints.formats import (
     StoredArray,
     computed_array,
@@ -81,6 +86,7 @@ _GAP_NOTE = (
 # Facts that are fields of `ViTConfig`.
 _CONFIG_FACTS = (
     "classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix", "position_resize",
+    "position_embedding",
 )  # fmt: skip
 
 # More than any model has.
@@ -245,6 +251,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
         facts = {**known, "position_resize": rule, **stated}
         return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
+    check_model_type(config, path)
     for layout in LAYOUTS:
         _check_features(path, layout, arrays)
     some = ", ".join(sorted(arrays)[:3])

@@ -173,16 +173,35 @@ def check_family(config: dict[str, Any], path: pathlib.Path) -> None:
         )
 
 
+def check_model_type(config: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError if `config.json` is of a model of transformers that is not known here."""
+    known = (*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_TOWERS)
+    kind = config.get("model_type")
+    if kind is not None and "architecture" not in config and kind not in known:
+        raise ValueError(
+            f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
+        )
+
+
+def is_regression(config: dict[str, Any], classes: int | None) -> bool:
+    """Returns whether the head of a model of transformers gives a number and no classes.
+
+    Args:
+        config: The content of `config.json`.
+        classes: Outputs of the head, or None without a head.
+    """
+    if classes is None or "model_type" not in config:
+        return False
+    problem = config.get("problem_type")
+    return problem == "regression" or (problem is None and classes == 1)
+
+
 def _hugging_face(config, path):
     kind = config["model_type"]
     if kind in _HUGGING_FACE_TOWERS and isinstance(config.get("vision_config"), dict):
         kind = _HUGGING_FACE_TOWERS[kind]
         config = config["vision_config"]
-    if kind not in _HUGGING_FACE_DEFAULTS:
-        known = (*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_TOWERS)
-        raise ValueError(
-            f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
-        )
+    check_model_type({"model_type": kind}, path)
     config = {**_HUGGING_FACE_DEFAULTS[kind], **config}
     activation = config["hidden_act"]
     if config.get("use_gated_mlp"):  # DINOv3's.

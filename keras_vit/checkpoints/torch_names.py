@@ -242,6 +242,7 @@ _TIMM_REFUSALS = (
     (r"^blocks\.\d+\.in_proj\.", "attention and MLP in parallel"),
     (r"^blocks\.\d+\.attns\.", "parallel attentions in a block"),
     (r"^patch_embed\..*running_mean$", "a stem with BatchNorm"),
+    (r"^patch_embed\.norm\.", "normalisation in the patch embedding (embed_norm_layer)"),
     (r"^blocks\.\d+\.(attn|mlp)\.norm\.", "normalisation within attention or MLP"),
 )
 
@@ -279,13 +280,15 @@ TIMM = Layout(
         *_torch_qkv(f"{_TIMM_BLOCK}.attn.qkv.weight", f"{_TIMM_BLOCK}.attn.qkv.bias"),
         *_torch_norm(f"{_TIMM_BLOCK}.attn.q_norm", f"{BLOCK}/attention/query_norm"),
         *_torch_norm(f"{_TIMM_BLOCK}.attn.k_norm", f"{BLOCK}/attention/key_norm"),
-        *_torch_dense(f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
+        *_torch_dense(
+            f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS, True
+        ),
         Rule(f"{_TIMM_BLOCK}.attn.rope.freqs", f"{BLOCK}/attention/rotation/frequencies"),
         Rule(f"{_TIMM_BLOCK}.attn.rel_pos.table", f"{BLOCK}/attention/bias_table"),
         Rule(f"{_TIMM_BLOCK}.ls1.gamma", f"{BLOCK}/layer_scale_1/gamma"),
         *_torch_norm(f"{_TIMM_BLOCK}.norm2", f"{BLOCK}/norm_2"),
-        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
-        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1", optional_bias=True),
+        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2", optional_bias=True),
         Rule(f"{_TIMM_BLOCK}.ls2.gamma", f"{BLOCK}/layer_scale_2/gamma"),
         *_torch_norm("norm", "encoder_norm"),
         *_torch_norm("fc_norm", "pooled_norm"),

@@ -15,6 +15,7 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
 from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_checkpoint
+from keras_vit.checkpoints.config_json import is_regression
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, set_position_rule
@@ -218,6 +219,12 @@ class OpenedModel:
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
             skip = ("pre_logits/*",)
+        if classes and self.checkpoint and is_regression(self.checkpoint.config, known.classes):
+            raise ValueError(
+                "A head must give the scores of classes; that of a regression gives numbers. "
+                f"Received: {self.source}, with problem_type="
+                f"{self.checkpoint.config.get('problem_type')!r} and {known.classes} outputs"
+            )
         headless = {"include_top": False, "pooling": config.pooling}
         built = build(
             config,
