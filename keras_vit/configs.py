@@ -591,6 +591,18 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     return dataclasses.replace(config, **changes) if changes else config
 
 
+def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:
+    """Returns the fields of a config as files hold them.
+
+    The official rule for positions is left out, so that settings and files of models with it are
+    those of earlier versions, and runs that these began go on.
+    """
+    fields = dataclasses.asdict(config)
+    if fields.get("position_resize") == ViTConfig.position_resize:
+        del fields["position_resize"]
+    return fields
+
+
 def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
     """Returns a config without the options that matter in training only.
 

@@ -331,7 +331,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 def _to_json(value):
     if isinstance(value, (ViTConfig, BiTConfig)):
-        return {"type": type(value).__name__, **dataclasses.asdict(value)}
+        return {"type": type(value).__name__, **configs.config_fields(value)}
     if hasattr(value, "to_fields"):
         return value.to_fields()
     if hasattr(value, "to_json"):
