@@ -196,8 +196,9 @@ class Description:
     @property
     def position_resize(self) -> str | None:
         """The rule by which tables of positions are resized; None where there are none."""
-        has_tables = isinstance(self.config, ViTConfig) and self.config.adds_positions
-        return self.config.position_resize if has_tables else None
+        if isinstance(self.config, ViTConfig) and self.config.adds_positions:
+            return self.config.position_resize
+        return None
 
     @property
     def channels(self) -> int | None:

@@ -8,7 +8,7 @@ import operator
 import re
 from typing import Any, ClassVar, Self, get_args
 
-from keras_vit.configs import Gelu, config_fields
+from keras_vit.configs import BiTConfig, Gelu, ViTConfig, config_fields
 from keras_vit.fields import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -557,7 +557,7 @@ class Settings:
     def to_json(self) -> dict:
         """Returns the fields as JSON can hold them."""
         fields = dataclasses.asdict(self)
-        if dataclasses.is_dataclass(self.model):
+        if isinstance(self.model, (ViTConfig, BiTConfig)):
             fields["model"] = {"config": type(self.model).__name__, **config_fields(self.model)}
         return {
             name: list(value) if isinstance(value, tuple) else value

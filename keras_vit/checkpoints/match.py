@@ -294,7 +294,8 @@ def set_position_rule(model: keras.Model, rule: str) -> None:
         layer.resize = rule
     held = held_description(model) if description_layer(model) else None
     if layers and held is not None and isinstance(held.config, ViTConfig):
-        config = dataclasses.replace(held.config, position_resize=rule)
+        changes: dict[str, Any] = {"position_resize": rule}
+        config = dataclasses.replace(held.config, **changes)
         set_description(model, dataclasses.replace(held, config=config))
 
 
