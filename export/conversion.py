@@ -88,6 +88,7 @@ def convert(
     gelu: str | None = None,
     image_size: tuple[int, int] | None = None,
     normalization: str | None = None,
+    position_resize: str | None = None,
     overwrite: bool = False,
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
@@ -110,6 +111,9 @@ def convert(
         normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
             "imagenet" (mean and deviation of ImageNet by channel), where the source does not
             hold it and the destination does.
+        position_resize: How positions are resized to another image size, a key of
+            `keras_vit.position_resize.RULES`; by default as by the source's code base. A
+            classifier keeps it.
         overwrite: Whether to replace an existing destination.
 
     Returns:
@@ -126,7 +130,7 @@ def convert(
         check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
-    converted = read(source, num_heads, normalization, image_size, gelu)
+    converted = read(source, num_heads, normalization, image_size, gelu, position_resize)
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
         notes += _MULTILABEL_NOTES[name]
@@ -143,6 +147,7 @@ def read(
     normalization: str | None = None,
     image_size: tuple[int, int] | None = None,
     gelu: str | None = None,
+    position_resize: str | None = None,
 ) -> Converted:
     """Returns the model of a source; arguments and errors as for `convert`."""
     opened = open_model(
@@ -151,6 +156,7 @@ def read(
         num_heads=num_heads,
         gelu=gelu,
         normalization=normalization,
+        position_resize=position_resize,
     )
     model, more_notes = opened.to_model()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names

@@ -19,6 +19,7 @@ from keras_vit.block_configs import (
     part_of,
 )
 from keras_vit.nearest_names import nearest_names
+from keras_vit.position_resize import PositionRule
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 FinalNorm = Literal["tokens", "pooled", "none"]
@@ -170,6 +171,9 @@ class ViTConfig:
         map_mlp_dim: Hidden units of the attention pooling's MLP; None means `mlp_dim`.
         map_reads_prefix: Whether the attention pooling reads the tokens in front of the patches,
             too, as in the Perception Encoder (arXiv 2504.13181).
+        position_resize: How tables of positions that are added to tokens are resized to another
+            grid: the rule of the weights' code base, a key of
+            `keras_vit.position_resize.RULES`.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -203,6 +207,7 @@ class ViTConfig:
     map_mlp_dim: int | None = None
     map_reads_prefix: bool = False
     rotary: Rotary | None = BlockConfig.rotary
+    position_resize: PositionRule = "official"
 
     def __post_init__(self):
         if not isinstance(self.patch_size, int):
@@ -215,6 +220,7 @@ class ViTConfig:
             position_embedding=PositionKind,
             position_embedding_at=PositionPlace,
             final_norm=FinalNorm,
+            position_resize=PositionRule,
         )
         block = part_of(BlockConfig, self)  # Checks the fields of the blocks.
         object.__setattr__(self, "rotary", block.rotary)
@@ -583,6 +589,18 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
             f"Received: {unknown}"
         )
     return dataclasses.replace(config, **changes) if changes else config
+
+
+def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:
+    """Returns the fields of a config as files hold them.
+
+    The official rule for positions is left out, so that settings and files of models with it are
+    those of earlier versions, and runs that these began go on.
+    """
+    fields = dataclasses.asdict(config)
+    if fields.get("position_resize") == ViTConfig.position_resize:
+        del fields["position_resize"]
+    return fields
 
 
 def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:

@@ -149,8 +149,8 @@ class Description:
         classes: Outputs of its head; None without a head, 0 if the output is the head's input.
         preprocessing: How an image becomes the model's input; None if that is unknown.
         labels: The names of the classes and the task.
-        origins: Where "pixels" (their range), "evaluation" (the resize), "gelu" and
-            "norm_epsilon" are from, human-readable.
+        origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
+            "norm_epsilon" and "position_resize" are from, human-readable.
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
@@ -195,6 +195,13 @@ class Description:
         """Pixels (height, width); None where any size fits, or it is unknown."""
         height, width, _ = self.input_shape or (None, None, None)
         return None if height is None or width is None else (height, width)
+
+    @property
+    def position_resize(self) -> str | None:
+        """The rule by which tables of positions are resized; None where there are none."""
+        if isinstance(self.config, ViTConfig) and self.config.adds_positions:
+            return self.config.position_resize
+        return None
 
     @property
     def channels(self) -> int | None:
@@ -265,6 +272,9 @@ class Description:
             parts.append(f"resize {describe_resize(known)} ({origins['evaluation']})")
         if isinstance(self.config, ViTConfig):
             parts.append(f"GELU {self.config.gelu} ({origins['gelu']})")
+        if rule := self.position_resize:
+            from_where = origins.get("position_resize")
+            parts.append(f"positions {rule}" + (f" ({from_where})" if from_where else ""))
         if self.labels.is_multilabel:
             parts.append("multi-label")
         return "; ".join([", ".join(parts), *self.notes])
@@ -336,7 +346,7 @@ def _check_sides(name, sides, count, free=0):
 
 def _to_json(value):
     if isinstance(value, (ViTConfig, BiTConfig)):
-        return {"type": type(value).__name__, **dataclasses.asdict(value)}
+        return {"type": type(value).__name__, **configs.config_fields(value)}
     if hasattr(value, "to_fields"):
         return value.to_fields()
     if hasattr(value, "to_json"):

@@ -8,7 +8,7 @@ import operator
 import re
 from typing import Any, ClassVar, Self, get_args
 
-from keras_vit.configs import Gelu
+from keras_vit.configs import BiTConfig, Gelu, ViTConfig, config_fields
 from keras_vit.fields import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -22,6 +22,7 @@ from keras_vit.fields import (
     required,
     setting,
 )
+from keras_vit.position_resize import RULES
 from keras_vit.preprocessing import EVALUATIONS, NORMALIZATIONS
 from keras_vit.recognition import config_of_json
 from keras_vit.tasks import MULTICLASS, MULTILABEL
@@ -556,8 +557,8 @@ class Settings:
     def to_json(self) -> dict:
         """Returns the fields as JSON can hold them."""
         fields = dataclasses.asdict(self)
-        if dataclasses.is_dataclass(self.model):
-            fields["model"] = {"config": type(self.model).__name__, **fields["model"]}
+        if isinstance(self.model, (ViTConfig, BiTConfig)):
+            fields["model"] = {"config": type(self.model).__name__, **config_fields(self.model)}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in fields.items()
@@ -682,6 +683,14 @@ class FineTuning(Settings):
         absent="as in the weights",
         limits=POSITIVE,
         off=(None,),
+    )
+    position_resize: str | None = setting(
+        None,
+        "how position embeddings are resized to another image size",
+        choices=tuple(RULES),
+        absent="the rule of the weights' code base",
+        off=(None,),
+        line="position_resize",
     )
     train: str = setting(
         "all",

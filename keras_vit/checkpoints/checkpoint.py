@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from keras_vit.block_configs import UNSEEN_FEATURES
-from keras_vit.checkpoints.config_json import check_family, facts_of_config, read_json
+from keras_vit.checkpoints.config_json import (
+    check_family,
+    check_model_type,
+    facts_of_config,
+    read_json,
+)
 from keras_vit.checkpoints.formats import (
     StoredArray,
     computed_array,
@@ -79,7 +84,10 @@ _GAP_NOTE = (
 )
 
 # Facts that are fields of `ViTConfig`.
-_CONFIG_FACTS = ("classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix")
+_CONFIG_FACTS = (
+    "classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix", "position_resize",
+    "position_embedding",
+)  # fmt: skip
 
 # More than any model has.
 _MAX_PARTS = 1000
@@ -94,8 +102,9 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`)
-            and `position_grid` (down, across), where the layout or the file has them.
+        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`),
+            `position_resize`, `position_grid` (down, across) and `image_size` (height, width),
+            where the layout or the file has them.
         config: The object in the `config.json` in the file or beside it; {} without one.
         assumed: Names of the facts that the code base's models usually have, while the file
             does not state it.
@@ -115,6 +124,17 @@ class Checkpoint:
     def states(self, fact: str) -> bool:
         """Returns whether the file or its code base determines a fact."""
         return self.facts.get(fact) is not None and fact not in self.assumed
+
+    def position_rule(self, given: str | None = None) -> str:
+        """Returns the rule by which positions are resized, a key of `RULES`.
+
+        Args:
+            given: None for the rule of the file's code base, or the name of a rule. "bicubic"
+                is Hugging Face's own bicubic rule for its files.
+        """
+        own = self.facts.get("position_resize") or ViTConfig.position_resize
+        is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
+        return own if given is None or is_own else given
 
     @property
     def folder(self) -> pathlib.Path:
@@ -213,6 +233,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         )
         _check_ranks(path, checkpoint.shapes)
         stated = {**facts_of_config(layout, config, path, checkpoint.shapes), **facts}
+        rule = _position_resize(checkpoint, arrays)
         if shows_swiglu(checkpoint.shapes):
             stated["gelu"] = "swiglu"
         stated = _checked(stated, path)
@@ -228,7 +249,9 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         if layout is TIMM:
             with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
             checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
-        return dataclasses.replace(checkpoint, facts={**known, **stated}, assumed=assumed)
+        facts = {**known, "position_resize": rule, **stated}
+        return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
+    check_model_type(config, path)
     for layout in LAYOUTS:
         _check_features(path, layout, arrays)
     some = ", ".join(sorted(arrays)[:3])
@@ -236,6 +259,21 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
         f"Keras. Received: {path} with {len(arrays)} arrays such as {some}"
     )
+
+
+def _position_resize(checkpoint, names):
+    """The rule by which the code base of a file resizes positions."""
+    layout, config = checkpoint.layout, checkpoint.config
+    if layout is HUGGING_FACE_DINOV2:
+        has_registers = "registers" in checkpoint.shapes
+        if has_registers or config.get("model_type") == "dinov2_with_registers":
+            return "bicubic"
+    if layout is TIMM and "architecture" not in config:
+        if any(name.endswith("mask_token") for name in names):  # Meta's DINOv2.
+            return "bicubic" if "registers" in checkpoint.shapes else "bicubic_dinov2"
+        if checkpoint.facts.get("wrapper") == "model":  # The code of DeiT and MAE.
+            return "bicubic_torch"
+    return layout.position_resize
 
 
 def _checked(facts, path):
@@ -509,7 +547,6 @@ def _image_size(checkpoint, config, image_size):
     if checkpoint.has_fixed_positions and image_size is not None:
         return image_size
     table = checkpoint.shapes.get("position_embedding")
-    stride = config.resnet.stride if config.resnet else 1
     if config.position_embedding in ("relative_bias", "none"):
         if image_size:
             return image_size
@@ -518,8 +555,7 @@ def _image_size(checkpoint, config, image_size):
                 "The image size (image_size, --image-size) must be given where neither the arrays "
                 f"nor config.json show it. Received: {checkpoint.path}"
             )
-        down, across = grid
-        return (down * config.patch_sizes[0], across * config.patch_sizes[1])
+        return _stated_size(checkpoint, config, tuple(grid))
     if not table or len(table) != 3:
         hint = (
             "; give the image size (image_size, --image-size), for which big_vision's sines and "
@@ -540,7 +576,21 @@ def _image_size(checkpoint, config, image_size):
             "embeddings have no square grid and the file does not hold it, and must match the "
             f"file. Received: {checkpoint.path}: {error}"
         ) from error
-    if image_size is not None:
-        return image_size
+    return _stated_size(checkpoint, config, grid) if image_size is None else image_size
+
+
+def _stated_size(checkpoint, config, grid):
+    """Pixels (height, width) of images of a grid: those that the file states, or the fewest.
+
+    They may be no multiple of the patch; the model cuts the rest off.
+    """
+    noted = checkpoint.facts.get("description")
+    shape = noted.get("input_shape") if isinstance(noted, dict) else None
+    for stated in (checkpoint.facts.get("image_size"), shape):
+        size = tuple(stated[:2]) if isinstance(stated, list | tuple) else ()
+        is_known = len(size) == 2 and all(isinstance(side, int) for side in size)
+        if is_known and config.grid(size) == tuple(grid):
+            return size
+    stride = config.resnet.stride if config.resnet else 1
     down, across = config.patch_sizes
     return (grid[0] * down * stride, grid[1] * across * stride)

@@ -139,8 +139,8 @@ def facts_of_config(
         shapes: Shapes of the weights by layer.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads`, `position_grid`, `rotary` and `classifier`, where the
-        config has them; {} if the config is not of the layout's code base.
+        `gelu`, `norm_epsilon`, `num_heads`, `position_grid`, `image_size`, `rotary` and
+        `classifier`, where the config has them; {} if the config is not of the layout's code base.
 
     Raises:
         ValueError: If the config is of a model that no model here equals.
@@ -173,16 +173,35 @@ def check_family(config: dict[str, Any], path: pathlib.Path) -> None:
         )
 
 
+def check_model_type(config: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError if `config.json` is of a model of transformers that is not known here."""
+    known = (*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_TOWERS)
+    kind = config.get("model_type")
+    if kind is not None and "architecture" not in config and kind not in known:
+        raise ValueError(
+            f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
+        )
+
+
+def is_regression(config: dict[str, Any], classes: int | None) -> bool:
+    """Returns whether the head of a model of transformers gives a number and no classes.
+
+    Args:
+        config: The content of `config.json`.
+        classes: Outputs of the head, or None without a head.
+    """
+    if classes is None or "model_type" not in config:
+        return False
+    problem = config.get("problem_type")
+    return problem == "regression" or (problem is None and classes == 1)
+
+
 def _hugging_face(config, path):
     kind = config["model_type"]
     if kind in _HUGGING_FACE_TOWERS and isinstance(config.get("vision_config"), dict):
         kind = _HUGGING_FACE_TOWERS[kind]
         config = config["vision_config"]
-    if kind not in _HUGGING_FACE_DEFAULTS:
-        known = (*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_TOWERS)
-        raise ValueError(
-            f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
-        )
+    check_model_type({"model_type": kind}, path)
     config = {**_HUGGING_FACE_DEFAULTS[kind], **config}
     activation = config["hidden_act"]
     if config.get("use_gated_mlp"):  # DINOv3's.
@@ -202,6 +221,7 @@ def _hugging_face(config, path):
             "norm_epsilon": float(config["layer_norm_eps"]),
             "num_heads": int(config["num_attention_heads"]),
             "position_grid": [image // patch for image, patch in zip(*sides, strict=True)],
+            "image_size": list(sides[0]),
             **(
                 {"rotary": dataclasses.asdict(Rotary(float(config["rope_theta"])))}
                 if "rope_theta" in config
@@ -216,7 +236,7 @@ def _hugging_face(config, path):
 
 def _timm(config, path, shapes):
     facts = facts_of_timm(config, shapes, path)
-    size, kernel = facts.pop("image_size", None), shapes.get("patch_embedding")
+    size, kernel = facts.get("image_size"), shapes.get("patch_embedding")
     if size and kernel and "root_conv" not in shapes:
         sides = zip(size, kernel[:2], strict=True)
         facts["position_grid"] = [side // patch for side, patch in sides]
@@ -237,6 +257,7 @@ def _keras_hub(serialized, path):
             "norm_epsilon": float(config["layer_norm_epsilon"]),
             "num_heads": int(config["num_heads"]),
             "position_grid": [height // down, width // across],
+            "image_size": [height, width],
         }
         pooling, has_token = head.get("pooling"), config.get("use_class_token", True)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:

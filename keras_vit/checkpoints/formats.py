@@ -21,6 +21,7 @@ from keras_vit.configs import Gelu, HeadInput
 from keras_vit.files import atomic_write
 from keras_vit.json_files import parse_json
 from keras_vit.optional_packages import import_optional
+from keras_vit.position_resize import RULES
 from keras_vit.tasks import TASKS
 
 # The value of an array in an open file, by the array's key.
@@ -143,6 +144,8 @@ def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
             noted["gelu"] = facts["gelu"]
         if facts.get("classifier") in get_args(HeadInput):
             noted["classifier"] = facts["classifier"]
+        if facts.get("position_resize") in RULES:
+            noted["position_resize"] = facts["position_resize"]
         if facts.get("task") in TASKS:
             noted["task"] = facts["task"]
         if isinstance(facts.get("num_heads"), int):
@@ -406,7 +409,7 @@ _WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema", "model_ema"
 
 
 def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
-    """Returns the arrays of a `.bin` or `.pth` file by name, and no facts.
+    """Returns the arrays of a `.bin` or `.pth` file by name, and the `wrapper` of its state dict.
 
     PyTorch's weights-only loading runs no code of the file and maps the values into memory,
     so the file stays open as long as the arrays exist.
@@ -416,7 +419,7 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
             numbers.
         ImportError: If PyTorch is not installed.
     """
-    torch, state = _load_state_dict(path)
+    torch, state, wrapper = _load_state_dict(path)
     dtypes = {
         torch.float16: np.dtype("float16"),
         torch.float32: np.dtype("float32"),
@@ -446,7 +449,7 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
         dtype = weight_dtype(path, name, dtypes.get(tensor.dtype, str(tensor.dtype)))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
     _check_arrays(path, arrays)
-    return arrays, {}
+    return arrays, {"wrapper": wrapper} if wrapper else {}
 
 
 def _kind_of(tensor):
@@ -465,7 +468,7 @@ def _check_sums(path, archive, kind):
 
 
 def _load_state_dict(path):
-    """The module torch, and the tensors of a file by name."""
+    """The module torch, the tensors of a file by name, and the name that holds them, or ""."""
     purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
     torch = import_optional("torch", purpose, extra="")
     if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
@@ -481,12 +484,13 @@ def _load_state_dict(path):
             "A PyTorch file must be a whole state dict that weights-only loading takes. "
             f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
         ) from error
+    found = ""
     for wrapper in _WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
+            state, found = state[wrapper], wrapper
             break
     if not isinstance(state, dict):
         raise ValueError(
             f"A PyTorch file must hold a state dict. Received: {path} with {type(state)}"
         )
-    return torch, state
+    return torch, state, found

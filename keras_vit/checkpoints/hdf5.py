@@ -283,6 +283,7 @@ def _described(description):
         positions = {
             "position_grid": description.get("position_grid"),
             "rotary": config.get("rotary"),
+            "position_resize": config.get("position_resize"),
         }
         facts |= {name: value for name, value in positions.items() if value is not None}
     return facts

@@ -72,6 +72,7 @@ KERAS_HUB = Layout(
     gelu="exact",
     norm_epsilon=1e-6,
     first_block=1,
+    position_resize="bicubic_keras",
 )
 
 # keras-team/keras-hub: DeiTBackbone and DeiTImageClassifier. No head reads the distillation

@@ -262,7 +262,8 @@ class Layout:
             without a description shows neither; `gelu` is then the usual form.
         refusals: Regular expressions of names in files of models that no model here equals,
             and the feature that those have.
-        cubic_antialias: Whether the code base antialiases bicubic position embeddings.
+        position_resize: How the code base resizes tables of positions to another grid, a key of
+            `keras_vit.position_resize.RULES`.
         prefix_rows: Tokens in front of the patches with rows in position tables, the most
             likely case first: "class" tokens, "all" (registers, too) or "none".
         first_block: Number of the first block.
@@ -283,7 +284,7 @@ class Layout:
     epsilon_in: str = "deviation"
     models_vary: bool = False
     refusals: tuple[tuple[str, str], ...] = ()
-    cubic_antialias: bool = True
+    position_resize: str = "official"
     prefix_rows: tuple[str, ...] = ("class",)
     first_block: int = 0
 

@@ -12,10 +12,13 @@ import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint, open_checkpoint
 from keras_vit.checkpoints.match import (
+    REFUSE,
     LoadOptions,
     match_checkpoint,
     numerics,
+    position_layers,
     read_match,
+    set_position_rule,
     weights_by_path,
 )
 
@@ -81,7 +84,8 @@ def load_checkpoint(
     with one of them). The layout is recognised from the content. Either every variable gets
     its value, or the model is not changed.
 
-    Position embeddings are resized if their grid is not the model's. The grid of the file is
+    Position embeddings are resized if their grid is not the model's, and the model keeps the
+    rule for its own resizes. The grid of the file is
     the one stored in it (by `save_checkpoint` and Hugging Face); else it is square, as in the
     official code; else it is the model's, if the number of patches is the same. If this is
     ambiguous, as with 144 patches for a model of 24x6, it must be given. Tables of relative
@@ -92,8 +96,9 @@ def load_checkpoint(
         path: The file.
         skip: Patterns such as "head/*" of weights to leave out, by name in the file or by path
             in the model; variables that match are not changed.
-        position_resize: "official" (linear, corners aligned), "bilinear", "bicubic", or None
-            to refuse another grid; see `keras_vit.checkpoints.resize.resize_positions`.
+        position_resize: A key of `keras_vit.position_resize.RULES`, such as "official"
+            (linear, corners aligned); None for the rule of the file's code base; or "refuse"
+            for an error if the grids differ.
         position_grid: Patches (down, across) of the file's position embeddings, if they are
             not stored in the file.
         patch_resize: "pseudo_inverse" to convert a patch embedding of another patch size, as
@@ -130,6 +135,9 @@ def load_opened(
     values = read_match(match, dtypes)
     for path, value in values.items():
         variables[path].assign(value)
+    wanted = (options or LoadOptions()).position_resize
+    if wanted != REFUSE and not _keeps_positions(match, model):
+        set_position_rule(model, checkpoint.position_rule(wanted))
     report = LoadReport(
         path=str(checkpoint.path),
         layout=checkpoint.layout.name,
@@ -149,6 +157,12 @@ def load_opened(
     )
     _warn(report, checkpoint, model)
     return report
+
+
+def _keeps_positions(match, model):
+    """Whether `skip` leaves a table of positions of a model unchanged."""
+    tables = {weight.path for layer in position_layers(model) for weight in layer.weights}
+    return bool(tables & set(match.kept))
 
 
 def _warn(report, checkpoint, model):

@@ -21,20 +21,23 @@ from keras_vit.checkpoints.completion import complete
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.checkpoints.layouts import Rule, Shape
 from keras_vit.checkpoints.resize import (
-    METHODS,
     Grid,
     adapt_input_channels,
     find_grid,
     resize_patch_kernel,
     resize_positions,
 )
-from keras_vit.configs import CLASSIFIER_LAYERS
+from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
+from keras_vit.description import description_layer, held_description, set_description
+from keras_vit.position_resize import RULES
 from keras_vit.recognition import layer_shapes, similar_models
 
 # Arrays that an error names of each kind.
 MAX_LISTED = 3
 
 PATCH_KERNEL, ROOT_KERNEL = "patch_embedding/kernel", "root_conv/kernel"
+
+REFUSE = "refuse"  # The `position_resize` by which another grid is an error.
 
 # Ends of the paths of position tables.
 TABLE = "/embedding"
@@ -46,6 +49,8 @@ OFFSETS = "/offset_embedding"
 class LoadOptions:
     """Arguments of `load_checkpoint`, which describes them, and `head_rows`.
 
+    By default positions are resized by the rule of the weights' code base.
+
     `head_rows` has for each class of the model its number in the file, or None for a class
     that keeps its initial values.
 
@@ -54,16 +59,16 @@ class LoadOptions:
     """
 
     skip: Sequence[str] = ()
-    position_resize: str | None = "official"
+    position_resize: str | None = None
     position_grid: Sequence[int] | None = None
     patch_resize: str | None = None
     input_channels: str | None = None
     head_rows: Sequence[int | None] | None = None
 
     def __post_init__(self):
-        if self.position_resize not in (None, *METHODS):
+        if self.position_resize not in (None, REFUSE, *RULES):
             raise ValueError(
-                f"position_resize must be one of {METHODS} or None. "
+                f"position_resize must be one of {(*RULES, REFUSE)} or None. "
                 f"Received: {self.position_resize!r}"
             )
         for argument, known in (("patch_resize", "pseudo_inverse"), ("input_channels", "adapt")):
@@ -268,6 +273,32 @@ def position_grid(model: keras.Model) -> Grid | None:
     return None
 
 
+def position_layers(model: keras.Model) -> list[Any]:
+    """Returns the layers of a model whose tables of positions have a rule of resizing."""
+    paths = [path for path in weights_by_path(model) if path.endswith((TABLE, *AXIS_TABLES))]
+    layers = {
+        id(layer): layer for path in paths if hasattr(layer := layer_of(model, path), "resize")
+    }
+    return list(layers.values())
+
+
+def position_rule(model: keras.Model) -> str | None:
+    """Returns the rule by which a model's tables of positions are resized; None without any."""
+    return next((layer.resize for layer in position_layers(model)), None)
+
+
+def set_position_rule(model: keras.Model, rule: str) -> None:
+    """Makes a model resize its tables of positions by a rule, and its description say so."""
+    layers = position_layers(model)
+    for layer in layers:
+        layer.resize = rule
+    held = held_description(model) if description_layer(model) else None
+    if layers and held is not None and isinstance(held.config, ViTConfig):
+        changes: dict[str, Any] = {"position_resize": rule}
+        config = dataclasses.replace(held.config, **changes)
+        set_description(model, dataclasses.replace(held, config=config))
+
+
 def numerics(model: keras.Model) -> dict[str, Any]:
     """Returns `gelu`, `norm_epsilon` and `num_heads` of a model's blocks; {} without any.
 
@@ -314,7 +345,7 @@ def _assign(checkpoint, rule, model, variables, options):
         if path.endswith(TABLE) and hasattr(layer, "grid"):
             adapted = _adapt_table(checkpoint, stored, variables[path], layer, options)
         elif path.endswith(AXIS_TABLES):
-            adapted = _adapt_axis(stored, wanted[0], options)
+            adapted = _adapt_axis(checkpoint, stored, wanted[0], options)
         elif path.endswith(OFFSETS):
             adapted = _adapt_offsets(checkpoint, stored, wanted[0], layer, options)
         elif path in (PATCH_KERNEL, ROOT_KERNEL):
@@ -360,9 +391,8 @@ def _adapt_table(checkpoint, stored, variable, layer, options):
     def adapt(table):
         prefix, patches = table[0, :count], table[0, count:]
         if grid != new_grid:
-            patches = resize_positions(
-                patches, grid, new_grid, options.position_resize, checkpoint.layout.cubic_antialias
-            )
+            rule = checkpoint.position_rule(options.position_resize)
+            patches = resize_positions(patches, grid, new_grid, rule)
         more = np.asarray(variable)[0, count:num_prefix]
         if checkpoint.num_class_tokens:
             # Positions were added before the class token, which got none.
@@ -373,7 +403,7 @@ def _adapt_table(checkpoint, stored, variable, layer, options):
     return {"adapt": adapt, "grids": (grid, new_grid), "note": note}
 
 
-def _adapt_axis(stored, wanted, options):
+def _adapt_axis(checkpoint, stored, wanted, options):
     """Positions of one axis, `(length, D / 2)`, for another length."""
     if stored[1] != wanted[1]:
         return None
@@ -381,8 +411,9 @@ def _adapt_axis(stored, wanted, options):
     if old == new:
         return {"grids": (old, new)}
     _check_resize(options, old, new)
+    rule = checkpoint.position_rule(options.position_resize)
     return {
-        "adapt": lambda table: resize_positions(table, old, new, options.position_resize),
+        "adapt": lambda table: resize_positions(table, old, new, rule),
         "grids": (old, new),
     }
 
@@ -398,10 +429,10 @@ def _adapt_offsets(checkpoint, stored, wanted, layer, options):
     if old == new:
         return {"grids": (old, new)}
     _check_resize(options, old, new)
-    if options.position_resize != "official":
+    rule = checkpoint.position_rule(options.position_resize)
+    if rule != "official":
         raise ValueError(
-            'relative positions are resized with position_resize="official" only, not '
-            f'"{options.position_resize}"'
+            f'relative positions are resized with position_resize="official" only, not "{rule}"'
         )
     return {
         "adapt": lambda table: np.asarray(layer.resized(table, old)),
@@ -453,7 +484,8 @@ def _grid_in_file(checkpoint, rows, prefix_counts, model_grid, options):
 
 
 def _check_resize(options, old, new):
-    if options.position_resize is None:
+    if options.position_resize == REFUSE:
         raise ValueError(
-            f"file {old[0]}x{old[1]} patches, model {new[0]}x{new[1]}, and position_resize is None"
+            f"file {old[0]}x{old[1]} patches, model {new[0]}x{new[1]}, and position_resize is "
+            f'"{REFUSE}"'
         )

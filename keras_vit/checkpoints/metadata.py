@@ -126,6 +126,13 @@ def origin_of_numerics(checkpoint: Checkpoint) -> str:
     return "config.json" if checkpoint.config else f"usual for {checkpoint.layout.name}"
 
 
+def origin_of_positions(checkpoint: Checkpoint) -> str:
+    """Returns where the rule of resizing positions of a checkpoint is from."""
+    if "description" in checkpoint.facts:
+        return f"noted in {checkpoint.path.name}"
+    return "assumed" if checkpoint.layout is KERAS else f"the rule of {checkpoint.layout.name}"
+
+
 def _noted(checkpoint, classes):
     """What this package noted in a file of weights."""
     described = described_in(checkpoint)

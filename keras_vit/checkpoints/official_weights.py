@@ -22,7 +22,8 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
-from keras_vit.checkpoints.metadata import origin_of_numerics, read_metadata
+from keras_vit.checkpoints.metadata import origin_of_numerics, origin_of_positions, read_metadata
+from keras_vit.checkpoints.resize import Grid, find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import Description, held_description, set_description
 from keras_vit.files import MODEL, atomic_write, remove_leftovers, write_text
@@ -45,6 +46,7 @@ def load_pretrained(
     weights: str | os.PathLike,
     *,
     include_top: bool = True,
+    position_resize: str | None = None,
 ) -> LoadReport:
     """Loads official weights or a file into a model that was just built.
 
@@ -61,6 +63,8 @@ def load_pretrained(
         weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
             (for R14+ViT-Micro/16 and ViT-Mini/4; comes with the package).
         include_top: Whether the model has the head.
+        position_resize: A key of `keras_vit.position_resize.RULES`; that of the weights' code
+            base by default.
 
     Returns:
         A `LoadReport`.
@@ -83,13 +87,36 @@ def load_pretrained(
         _check_channels(path, kernel[2], paths[f"{first}/kernel"].shape[2])
     shapes = layer_shapes({path: tuple(variable.shape) for path, variable in paths.items()})
     skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
-    report = load_opened(checkpoint, model, LoadOptions(skip))
+    report = load_opened(checkpoint, model, LoadOptions(skip, position_resize))
     logging.getLogger("keras_vit").info("%s", report)
-    _describe(model, checkpoint, report)
+    _describe(model, checkpoint, report, position_resize)
     return report
 
 
-def _describe(model, checkpoint, report):
+def grid_of_weights(
+    name_or_config: str | ViTConfig | BiTConfig, weights: str | os.PathLike
+) -> Grid | None:
+    """Returns the grid of positions that a model of free image size is built for.
+
+    Other code bases resize the table of the file once, to the grid of the image. None for weights
+    of the official rule, whose models have the grid of their default image size.
+
+    Args:
+        name_or_config: As for `load_pretrained`.
+        weights: As for `load_pretrained`.
+    """
+    path = _path(name_or_config, weights)
+    checkpoint = None if path is None else open_checkpoint(path)
+    if checkpoint is None or checkpoint.position_rule() == ViTConfig.position_resize:
+        return None
+    table = checkpoint.shapes.get("position_embedding")
+    if table is None or len(table) != 3:
+        return None
+    known = checkpoint.facts.get("position_grid")
+    return find_grid(table[1], checkpoint.prefix_row_counts, known)[1]
+
+
+def _describe(model, checkpoint, report, position_resize):
     """Makes a model hold what is known of the images and classes of its new weights.
 
     Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them.
@@ -104,6 +131,7 @@ def _describe(model, checkpoint, report):
         resized = found.preprocessing.with_image_size(held.image_size)
         found = dataclasses.replace(found, preprocessing=resized)
     numerics = dict.fromkeys(("gelu", "norm_epsilon"), origin_of_numerics(checkpoint))
+    positions = "given" if position_resize else origin_of_positions(checkpoint)
     has_head = held.classes and not any(path.startswith("predictions/") for path in report.kept)
     if held.channels not in (None, 3):
         found = dataclasses.replace(found, preprocessing=None)
@@ -113,7 +141,7 @@ def _describe(model, checkpoint, report):
             held,
             preprocessing=found.preprocessing,
             labels=found.labels if has_head else held.labels,
-            origins={**numerics, **found.origins},
+            origins={**numerics, "position_resize": positions, **found.origins},
             notes=found.notes,
         ),
     )

@@ -7,13 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_vit.position_resize import RULES, resize_weights
+
 Grid = tuple[int, int]
-
-METHODS = ("official", "bilinear", "bicubic")
-
-# Parameter of the cubic kernel where the edge is repeated instead of cut off.
-_TORCH_CUBIC = -0.75
-_KEYS_CUBIC = -0.5
 
 
 def find_grid(
@@ -64,87 +60,39 @@ def find_grid(
 
 
 def resize_positions(
-    table: np.ndarray,
-    old_grid: Grid,
-    new_grid: Grid,
-    method: str = "official",
-    antialias: bool = True,
+    table: np.ndarray, old_grid: Grid, new_grid: Grid, rule: str = "official"
 ) -> np.ndarray:
     """Returns position embeddings of one grid on another; paper, section 3.2.
 
-    "official" is linear with aligned corners, as `scipy.ndimage.zoom(order=1)` in the
-    official loader. The other two align the centres of cells: "bilinear" without
-    antialiasing, as timm reads official files; "bicubic" as timm resizes its own (Keys's
-    kernel, a = -0.5, widened when the grid shrinks) or, with `antialias=False`, as Hugging
-    Face does (a = -0.75, edges repeated).
+    A table of the same grid stays as it is.
 
     Args:
         table: Rows `(old down * old across, D)` in raster order.
         old_grid: Patches (down, across) of the table.
         new_grid: Patches (down, across) of the result.
-        method: "official", "bilinear" or "bicubic".
-        antialias: Whether "bicubic" antialiases.
+        rule: A key of `keras_vit.position_resize.RULES`, which says who uses it.
 
     Returns:
         A float32 array `(new down * new across, D)`.
 
     Raises:
-        ValueError: If the method is unknown.
+        ValueError: If the rule is unknown.
     """
-    if method not in METHODS:
-        raise ValueError(f"The method must be one of {METHODS}. Received: {method!r}")
-    weights = {
-        "official": _corner_aligned,
-        "bilinear": _bilinear,
-        "bicubic": _bicubic_antialiased if antialias else _bicubic,
-    }[method]
-    down, across = (weights(old, new) for old, new in zip(old_grid, new_grid, strict=True))
+    if rule not in RULES:
+        raise ValueError(f"The rule must be one of {tuple(RULES)}. Received: {rule!r}")
+    if tuple(old_grid) == tuple(new_grid):
+        return np.asarray(table, "float32")
+    down, across = (_weights(rule, old, new) for old, new in zip(old_grid, new_grid, strict=True))
     cells = np.asarray(table, "float64").reshape(*old_grid, -1)
     resized = np.einsum("ih,hwd->iwd", down, cells)
     resized = np.einsum("jw,iwd->ijd", across, resized)
     return resized.reshape(new_grid[0] * new_grid[1], -1).astype("float32")
 
 
-def _corner_aligned(old, new):
-    """Matrix `(new, old)`: the first and last points stay in place."""
-    positions = np.arange(new) * ((old - 1) / max(new - 1, 1))
-    return np.maximum(1 - np.abs(positions[:, None] - np.arange(old)), 0)
-
-
-def _bilinear(old, new):
-    """Matrix `(new, old)` of a linear resize by cell centres, not antialiased."""
-    positions = np.clip(_centres(old, new), 0, old - 1)
-    return np.maximum(1 - np.abs(positions[:, None] - np.arange(old)), 0)
-
-
-def _bicubic(old, new):
-    centres = _centres(old, new)
-    weights = np.zeros((new, old))
-    for tap in range(-1, 3):
-        cells = np.floor(centres) + tap
-        taps = _cubic(centres - cells, _TORCH_CUBIC)
-        np.add.at(weights, (np.arange(new), np.clip(cells, 0, old - 1).astype(int)), taps)
-    return weights
-
-
-def _bicubic_antialiased(old, new):
-    scale = max(old / new, 1)
-    distance = (_centres(old, new)[:, None] - np.arange(old)) / scale
-    weights = _cubic(distance, _KEYS_CUBIC)
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def _centres(old, new):
-    """Centres of the new cells, in units of old cells."""
-    return (np.arange(new) + 0.5) * (old / new) - 0.5
-
-
-def _cubic(x, a):
-    """The cubic convolution kernel of Keys (1981)."""
-    x = np.abs(x)
-    inner = (a + 2) * x**3 - (a + 3) * x**2 + 1
-    outer = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-    return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))
+def _weights(rule, old, new):
+    """Matrix `(new, old)` of a rule for one side, float64."""
+    points = (np.arange(old, dtype="float64"), np.arange(new, dtype="float64"))
+    return resize_weights(rule, float(old), float(new), points, RULES[rule].more, np)
 
 
 def resize_patch_kernel(kernel: np.ndarray, patch_size: tuple[int, int]) -> np.ndarray:
@@ -169,7 +117,7 @@ def resize_patch_kernel(kernel: np.ndarray, patch_size: tuple[int, int]) -> np.n
     """
     kernel = np.asarray(kernel, "float64")
     down, across = (
-        np.linalg.pinv(_bilinear(old, new).T)  # (new, old)
+        np.linalg.pinv(_weights("bilinear", old, new).T)  # (new, old)
         for old, new in zip(kernel.shape[:2], patch_size, strict=True)
     )
     return np.einsum("ih,jw,hwcd->ijcd", down, across, kernel, optimize=True).astype("float32")

@@ -14,7 +14,7 @@ import numpy as np
 from keras_vit.block_configs import UNSEEN_FEATURES, BlockConfig
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
-from keras_vit.checkpoints.match import numerics, position_grid, weights_by_path
+from keras_vit.checkpoints.match import numerics, position_grid, position_rule, weights_by_path
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.configs import classifier_layer
 from keras_vit.recognition import config_of
@@ -109,12 +109,14 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def facts_of(model: keras.Model) -> dict[str, Any]:
-    """Returns what arrays do not show: numerics, `position_grid`, and of a head its `classifier`
-    and the `task` of a sigmoid.
+    """Returns what arrays do not show: numerics, `position_grid`, `position_resize`, and of a
+    head its `classifier` and the `task` of a sigmoid.
     """
     facts, grid = numerics(model), position_grid(model)
     if grid:
         facts["position_grid"] = list(grid)
+        if rule := position_rule(model):
+            facts["position_resize"] = rule
     with contextlib.suppress(ValueError):  # A model of other layers.
         if classifier_layer({layer.name: layer for layer in model.layers}) is not None:
             facts["classifier"] = getattr(config_of(model), "classifier", None)

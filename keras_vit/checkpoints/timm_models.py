@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.configs import Rotary, ViTConfig
+from keras_vit.recognition import num_classes
 
 # Names of activations in `transformers` and timm.
 ACTIVATIONS = {
@@ -60,7 +61,11 @@ _ROTARY: tuple[tuple[str, Rotary, bool], ...] = (
 )
 
 # The same for models that no model here equals although all arrays have names.
-REFUSALS = ((r"^eva|^beit", "the attention of BEiT and EVA"),)
+REFUSALS = (
+    (r"^eva|^beit", "the attention of BEiT and EVA"),
+    (r"^aimv2", "RMSNorm"),
+    (r"^cait", "talking heads and class attention"),
+)
 
 # Names of arrays in files of timm's Eva, whose rotary positions the arrays do not show.
 EVA_NAMES = re.compile(r"^rope\.freqs$|\.gamma_1$|\.attn\.q_bias$|\.mlp\.fc1_g\.weight$")
@@ -127,7 +132,13 @@ def facts_of_timm(
     if isinstance(arguments.get("num_heads"), int):
         facts["num_heads"] = arguments["num_heads"]
     # The argument that the model was made with, and the state in which it was saved.
-    pools = {str(place.get("global_pool") or "") for place in (arguments, config)} - {""}
+    given = [place.get("global_pool") for place in (arguments, config)]
+    if "" in given and num_classes(shapes) is not None:
+        raise ValueError(
+            "A timm model with a head must pool its tokens. "
+            f"Received: global_pool='' in the config.json of {path}"
+        )
+    pools = {str(pool) for pool in given if pool}
     if len(pools) > 1 or not pools <= _CLASSIFIERS.keys():
         raise ValueError(
             f"global_pool must be one of {tuple(_CLASSIFIERS)}. "
@@ -136,6 +147,8 @@ def facts_of_timm(
     for pool in pools:
         is_distilled = pool == "token" and "distillation_token" in shapes
         facts["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
+    if arguments.get("pos_embed") == "none" and "position_embedding" not in shapes:
+        facts["position_embedding"] = "none"
     if size := _image_size(config, arguments):
         facts["image_size"] = size
     return facts

@@ -118,7 +118,7 @@ HUGGING_FACE = Layout(
     gelu="exact",
     norm_epsilon=1e-12,
     models_vary=True,
-    cubic_antialias=False,
+    position_resize="bicubic_torch",
 )
 
 # huggingface/transformers: Dinov2Model, Dinov2WithRegistersModel and their classifiers.
@@ -221,7 +221,7 @@ HUGGING_FACE_CLIP = Layout(
         ),
     ),
     models_vary=True,
-    cubic_antialias=False,
+    position_resize="bicubic_torch",
 )
 
 _TIMM_BLOCK = "blocks.{block}"
@@ -242,6 +242,7 @@ _TIMM_REFUSALS = (
     (r"^blocks\.\d+\.in_proj\.", "attention and MLP in parallel"),
     (r"^blocks\.\d+\.attns\.", "parallel attentions in a block"),
     (r"^patch_embed\..*running_mean$", "a stem with BatchNorm"),
+    (r"^patch_embed\.norm\.", "normalisation in the patch embedding (embed_norm_layer)"),
     (r"^blocks\.\d+\.(attn|mlp)\.norm\.", "normalisation within attention or MLP"),
 )
 
@@ -279,13 +280,15 @@ TIMM = Layout(
         *_torch_qkv(f"{_TIMM_BLOCK}.attn.qkv.weight", f"{_TIMM_BLOCK}.attn.qkv.bias"),
         *_torch_norm(f"{_TIMM_BLOCK}.attn.q_norm", f"{BLOCK}/attention/query_norm"),
         *_torch_norm(f"{_TIMM_BLOCK}.attn.k_norm", f"{BLOCK}/attention/key_norm"),
-        *_torch_dense(f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS),
+        *_torch_dense(
+            f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS, True
+        ),
         Rule(f"{_TIMM_BLOCK}.attn.rope.freqs", f"{BLOCK}/attention/rotation/frequencies"),
         Rule(f"{_TIMM_BLOCK}.attn.rel_pos.table", f"{BLOCK}/attention/bias_table"),
         Rule(f"{_TIMM_BLOCK}.ls1.gamma", f"{BLOCK}/layer_scale_1/gamma"),
         *_torch_norm(f"{_TIMM_BLOCK}.norm2", f"{BLOCK}/norm_2"),
-        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
-        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1", optional_bias=True),
+        *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2", optional_bias=True),
         Rule(f"{_TIMM_BLOCK}.ls2.gamma", f"{BLOCK}/layer_scale_2/gamma"),
         *_torch_norm("norm", "encoder_norm"),
         *_torch_norm("fc_norm", "pooled_norm"),
@@ -313,10 +316,15 @@ TIMM = Layout(
     ),
     marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
     prefixes=("", "module.", "model."),
+    left_out=((r"^mask_token$", "the mask token"),),
     aliases=(
         _TIMM_UNITS,
         # Eva's.
         (r"\.gamma_([12])$", r".ls\1.gamma"),
+        # Those of Meta's DINOv2.
+        (r"^register_tokens$", "reg_token"),
+        (r"\.mlp\.w12\.", ".mlp.fc1."),
+        (r"\.mlp\.w3\.", ".mlp.fc2."),
         # A stem without blocks is not in a separate module.
         (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
     ),
@@ -334,6 +342,7 @@ TIMM = Layout(
     prefix_rows=("all", "class", "none"),
     models_vary=True,
     refusals=_TIMM_REFUSALS,
+    position_resize="bicubic",
 )
 
 # The same code base: ResNetV2 of the BiT paper.
@@ -382,4 +391,5 @@ TORCHVISION = Layout(
     aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),
     gelu="exact",
     norm_epsilon=1e-6,
+    position_resize="bicubic_corners",
 )

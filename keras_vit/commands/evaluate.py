@@ -63,8 +63,8 @@ class Evaluate(Command):
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
         if self.weights or self.image_size or any(self.facts.given().values()):
             raise ValueError(
-                "--weights, --image-size, --num-heads, --gelu and --normalization go with "
-                "--protocol."
+                "--weights, --image-size, --num-heads, --gelu, --normalization and "
+                "--position-resize go with --protocol."
             )
         from keras_vit.models.opening import open_classifier
         from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -109,8 +109,9 @@ class Evaluate(Command):
             print(model.description.facts)
         elif any(given.values()):
             raise ValueError(
-                "--weights, --image-size, --num-heads, --gelu and --normalization are for weights; "
-                f"an export has them inside. Received: {self.model}"
+                "--weights, --image-size, --num-heads, --gelu, --normalization and "
+                "--position-resize are for weights; an export has them inside. "
+                f"Received: {self.model}"
             )
         else:
             classifier = open_classifier(self.model)

@@ -20,6 +20,7 @@ class UnknownFacts:
     num_heads: int | None = changed(FineTuning, "num_heads")
     gelu: str | None = changed(FineTuning, "gelu")
     normalization: str | None = changed(FineTuning, "normalization")
+    position_resize: str | None = changed(FineTuning, "position_resize")
 
     def given(self) -> dict[str, Any]:
         """Returns the values as keyword arguments."""

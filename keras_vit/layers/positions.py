@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.position_resize import RULES, resize_weights
+
 
 class GridTable:
     """Reads weights of a table for a grid, also of earlier versions, which held the grid.
@@ -38,13 +40,15 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
         grid: Patches (down, across) that the table is for.
         num_prefix_tokens: Tokens in front of the patches, each with a row in the table.
         num_registers: Tokens between those and the patches, which have no position.
+        resize: How the table is resized to another grid, a key of
+            `keras_vit.position_resize.RULES`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, N, D)`: batch, tokens, token size; N counts prefix and registers.
         patches: Needed only if the grid of the input may differ from `grid`: the map
-            `(B, down, across, D)` that the tokens were made of. The table is then
-            interpolated linearly with aligned corners, as the official loader does.
+            `(B, down, across, D)` that the tokens were made of. The table is then resized to
+            its grid.
 
     Output shape:
         `(B, N, D)`.
@@ -58,8 +62,11 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
     (2, 197, 192)
     """
 
-    def __init__(self, grid, num_prefix_tokens=0, num_registers=0, **kwargs):
+    def __init__(self, grid, num_prefix_tokens=0, num_registers=0, resize="official", **kwargs):
         super().__init__(**kwargs)
+        if resize not in RULES:
+            raise ValueError(f"resize must be one of {tuple(RULES)}. Received: resize={resize!r}")
+        self.resize = resize
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
         self.num_registers = num_registers
@@ -106,8 +113,7 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
         prefix, table = ops.split(embedding, [self.num_prefix_tokens], axis=1)
         table = ops.reshape(table, (*self.grid, dim))
         down, across = (
-            ops.cast(corner_aligned_weights(old, new), table.dtype)
-            for old, new in zip(self.grid, grid, strict=True)
+            ops.cast(w, table.dtype) for w in grid_weights(self.resize, self.grid, grid)
         )
         table = ops.tensordot(down, table, axes=1)  # (new down, old across, D)
         table = ops.tensordot(across, table, axes=[[1], [1]])  # (new across, new down, D)
@@ -124,23 +130,27 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
             "grid": self.grid,
             "num_prefix_tokens": self.num_prefix_tokens,
             "num_registers": self.num_registers,
+            "resize": self.resize,
         }
 
 
-def corner_aligned_weights(old, new):
-    """Returns the matrix `(new, old)` of a linear resize with aligned corners.
-
-    The first and last points stay in place, as `scipy.ndimage.zoom(order=1)` does in the
-    official loader.
+def grid_weights(rule, old_grid, new_grid):
+    """Returns the matrices `(new, old)` that resize a table down and across, float32.
 
     Args:
-        old: Points before, a number.
-        new: Points after, a number or a scalar tensor.
+        rule: A key of `keras_vit.position_resize.RULES`.
+        old_grid: Patches (down, across) before, two numbers.
+        new_grid: Patches (down, across) after, two numbers or scalar tensors.
     """
-    step = ops.cast(old - 1, "float32") / ops.cast(ops.maximum(new - 1, 1), "float32")
-    positions = ops.arange(new, dtype="float32") * step
-    distance = ops.abs(positions[:, None] - ops.arange(old, dtype="float32")[None])
-    return ops.maximum(1 - distance, 0)
+    # A table of the same grid stays as it is, also by a rule that would move its points.
+    is_same = [ops.equal(old, new) for old, new in zip(old_grid, new_grid, strict=True)]
+    more = ops.where(ops.logical_and(*is_same), 0.0, RULES[rule].more)
+    matrices = []
+    for old, new in zip(old_grid, new_grid, strict=True):
+        points = (ops.arange(old, dtype="float32"), ops.arange(new, dtype="float32"))
+        sizes = (ops.cast(old, "float32"), ops.cast(new, "float32"))
+        matrices.append(resize_weights(rule, *sizes, points, more, ops))
+    return matrices
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -156,13 +166,15 @@ class PositionEmbedding2D(PositionEmbedding):
         grid: Patches (down, across) that the tables are for.
         num_prefix_tokens: Tokens in front of the patches, each with a row in the table.
         num_registers: Tokens between those and the patches, which have no position.
+        resize: How the tables are resized to another grid, a key of
+            `keras_vit.position_resize.RULES`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         tokens: `(B, N, D)`: batch, tokens, token size; N counts prefix and registers.
         patches: Needed only if the grid of the input may differ from `grid`: the map
             `(B, down, across, D)` that the tokens were made of. Each table is then
-            interpolated linearly with aligned corners.
+            resized to its grid.
 
     Output shape:
         `(B, N, D)`.
@@ -197,8 +209,10 @@ class PositionEmbedding2D(PositionEmbedding):
             grid = self.grid
         else:
             y, x = (
-                ops.matmul(ops.cast(corner_aligned_weights(old, new), table.dtype), table)
-                for old, new, table in zip(self.grid, grid, (y, x), strict=True)
+                ops.matmul(ops.cast(weights, table.dtype), table)
+                for weights, table in zip(
+                    grid_weights(self.resize, self.grid, grid), (y, x), strict=True
+                )
             )
         halves = (*grid, x.shape[-1])
         patches = ops.concatenate(

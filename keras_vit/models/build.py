@@ -9,7 +9,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
-from keras_vit.checkpoints.official_weights import load_pretrained
+from keras_vit.checkpoints.official_weights import grid_of_weights, load_pretrained
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import LAYER, Description
 from keras_vit.layers import ModelDescription
@@ -47,7 +47,8 @@ def build(
         weights: None for random values; "imagenet" (1000 classes), "imagenet21k", a key of
             the catalogue, a classifier of the package, or a path to `.npz`, `.weights.h5` or
             `.safetensors`. Except for "imagenet", `classes` other than the file's gives a new
-            head of zeros. Another image size resizes the position embeddings.
+            head of zeros. Another image size resizes the position embeddings, by the rule of the
+            weights' code base or by `position_resize`.
         input_tensor: A Keras tensor to build on, instead of a new input.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default. The
             sides may differ, need not be multiples of the patch (the rest is cut off at the
@@ -92,6 +93,8 @@ def build(
     grid = None
     if isinstance(config, ViTConfig):
         grid = config.grid((side, side) if is_free else images.shape[1:3])
+        if is_free and weights is not None:
+            grid = grid_of_weights(name_or_config, weights) or grid
     is_row = isinstance(name_or_config, str) and not changes
     description = Description(
         name=str(name_or_config) if is_row else "",
@@ -114,7 +117,13 @@ def build(
         name = configs.layer_name(name_or_config)
     model = keras.Model(images, outputs, name=name)
     if weights is not None:
-        load_pretrained(model, name_or_config, weights, include_top=include_top)
+        load_pretrained(
+            model,
+            name_or_config,
+            weights,
+            include_top=include_top,
+            position_resize=changes.get("position_resize"),
+        )
     return model
 
 

@@ -15,12 +15,14 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
 from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_checkpoint
+from keras_vit.checkpoints.config_json import is_regression
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.checkpoints.match import LoadOptions, set_position_rule
 from keras_vit.checkpoints.metadata import (
     described_in,
     origin_of_numerics,
+    origin_of_positions,
     read_folder,
     read_metadata,
     usual_resize,
@@ -38,6 +40,7 @@ from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE, check_holds_o
 from keras_vit.json_files import read_json
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights
+from keras_vit.position_resize import RULES
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
@@ -51,7 +54,7 @@ from keras_vit.recognition import num_classes
 DEFAULT_SIZE = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE)
 # The head and the hidden layer of pre-training, as patterns of `skip`.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
-_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon")
+_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,13 +165,22 @@ class OpenedModel:
                     "The weights of an export are in its own format; give the classifier's folder. "
                     f"Received: {self.source}"
                 )
-            return copy_weights(self.model, model, skip=skip, head_rows=head_rows)
+            return copy_weights(
+                self.model,
+                model,
+                skip=skip,
+                head_rows=head_rows,
+                position_resize=self.description.position_resize,
+            )
         checkpoint = self.checkpoint
         if checkpoint is None:
             assert self.official is not None
             checkpoint = open_checkpoint(download(self.official))
         options = LoadOptions(
-            tuple(skip), position_grid=self.description.position_grid, head_rows=head_rows
+            tuple(skip),
+            position_resize=self.description.position_resize,
+            position_grid=self.description.position_grid,
+            head_rows=head_rows,
         )
         return load_opened(checkpoint, model, options)
 
@@ -207,6 +219,12 @@ class OpenedModel:
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
             skip = ("pre_logits/*",)
+        if classes and self.checkpoint and is_regression(self.checkpoint.config, known.classes):
+            raise ValueError(
+                "A head must give the scores of classes; that of a regression gives numbers. "
+                f"Received: {self.source}, with problem_type="
+                f"{self.checkpoint.config.get('problem_type')!r} and {known.classes} outputs"
+            )
         headless = {"include_top": False, "pooling": config.pooling}
         built = build(
             config,
@@ -250,6 +268,7 @@ def open_model(
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
+    position_resize: str | None = None,
 ) -> OpenedModel:
     """Opens a model of any origin; downloads nothing and builds nothing.
 
@@ -270,6 +289,8 @@ def open_model(
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
         normalization: A key of `NORMALIZATIONS`; replaces the source's.
+        position_resize: A key of `keras_vit.position_resize.RULES`, by which tables of positions
+            are resized; by default the rule of the weights' code base.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about
@@ -293,7 +314,8 @@ def open_model(
             raise ValueError("With weights, the model is the first argument. Received: both")
         if weights == "random":
             check_normalization(normalization)
-            return _open_random(anything, num_heads, gelu, normalization)
+            opened = _open_random(anything, num_heads, gelu, normalization)
+            return _with_position_resize(opened, position_resize)
         source: str | os.PathLike = weights
         model = anything if not isinstance(anything, os.PathLike) else os.fspath(anything)
     elif not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
@@ -317,6 +339,7 @@ def open_model(
             "The image size (image_size, --image-size) must match the source. "
             f"Received: {source_size} for {opened.source} of {opened.description.image_size}"
         )
+    opened = _with_position_resize(opened, position_resize)
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
@@ -357,6 +380,29 @@ def _open_random(model, num_heads, gelu, normalization):
         origins=dict.fromkeys(_FACTS, "the settings"),
     )
     return OpenedModel(description.name, description)
+
+
+def _with_position_resize(opened, given):
+    """The weights with the rule for positions that was given, whatever their source says."""
+    described = opened.description
+    if given is None:
+        return opened
+    if given not in RULES:
+        raise ValueError(
+            f"position_resize must be one of {tuple(RULES)}. Received: position_resize={given!r}"
+        )
+    if described.position_resize is None:
+        raise ValueError(
+            "position_resize is for a model with a table of positions. "
+            f"Received: position_resize={given!r} for {opened.source}"
+        )
+    rule = given if opened.checkpoint is None else opened.checkpoint.position_rule(given)
+    if isinstance(opened.model, keras.Model):
+        set_position_rule(opened.model, rule)
+    config = dataclasses.replace(described.config, position_resize=rule)
+    origins = {**described.origins, "position_resize": "--position-resize"}
+    described = dataclasses.replace(described, config=config, origins=origins)
+    return dataclasses.replace(opened, description=described)
 
 
 def _with_normalization(opened, normalization):
@@ -481,7 +527,8 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
         if model is not None:
             _check_agrees(model, weights, shown.config)
     else:
-        facts = {name: checkpoint.facts.get(name) for name in ("gelu", "norm_epsilon")}
+        names = ("gelu", "norm_epsilon", "position_resize")
+        facts = {name: checkpoint.facts.get(name) for name in names}
         known = {name: value for name, value in facts.items() if value is not None}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
     config = shown.config
@@ -490,7 +537,8 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
     elif checkpoint.layout is KERAS:  # Such a file of an earlier version holds no numerics.
         numerics = "the given model" if given else "assumed"
         if isinstance(config, ViTConfig) and given is not None:
-            config = dataclasses.replace(config, gelu=given.gelu, norm_epsilon=given.norm_epsilon)
+            names = ("gelu", "norm_epsilon", "position_resize")
+            config = dataclasses.replace(config, **{name: getattr(given, name) for name in names})
     else:
         numerics = origin_of_numerics(checkpoint)
     beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
@@ -506,6 +554,7 @@ def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_head
             **beside.origins,
             "gelu": "--gelu" if is_given else numerics,
             "norm_epsilon": numerics,
+            "position_resize": origin_of_positions(checkpoint),
         },
         notes=(*shown.notes, *beside.notes),
     )
@@ -555,7 +604,12 @@ def _plain(config):
     if not isinstance(config, ViTConfig):
         return config
     gelu = config.gelu if config.gelu == "swiglu" else ViTConfig.gelu  # SwiGLU has more weights.
-    return dataclasses.replace(config, gelu=gelu, norm_epsilon=ViTConfig.norm_epsilon)
+    return dataclasses.replace(
+        config,
+        gelu=gelu,
+        norm_epsilon=ViTConfig.norm_epsilon,
+        position_resize=ViTConfig.position_resize,
+    )
 
 
 def paper_name(config: ViTConfig | BiTConfig | None) -> str:

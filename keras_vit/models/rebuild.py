@@ -38,6 +38,7 @@ def copy_weights(
     *,
     skip: Iterable[str] = (),
     head_rows: Sequence[int | None] | None = None,
+    position_resize: str | None = None,
 ) -> LoadReport:
     """Copies the weights of a model into another one, as `load_checkpoint` reads a file.
 
@@ -49,6 +50,7 @@ def copy_weights(
         skip: Patterns of paths that are not copied, such as "predictions/*".
         head_rows: For each class of the target its number in the source, or None for a class
             that keeps its initial values; by default the classes are the same.
+        position_resize: A key of `keras_vit.position_resize.RULES`; the source's by default.
 
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.
@@ -68,7 +70,8 @@ def copy_weights(
         facts=facts_of(source),
         config={},
     )
-    return load_opened(checkpoint, target, LoadOptions(tuple(skip), head_rows=head_rows))
+    options = LoadOptions(tuple(skip), position_resize, head_rows=head_rows)
+    return load_opened(checkpoint, target, options)
 
 
 def inference_model(
@@ -146,8 +149,8 @@ def computes_in_float32(model: keras.Model) -> bool:
 def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Model:
     """Returns a model for another image size that shares the layers of the first.
 
-    Only the position embeddings are new: resized by grid as the official loader does; paper,
-    section 3.2. Rotary positions are computed from the grid.
+    Only the position embeddings are new: resized by grid (paper, section 3.2), by the rule of the
+    weights' code base that the model holds. Rotary positions are computed from the grid.
 
     Args:
         model: A functional model of this package with learned_1d position embeddings at its
@@ -193,7 +196,7 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
         return clone
     table = keras.ops.convert_to_numpy(positions.embedding)[0]  # (P + N, D)
     prefix, cells = np.split(table, [positions.num_prefix_tokens])
-    cells = resize_positions(cells, positions.grid, grid)
+    cells = resize_positions(cells, positions.grid, grid, positions.resize)
     new[positions].embedding.assign(np.concatenate([prefix, cells])[None])
     return clone
 

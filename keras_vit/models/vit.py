@@ -160,9 +160,10 @@ def position_layers(config: ViTConfig, grid) -> list[PositionEmbedding | None]:
 
     def layer(name):
         class_tokens, registers = len(config.class_tokens), config.num_registers
+        rule = config.position_resize
         if config.position_embedding == "learned_2d":
-            return PositionEmbedding2D(grid, class_tokens, registers, name=name)
-        return PositionEmbedding(grid, class_tokens, registers, name=name)
+            return PositionEmbedding2D(grid, class_tokens, registers, rule, name=name)
+        return PositionEmbedding(grid, class_tokens, registers, rule, name=name)
 
     if not config.adds_positions:
         return [None] * config.depth

@@ -1,10 +1,12 @@
 import jax
+import keras
 import numpy as np
 import pytest
 import scipy.ndimage
 
 import keras_vit
 from keras_vit.checkpoints.resize import resize_positions
+from keras_vit.position_resize import RULES
 from makers import tiny_config
 
 GRIDS = [((14, 14), (24, 12)), ((5, 3), (1, 7)), ((24, 6), (12, 12)), ((4, 4), (4, 4))]
@@ -35,7 +37,8 @@ def test_official_resize_is_scipy_zoom(old, new):
 @pytest.mark.parametrize(("old", "new"), GRIDS)
 @pytest.mark.parametrize(
     ("method", "jax_method", "antialias"),
-    [("bilinear", "linear", False), ("bicubic", "cubic", True)],
+    [("bilinear", "linear", False), ("bilinear_antialias", "linear", True)]
+    + [("bicubic", "cubic", True), ("bicubic_keras", "cubic", False)],
 )
 def test_other_resizes_are_those_of_jax(old, new, method, jax_method, antialias):
     table = _table(old)
@@ -46,12 +49,30 @@ def test_other_resizes_are_those_of_jax(old, new, method, jax_method, antialias)
     np.testing.assert_allclose(resized, np.reshape(expected, resized.shape), atol=1e-5)
 
 
-def test_bicubic_of_hugging_face_repeats_the_edges():
-    # torch.nn.functional.interpolate(mode="bicubic", align_corners=False), PyTorch 2.13.
-    table = np.asarray([1.0, 4.0, 2.0, 8.0])[:, None]
-    resized = resize_positions(table, (1, 4), (1, 6), "bicubic", antialias=False)
-    expected = [0.73958349, 2.6875, 3.86921263, 1.8182869, 4.8125, 8.52083302]
-    np.testing.assert_allclose(resized[:, 0], expected, atol=1e-6)
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - {"bicubic_keras"}))
+@pytest.mark.parametrize("case", ["4x5_7x9", "6x7_4x3", "5x5_5x3"])
+def test_every_rule_is_the_interpolation_of_torch(rule, case, golden):
+    arrays = golden("").load("position_resize.npz")
+    old, new = (tuple(map(int, grid.split("x"))) for grid in case.split("_"))
+    table = arrays[f"in_{case}"].reshape(old[0] * old[1], -1)
+    expected = arrays[f"{rule}_{case}"].reshape(new[0] * new[1], -1)
+    np.testing.assert_allclose(resize_positions(table, old, new, rule), expected, atol=2e-7)
+
+
+@pytest.mark.parametrize(("old", "new"), GRIDS)
+def test_the_rule_of_keras_hub_is_the_resize_of_keras(old, new):
+    table = _table(old)
+    image = table.reshape(*old, -1)
+    expected = keras.ops.image.resize(image, new, "bicubic", data_format="channels_last")
+    resized = resize_positions(table, old, new, "bicubic_keras")
+    # TensorFlow rounds the distances to 1/1024.
+    np.testing.assert_allclose(resized, np.reshape(expected, resized.shape), atol=5e-3)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_table_of_the_same_grid_stays_as_it_is(rule):
+    table = _table((4, 3))
+    np.testing.assert_array_equal(resize_positions(table, (4, 3), (4, 3), rule), table)
 
 
 CONFIG = tiny_config(patch_size=8, num_heads=1)
@@ -130,10 +151,10 @@ def test_a_grid_that_cannot_be_known_must_be_given(tmp_path):
         keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(7, 7))
 
 
-def test_without_a_resize_another_grid_is_refused(tmp_path):
+def test_refuse_makes_another_grid_an_error(tmp_path):
     keras_vit.save_checkpoint(_model((4, 4)), tmp_path / "a.npz")
-    with pytest.raises(ValueError, match="file 4x4 patches, model 6x6, and position_resize is No"):
-        keras_vit.load_checkpoint(_model((6, 6)), tmp_path / "a.npz", position_resize=None)
+    with pytest.raises(ValueError, match='file 4x4 patches, model 6x6, and position_resize is "re'):
+        keras_vit.load_checkpoint(_model((6, 6)), tmp_path / "a.npz", position_resize="refuse")
 
 
 def test_the_row_of_a_skipped_class_token_is_left_out_and_reported(tmp_path):

@@ -158,6 +158,10 @@ def test_a_changed_width_without_heads_asks_for_them(write):
         ({"model_args": {"pool_include_prefix": True}}, "must have pool_include_prefix=False"),
         ({"model_args": {"norm_layer": "rmsnorm"}}, "must have norm_layer='layernorm'"),
         ({"architecture": "eva_giant_patch14_224"}, "has the attention of BEiT and EVA, which no"),
+        ({"architecture": "aimv2_large_patch14_224"}, "aimv2_large_patch14_224 has RMSNorm, which"),
+        ({"architecture": "cait_s24_224"}, "cait_s24_224 has talking heads and class attention"),
+        ({"global_pool": ""}, "with a head must pool its tokens. Received: global_pool=''"),
+        ({"model_args": {"global_pool": ""}}, "with a head must pool its tokens"),
         ({"model_args": {"rope_temperature": 50}}, "rotary positions of its name.*rope_temperatur"),
     ],
 )
@@ -170,6 +174,7 @@ def test_what_no_model_here_computes_is_refused_by_its_name(changes, message, wr
     ("array", "feature"),
     [
         ("blocks.0.attn.lambda_q1", "differential attention"),
+        ("patch_embed.norm.weight", r"normalisation in the patch embedding \(embed_norm_layer"),
         ("blocks.0.attns.0.norm.weight", "parallel attentions in a block"),
         ("blocks.0.attn.q_proj.weight", "grouped queries, or normalisation in the MLP"),
     ],

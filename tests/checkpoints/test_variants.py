@@ -109,9 +109,9 @@ def test_each_axis_of_two_dimensional_positions_is_resized(tmp_path):
 @pytest.mark.parametrize("name", ["learned_2d", "relative"])
 def test_positions_of_another_grid_are_refused_if_nothing_may_be_resized(name, tmp_path):
     keras_vit.save_checkpoint(built(CONFIGS[name]), tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="and position_resize is None"):
+    with pytest.raises(ValueError, match='and position_resize is "refuse"'):
         keras_vit.load_checkpoint(
-            built(CONFIGS[name], size=(16, 20)), tmp_path / "model.npz", position_resize=None
+            built(CONFIGS[name], size=(16, 20)), tmp_path / "model.npz", position_resize="refuse"
         )
 
 

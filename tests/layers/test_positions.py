@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.layers import PositionEmbedding, PositionEmbedding2D
+from keras_vit.position_resize import RULES
 
 GRID, PREFIX, DIM = (3, 4), 2, 6
 
@@ -85,6 +87,28 @@ def test_another_grid_is_interpolated_as_in_the_official_loader(layer_class, gri
     expected = zoomed(table, *grid) if min(grid) > 1 else table[: grid[0], : grid[1]]
     np.testing.assert_allclose(outputs[0, PREFIX:], expected.reshape(-1, DIM), atol=1e-6)
     assert np.ptp(outputs, axis=0).max() == 0
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("grid", [(3, 4), (5, 9), (2, 3), (3, 2)])
+def test_the_graph_resizes_by_every_rule_as_files_are_resized(rule, grid):
+    layer, _ = built(PositionEmbedding)
+    layer = PositionEmbedding.from_config({**layer.get_config(), "resize": rule})
+    layer.build((2, PREFIX + 12, DIM))
+    table = np.random.default_rng(0).normal(size=(12, DIM)).astype("float32")
+    layer.embedding.assign(np.concatenate([np.ones((PREFIX, DIM)), table])[None])
+    images = keras.Input((None, None, DIM))
+    tokens = keras.Input((None, DIM))
+    model = keras.Model([tokens, images], layer(tokens, patches=images))
+    zeros = np.zeros((1, PREFIX + grid[0] * grid[1], DIM), "float32")
+    outputs = model.predict([zeros, np.zeros((1, *grid, DIM), "float32")], verbose=0)
+    expected = resize_positions(table, GRID, grid, rule)
+    np.testing.assert_allclose(outputs[0, PREFIX:], expected, atol=3e-6)
+
+
+def test_an_unknown_rule_of_resizing_is_refused():
+    with pytest.raises(ValueError, match="resize must be one of .*Received: resize='nearest'"):
+        PositionEmbedding(GRID, resize="nearest")
 
 
 def test_a_sequence_of_another_length_is_refused(layer_class):

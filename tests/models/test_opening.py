@@ -1,6 +1,8 @@
 """Facts about weights of any origin: the same wherever they are opened."""
 
+import dataclasses
 import json
+import re
 import warnings
 
 import h5py
@@ -14,11 +16,12 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier import save_classifier
+from keras_vit.export import convert
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from makers import tiny_config
 
-pytest.importorskip("safetensors.numpy")
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
 IMAGENET = value_range(*NORMALIZATIONS["imagenet"])
 CONFIG = tiny_config(mlp_dim=32, gelu="exact")
@@ -65,7 +68,7 @@ def test_a_folder_of_timm_says_everything(model, tmp_path):
         opened.description.channels,
         opened.description.classes,
     ) == ((8, 8), 3, 3)
-    assert opened.description.config == CONFIG
+    assert opened.description.config == dataclasses.replace(CONFIG, position_resize="bicubic")
     assert (
         opened.description.origins["pixels"] == opened.description.origins["gelu"] == "config.json"
     )
@@ -218,3 +221,99 @@ def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):
     with pytest.raises(ValueError, match="gelu='tanh' .*which has 'exact'"):
         open_model(tmp_path / "pets", gelu="tanh")
     assert open_model(tmp_path / "pets", gelu="exact", num_heads=2).description.config == CONFIG
+
+
+def test_an_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path):
+    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 11}}  # 2.75 patches.
+    opened = open_model(written(tmp_path / "timm", model, TIMM, config))
+    assert opened.description.image_size == (11, 11)
+    assert opened.description.preprocessing.image_size == (11, 11)
+    images = np.random.default_rng(0).normal(size=(2, 11, 11, 3)).astype("float32")
+    ours, _ = opened.to_model()
+    np.testing.assert_allclose(ours(images), model(images[:, :8, :8]), atol=1e-6)
+
+
+def test_hugging_faces_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path):
+    config = {
+        "model_type": "vit", "image_size": 11, "patch_size": 4, "num_attention_heads": 2
+    }  # fmt: skip
+    opened = open_model(written(tmp_path / "theirs", model, HUGGING_FACE, config))
+    assert opened.description.image_size == (11, 11)
+
+
+@pytest.mark.parametrize("file", ["a.npz", "a.weights.h5", "classifier"])
+def test_a_conversion_keeps_an_image_size_that_is_no_multiple_of_the_patch(file, model, tmp_path):
+    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 11}}
+    folder = written(tmp_path / "timm", model, TIMM, config)
+    convert(folder, tmp_path / file)
+    assert open_model(tmp_path / file).description.image_size == (11, 11)
+
+
+def test_a_stated_size_of_another_grid_is_not_that_of_the_positions(model, tmp_path):
+    config = {**TIMM_CONFIG, "pretrained_cfg": {"input_size": [3, 32, 32]}}
+    with pytest.raises(ValueError, match="no square grid|not those of 8x8 patches"):
+        open_model(written(tmp_path / "timm", model, TIMM, config))
+
+
+def _without(folder, pattern):
+    """Leaves arrays out of a folder's file; returns their names."""
+    path = folder / "model.safetensors"
+    arrays = safetensors_numpy.load_file(path)
+    left_out = {name for name in arrays if re.search(pattern, name)}
+    write_safetensors(path, {name: arrays[name] for name in arrays.keys() - left_out}, {})
+    return left_out
+
+
+def test_absent_biases_of_timms_blocks_are_zeros(model, tmp_path):
+    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "proj_bias": False}}
+    folder = written(tmp_path / "timm", model, TIMM, config)
+    assert len(_without(folder, r"(attn\.proj|mlp\.fc\d)\.bias$")) == 3
+    ours, _ = open_model(folder).to_model()
+    images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
+    # The biases of a new model are zeros or next to it; those of the file are zeros.
+    block = ours.get_layer("encoder_block_0")
+    biases = [block.attention.out.bias, block.mlp.dense_1.bias, block.mlp.dense_2.bias]
+    assert not any(np.any(bias) for bias in biases)
+    assert np.isfinite(ours(images)).all()
+
+
+def test_timms_model_without_positions_has_none_here(model, tmp_path):
+    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 8, "pos_embed": "none"}}
+    folder = written(tmp_path / "timm", model, TIMM, config)
+    assert _without(folder, "^pos_embed$")
+    opened = open_model(folder)
+    assert opened.description.config.position_embedding == "none"
+    ours, _ = opened.to_model()
+    assert "position_embedding" not in {layer.name for layer in ours.layers}
+
+
+@pytest.mark.parametrize(("classes", "problem"), [(1, None), (3, "regression")])
+def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
+    built = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=classes)
+    config = {
+        "model_type": "vit", "image_size": 8, "patch_size": 4, "num_attention_heads": 2,
+        "problem_type": problem,
+    }  # fmt: skip
+    folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
+    with pytest.raises(ValueError, match="must give the scores of classes; that of a regression"):
+        open_model(folder).to_model()
+
+
+def test_the_features_of_a_regression_can_be_read(tmp_path):
+    built = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=1)
+    config = {"model_type": "vit", "image_size": 8, "patch_size": 4, "num_attention_heads": 2}
+    folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
+    model = keras_vit.build(
+        CONFIG, weights=folder, input_shape=(8, 8, 3), include_top=False, norm_epsilon=1e-12
+    )
+    assert model.output_shape == (None, 2, 2, 16)
+
+
+def test_an_unknown_model_type_is_named(tmp_path):
+    folder = tmp_path / "swin"
+    folder.mkdir()
+    arrays = {"classifier.weight": np.ones((3, 4), "float32")}
+    write_safetensors(folder / "model.safetensors", arrays, {})
+    (folder / "config.json").write_text(json.dumps({"model_type": "swin"}))
+    with pytest.raises(ValueError, match="model_type must be one of vit, .*Received: 'swin'"):
+        open_model(folder)

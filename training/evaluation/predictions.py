@@ -211,6 +211,7 @@ def build_evaluated(
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
+    position_resize: str | None = None,
 ) -> EvaluatedModel:
     """Returns the model to evaluate, from its weights or by its name.
 
@@ -225,6 +226,7 @@ def build_evaluated(
         gelu: The form of GELU, where the weights do not state it.
         normalization: "half" or "imagenet", where the weights do not hold the range of the
             pixels.
+        position_resize: How positions are resized; by default as by the weights' code base.
 
     Raises:
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
@@ -232,7 +234,12 @@ def build_evaluated(
     """
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    given = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
+    given: dict[str, Any] = {
+        "num_heads": num_heads,
+        "gelu": gelu,
+        "normalization": normalization,
+        "position_resize": position_resize,
+    }
     if weights is None and not is_model_name(source):
         if image_size is not None:
             raise ValueError(

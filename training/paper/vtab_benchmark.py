@@ -122,7 +122,8 @@ def run_vtab(
     settings = dataclasses.replace(scaled(settings, asked.scale), **_start(model, weights))
     if settings.model is not None:
         configs.resolve(settings.model)  # A wrong name is an error before data are downloaded.
-    facts = {name: getattr(settings, name) for name in ("num_heads", "gelu", "normalization")}
+    names = ("num_heads", "gelu", "normalization", "position_resize")
+    facts = {name: getattr(settings, name) for name in names}
     if settings.weights is not None:  # So is a fact that must be given.
         start = {"model": settings.model, "image_size": settings.image_size}
         open_model(settings.weights, **start, **facts).preprocessing_for()

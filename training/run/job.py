@@ -544,6 +544,7 @@ class FineTune(Job):
             num_heads=settings.num_heads,
             gelu=settings.gelu,
             normalization=settings.normalization,
+            position_resize=settings.position_resize,
         )
 
     def open(self, start: Start, *, download: bool = True) -> Source:

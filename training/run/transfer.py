@@ -70,6 +70,7 @@ class Start:
             "evaluation": describe_resize(preprocessing),
             "gelu": getattr(self.config, "gelu", None),
             "norm_epsilon": getattr(self.config, "norm_epsilon", None),
+            "position_resize": described.position_resize,
             "head": "new" if self.head_rows is None else "keep",
         }
         return {
@@ -87,6 +88,7 @@ def find_start(
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
+    position_resize: str | None = None,
 ) -> Start:
     """Returns what a run starts from, without downloading or building it.
 
@@ -98,12 +100,18 @@ def find_start(
         gelu: The form of GELU, where the weights do not state it.
         normalization: A key of `NORMALIZATIONS`, where the weights do not hold the range of
             the pixels.
+        position_resize: How positions are resized; by default as by the weights' code base.
 
     Raises:
         ValueError: If the model or the weights are unknown, do not fit each other, or a fact
             about the weights was neither found nor given.
     """
-    facts: dict[str, Any] = {"num_heads": num_heads, "gelu": gelu, "normalization": normalization}
+    facts: dict[str, Any] = {
+        "num_heads": num_heads,
+        "gelu": gelu,
+        "normalization": normalization,
+        "position_resize": position_resize,
+    }
     if weights is None:
         opened = open_model(model or DEFAULT_MODEL, weights="random", **facts)
     else:

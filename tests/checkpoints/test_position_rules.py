@@ -1,0 +1,233 @@
+"""Positions are resized as by the code base that the weights are from."""
+
+import dataclasses
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.match import position_rule
+from keras_vit.checkpoints.resize import resize_positions
+from keras_vit.checkpoints.save import stored_arrays
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
+from keras_vit.description import Description, held_description
+from keras_vit.models.opening import open_model
+from keras_vit.models.rebuild import copy_weights, inference_model, resized_model
+from makers import tiny_config
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+CONFIG = tiny_config(patch_size=8, num_heads=1, gelu="exact")
+TIMM_CONFIG = {
+    "architecture": "vit_tiny_patch16_224",
+    "model_args": {"num_heads": 1, "img_size": 32},
+    "pretrained_cfg": {"input_size": [3, 32, 32]},
+}
+
+
+def _source(config=CONFIG, **options):
+    """A model of 4x4 patches with large random positions."""
+    options = {"input_shape": (32, 32, 3), "classes": 2, **options}
+    model = keras_vit.build(config, **options)
+    table = model.get_layer("position_embedding").embedding
+    table.assign(np.random.default_rng(1).normal(size=table.shape))
+    for weight in model.get_layer("predictions").weights:
+        weight.assign(np.ones(weight.shape))
+    return model
+
+
+def _table(model):
+    return keras.ops.convert_to_numpy(model.get_layer("position_embedding").embedding)[0]
+
+
+def _resized(model, grid, rule):
+    return resize_positions(_table(model)[1:], (4, 4), grid, rule)
+
+
+@pytest.fixture
+def timm(tmp_path):
+    """The folder of a timm model and the model."""
+    model, folder = _source(), tmp_path / "timm"
+    folder.mkdir()
+    safetensors_numpy.save_file(stored_arrays(model, TIMM), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(TIMM_CONFIG))
+    return folder, model
+
+
+def _rule_of(folder, arrays, config=None):
+    safetensors_numpy.save_file(arrays, folder / "model.safetensors")
+    if config:
+        (folder / "config.json").write_text(json.dumps(config))
+    return open_checkpoint(folder).facts["position_resize"]
+
+
+def _renamed(arrays, *changes):
+    for pattern, replacement in changes:
+        arrays = {re.sub(pattern, replacement, name): array for name, array in arrays.items()}
+    return arrays
+
+
+def test_files_of_timm_and_torchvision_and_the_official_code_have_their_rules(tmp_path):
+    model = _source()
+    assert _rule_of(tmp_path, stored_arrays(model, TIMM)) == "bicubic"
+    assert _rule_of(tmp_path, stored_arrays(model, TORCHVISION)) == "bicubic_corners"
+    keras_vit.save_checkpoint(model, tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.savez(tmp_path / "b.npz", **arrays)  # Without the note of this package.
+    assert open_checkpoint(tmp_path / "b.npz").facts["position_resize"] == "official"
+
+
+@pytest.mark.parametrize("kind", ["vit", "dinov2"])
+def test_transformers_resizes_without_antialiasing(kind, tmp_path):
+    arrays = stored_arrays(
+        _source(dataclasses.replace(CONFIG, layer_scale=kind == "dinov2")), HUGGING_FACE
+    )
+    assert _rule_of(tmp_path, arrays, {"model_type": kind}) == "bicubic_torch"
+
+
+def test_dinov2_with_registers_antialiases(tmp_path):
+    config = dataclasses.replace(CONFIG, layer_scale=True, num_registers=4)
+    arrays = stored_arrays(_source(config), HUGGING_FACE)
+    assert _rule_of(tmp_path, arrays, {"model_type": "dinov2_with_registers"}) == "bicubic"
+
+
+# Building with weights warns of pixels that are not in [-1, 1].
+pytestmark = pytest.mark.filterwarnings("ignore:.* needs pixels of:UserWarning")
+
+
+@pytest.mark.parametrize(("registers", "rule"), [(0, "bicubic_dinov2"), (4, "bicubic")])
+def test_a_file_of_metas_dinov2_has_a_mask_token(registers, rule, tmp_path):
+    model = _source(dataclasses.replace(CONFIG, layer_scale=True, num_registers=registers))
+    arrays = _renamed(stored_arrays(model, TIMM), (r"^reg_token$", "register_tokens"))
+    table = arrays["pos_embed"]
+    assert _rule_of(tmp_path, {**arrays, "mask_token": np.zeros((1, 16), "float32")}) == rule
+    target = keras_vit.build(model_config(model), input_shape=(48, 32, 3), classes=2)
+    keras_vit.load_checkpoint(target, tmp_path, position_resize=None)
+    np.testing.assert_array_equal(
+        _table(target)[1:], resize_positions(table[0, 1:], (4, 4), (6, 4), rule)
+    )
+
+
+def model_config(model):
+    return held_description(model).config
+
+
+def test_a_file_of_deit_or_mae_holds_its_weights_under_model(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {k: torch.tensor(v) for k, v in stored_arrays(_source(), TIMM).items()}
+    torch.save({"model": state}, tmp_path / "deit.pth")
+    assert open_checkpoint(tmp_path / "deit.pth").facts["position_resize"] == "bicubic_torch"
+
+
+def test_build_resizes_by_the_rule_of_the_weights(timm):
+    folder, source = timm
+    model = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2)
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
+    assert model_config(model).position_resize == position_rule(model) == "bicubic"
+
+
+def test_build_takes_another_rule(timm):
+    folder, source = timm
+    model = keras_vit.build(
+        CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2, position_resize="official"
+    )
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "official"))
+
+
+def test_an_opened_model_resizes_by_the_rule_of_the_weights_and_says_so(timm):
+    folder, source = timm
+    opened = open_model(folder)
+    assert "positions bicubic (the rule of timm)" in opened.description.facts
+    model, _ = opened.to_model((48, 32))
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
+
+
+def test_an_opened_model_resizes_by_a_given_rule_and_says_so(timm):
+    folder, source = timm
+    opened = open_model(folder, position_resize="bilinear")
+    assert "positions bilinear (--position-resize)" in opened.description.facts
+    model, _ = opened.to_model((48, 32))
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bilinear"))
+
+
+def test_an_unknown_rule_is_refused(timm):
+    with pytest.raises(ValueError, match="position_resize must be one of .*Received: .*'nearest'"):
+        open_model(timm[0], position_resize="nearest")
+
+
+def test_load_checkpoint_resizes_by_the_official_rule_by_default(timm):
+    folder, source = timm
+    model = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
+    keras_vit.load_checkpoint(model, folder)
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "official"))
+
+
+@pytest.mark.parametrize("rule", [None, "bicubic"])
+def test_bicubic_is_hugging_faces_for_its_files(rule, tmp_path):
+    source = _source()
+    arrays = stored_arrays(source, HUGGING_FACE)
+    assert _rule_of(tmp_path, arrays) == "bicubic_torch"
+    model = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
+    keras_vit.load_checkpoint(model, tmp_path, position_resize=rule)
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic_torch"))
+
+
+@pytest.mark.parametrize("change", [lambda model: model, inference_model])
+def test_a_resized_model_keeps_the_rule(change, timm):
+    folder, source = timm
+    model = keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2)
+    resized = resized_model(change(model), (48, 32))
+    np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
+    assert position_rule(resized) == "bicubic"
+
+
+def test_copied_weights_are_resized_by_the_rule_of_their_source(timm):
+    folder, source = timm
+    model = keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2)
+    target = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
+    copy_weights(model, target)
+    np.testing.assert_array_equal(_table(target)[1:], _resized(source, (6, 4), "bicubic"))
+
+
+@pytest.mark.parametrize("file", ["a.npz", "a.weights.h5", "a.keras"])
+def test_files_keep_the_rule(file, timm, tmp_path):
+    folder, source = timm
+    model = keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2)
+    if file == "a.npz":
+        keras_vit.save_checkpoint(model, tmp_path / file)
+    elif file == "a.weights.h5":
+        model.save_weights(tmp_path / file)
+    else:
+        model.save(tmp_path / file)
+    opened = open_model(tmp_path / file)
+    assert opened.description.position_resize == "bicubic"
+    resized, _ = opened.to_model((48, 32))
+    np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
+
+
+def test_a_given_rule_holds_for_a_saved_model_too(timm, tmp_path):
+    folder, source = timm
+    keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2).save(
+        tmp_path / "a.keras"
+    )
+    resized, _ = open_model(tmp_path / "a.keras", position_resize="bilinear").to_model((48, 32))
+    np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bilinear"))
+
+
+def test_a_description_of_an_earlier_version_has_the_official_rule():
+    content = held_description(_source()).to_json()
+    assert "position_resize" not in content["config"]  # Nor has a file of the official rule.
+    assert Description.from_json(content).position_resize == "official"
+
+
+def test_the_rule_holds_in_the_graph_of_a_free_image_size(timm):
+    folder, source = timm
+    free = keras_vit.build(CONFIG, weights=folder, input_shape=(None, None, 3), include_top=False)
+    fixed = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), include_top=False)
+    assert free.get_layer("position_embedding").grid == (4, 4)  # That of the weights.
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 48, 32, 3)).astype("float32")
+    np.testing.assert_allclose(free(images), fixed(images), atol=1e-5)
