@@ -23,6 +23,7 @@ TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
+SPLIT = "split.npz"  # Of a training run.
 
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"

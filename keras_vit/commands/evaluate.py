@@ -67,9 +67,11 @@ class Evaluate(Command):
                 "--protocol."
             )
         from keras_vit.models.opening import open_classifier
+        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
+        check_output(self.output, data.data)
         classifier = open_classifier(self.model)
         report = evaluate_classifier(
             classifier,

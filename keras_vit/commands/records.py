@@ -21,10 +21,12 @@ class RecordsCommand(Command):
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""
         from keras_vit.training.data import write_records
+        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.data.sources import describe_skipped
 
+        check_output(self.output, self.data.data)
         source = dataclasses.replace(self.data, split_seed=self.seed).open()
-        for line in describe_skipped(source.skipped):
+        for line in (*source.notes, *describe_skipped(source.skipped)):
             print(line)
         written = write_records(
             source,

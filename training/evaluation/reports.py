@@ -35,6 +35,8 @@ class EvaluationReport(abc.ABC):
         skipped: `(path, reason)` of images that could not be read.
         images_per_second: Speed of decoding and the model together.
         answers: The answer to each image.
+        split_lines: What of the data was evaluated, and what was left out.
+        new: The report on images that are new to the classifier's run, if others are reported on.
     """
 
     class_names: tuple[str, ...]
@@ -44,6 +46,8 @@ class EvaluationReport(abc.ABC):
     skipped: tuple[tuple[str, str], ...] = ()
     images_per_second: float = 0.0
     answers: Answers | None = None
+    split_lines: tuple[str, ...] = ()
+    new: EvaluationReport | None = None
 
     @property
     @abc.abstractmethod
@@ -68,13 +72,21 @@ class EvaluationReport(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
 
+    def split_json(self) -> dict[str, Any]:
+        """Returns what was evaluated and the numbers of new images, as far as they are known."""
+        lines = {"split": list(self.split_lines)} if self.split_lines else {}
+        return lines if self.new is None else {**lines, "new": self.new.to_json()}
+
     def notes(self) -> list[str]:
         """Returns remarks below the table by class."""
         return []
 
     def __str__(self) -> str:
         table = align_columns(self._table("{:.4f}"), left=[0])
-        text = [f"images  {self.count} (each once)", *self.lines(), "", table, *self.notes()]
+        text = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
+        if self.new is not None:
+            text.append(f"new     {self.new.summary} that are new to the run")
+        text += ["", table, *self.notes()]
         if self.skipped:
             text += ["", f"skipped {len(self.skipped)} images that could not be read:"]
             text += [f"  {line}" for line in describe_skipped(self.skipped)]

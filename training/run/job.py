@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -18,9 +19,11 @@ from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
+from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation import classification
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
@@ -228,6 +231,8 @@ class Job:
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             self.command = recipe["command"]
+        else:
+            check_output(output, self.data.data)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
@@ -271,6 +276,8 @@ class Job:
         )
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
+        if self.folder.writes:
+            record_split(self.folder.path, plan.source)
         lines = {"weights": weights}
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
@@ -494,6 +501,19 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
         batch_size=min(plan.settings.micro_batch_size, 64),
         **options,
     )
+
+
+def record_split(folder: pathlib.Path, source: Source) -> None:
+    """Writes which images a run trains on, chooses by and holds out, before its first step.
+
+    Args:
+        folder: The folder of the run. If it has a record, the run continues: what it trained on
+            before the stop stays in the record, also where the data have changed.
+        source: The images in splits.
+    """
+    record, before = SplitRecord.of(source), SplitRecord.read(folder)
+    if record is not None:
+        (record if before is None else record.with_parts(before)).write(folder)
 
 
 def choose_thresholds(
