@@ -9,6 +9,7 @@ from typing import Any
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import EVALUATED_DATA, UnknownFacts
 from keras_vit.fields import part, setting
+from keras_vit.files import SKIPPED
 from keras_vit.optional_packages import install_command
 from keras_vit.tasks import MULTICLASS
 from keras_vit.training.data.spec import DataSpec
@@ -84,6 +85,8 @@ class Evaluate(Command):
             progress=True,
         )
         print(report)
+        if report.skipped and not self.output:
+            print(f"--output DIR writes all skipped files to DIR/{SKIPPED}")
         if self.output:
             written = report.write(self.output)
             for path in written:

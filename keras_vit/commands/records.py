@@ -6,6 +6,7 @@ import dataclasses
 
 from keras_vit.commands import Command
 from keras_vit.fields import REQUIRED, part, setting
+from keras_vit.files import write_skipped
 from keras_vit.training.data.spec import DataSpec
 
 
@@ -35,6 +36,8 @@ class RecordsCommand(Command):
             shard_mebibytes=self.shard_size,
             progress=True,
         )
+        if source.skipped:
+            print(f"all skipped files are in {write_skipped(self.output, source.skipped)}")
         for split, shards in written.items():
             print(f"{split}: {shards.counts.sum()} images in {len(shards.files)} files")
         print(f"written {self.output}")

@@ -42,6 +42,10 @@ def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
     assert "images  6" in outcome.out
     assert "skipped 1 images" in outcome.out
     assert str(path) in outcome.out
+    assert "--output DIR writes all skipped files to DIR/skipped.csv" in outcome.out
+    outcome = command("evaluate", tiny, "--data", data, "--output", tmp_path / "report")
+    assert f"written {tmp_path / 'report' / 'skipped.csv'}" in outcome.out
+    assert str(path) in (tmp_path / "report" / "skipped.csv").read_text()
     assert str(path) in refused("evaluate", tiny, "--data", data, "--strict")
 
 

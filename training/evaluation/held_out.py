@@ -83,6 +83,9 @@ def choose_images(
         test=True,
         task=classifier.task,
     )
+    excluded: tuple[str, ...] = ()
+    if spec.exclude:
+        excluded = (f"split   the {len(spec.exclude)} images that the run excluded are left out",)
     record = SplitRecord.read(classifier.folder)
     if record is not None:
         is_verified = strict or in_memory
@@ -90,7 +93,7 @@ def choose_images(
         _check_classes(source, classifier, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
-            return found
+            return dataclasses.replace(found, lines=(*found.lines, *excluded))
     # What is held out then depends on the files that can be decoded.
     images = classifier.recipe.get("images") or {}
     is_verified = strict or (images.get("skipped") != 0 if of_run else in_memory)
@@ -101,7 +104,7 @@ def choose_images(
     _check_split(split, source.splits)
     examples = source.splits[split]
     line = _without_record(classifier, source, split, bool(of_run))
-    lines = (line, *_other_parts(source, split), *source.notes)
+    lines = (line, *_other_parts(source, split), *source.notes, *excluded)
     return EvaluatedImages(source, examples, None, lines, _is_skipping(is_verified, examples))
 
 

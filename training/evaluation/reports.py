@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.files import write_csv, write_text
+from keras_vit.files import write_csv, write_skipped, write_text
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data.sources import describe_skipped
 
@@ -93,7 +93,7 @@ class EvaluationReport(abc.ABC):
         return "\n".join(text)
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes the numbers by class (CSV), all numbers (JSON), and the answers.
+        """Writes the numbers by class (CSV), all numbers (JSON), answers, and skipped files (CSV).
 
         Args:
             folder: Created if it does not exist.
@@ -106,7 +106,8 @@ class EvaluationReport(abc.ABC):
         write_csv(folder / PER_CLASS_CSV, self._table("{:.6g}"))
         write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
         answers = self.answers.write(folder) if self.answers else []
-        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers]
+        skipped = [write_skipped(folder, self.skipped)] if self.skipped else []
+        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers, *skipped]
 
     def _table(self, form):
         """The headings, then the name of each class and its numbers, as text."""

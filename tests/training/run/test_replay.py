@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.run.job import with_note_of_seen
 from keras_vit.training.run.replay import extend
 from makers import tiny_config, write_classes
 
@@ -122,6 +123,18 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
         assert replayed == set(of_run.splits[split].names)
     replayed = {name for name in source.splits["train"].names if str(old) in name}
     assert len(replayed) == len(of_run.splits["train"]) + (20 if recorded else 0)
+
+
+def test_a_line_says_how_many_test_images_the_run_of_the_weights_has_trained_on(tmp_path):
+    data = write(tmp_path / "data", OLD, np.random.default_rng(0))
+    record = SplitRecord.of(DataSpec(data, split_seed=1).open(0.25))
+    same = DataSpec(data, split_seed=1).open(0.25)
+    assert with_note_of_seen(same, record) is same
+    other = DataSpec(data, split_seed=2).open(0.25)
+    seen = (record.part_of(other.splits["test"].fingerprints()) != "test").sum()
+    (note,) = with_note_of_seen(other, record).notes
+    assert seen
+    assert note.startswith(f"{seen} of the 4 test images were trained on")
 
 
 def test_wrong_replay_is_refused(tmp_path):
