@@ -159,18 +159,18 @@ def _by_record(source, record, split, is_verified):
     if found:
         line += "; left out: "
         line += ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
-    lines = [line]
+    remarks = [line]
     if evaluated == "test":
         numbers = numbers[places["test"]]
         copies = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
         if copies:
-            lines.append(
+            remarks.append(
                 f"split   {copies} of the images that the run held out have a copy that it trained "
                 "on or chose its weights by"
             )
-    lines += [*_other_parts(source, of_data), *source.notes]
+    remarks += [*_other_parts(source, of_data), *source.notes]
     is_skipping = _is_skipping(is_verified, examples)
-    return EvaluatedImages(source, examples, new, tuple(lines), is_skipping)
+    return EvaluatedImages(source, examples, new, tuple(remarks), is_skipping)
 
 
 def _other_parts(source, split):

@@ -85,10 +85,12 @@ def _by_record(spec, record, validation, *, download):
     part_of = {}
     for split, examples in source.splits.items():
         numbers = examples.fingerprints()
-        part_of[split] = None if numbers is None else record.part_of(numbers)
-    of_train = part_of.get("train")
-    if of_train is None or all((found == NEW).all() for found in part_of.values()):
+        if numbers is None:
+            return None
+        part_of[split] = record.part_of(numbers)
+    if "train" not in part_of or all((found == NEW).all() for found in part_of.values()):
         return None
+    of_train = part_of["train"]
     train = source.splits["train"]
     splits = {"train": train.take(np.flatnonzero((of_train == "train") | (of_train == NEW)))}
     for split in ("validation", "test"):
