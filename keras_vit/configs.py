@@ -595,7 +595,7 @@ def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:
     """Returns the fields of a config as files hold them.
 
     The official rule for positions is left out, so that settings and files of models with it are
-    those of earlier versions, and runs that these began go on.
+    as earlier versions wrote them, and runs that these began go on.
     """
     fields = dataclasses.asdict(config)
     if fields.get("position_resize") == ViTConfig.position_resize:

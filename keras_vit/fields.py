@@ -26,7 +26,7 @@ import dataclasses
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_vit import json_files
@@ -65,6 +65,7 @@ class FieldInfo:
         from_file: Whether the flag takes a file that lists the values, one a line.
         completion: Keys of `shell_completion.NAMES` that the Tab key completes, and not only files.
         used: From the settings to whether a run reads the value; None: always.
+        needs: With `used`, the flags that make a run read the value, for the error without them.
         off: The values that switch it off; the printed plan leaves it out then.
         line: The line of the printed plan that contains the value; None: its own.
         column: The heading in the table of `keras-vit recipes`; None: no column.
@@ -86,6 +87,7 @@ class FieldInfo:
     from_file: bool = False
     completion: Sequence[str] = ()
     used: Callable[[Any], Any] | None = None
+    needs: str = ""
     off: tuple = ()
     line: str | None = None
     column: str | None = None
@@ -296,6 +298,20 @@ def check_given(settings_type: Any, given: Mapping[str, Any]) -> None:
         if limits and value is not None and not all(map(limits[1], _items(value))):
             flag, shown = flag_of(field), " ".join(map(str, _items(value)))
             raise ValueError(f"{flag} must be {limits[0]}. Received: {flag} {shown}")
+
+
+def check_used(settings: Any, given: Iterable[str]) -> None:
+    """Raises ValueError if the value of a flag has no effect.
+
+    Args:
+        settings: The settings, with the values of all flags.
+        given: Names of the fields that were given as flags.
+    """
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    for name in given:
+        known = field_info(fields[name])
+        if known.used is not None and not known.used(settings):
+            raise ValueError(f"{flag_of(fields[name])} has no effect without {known.needs}.")
 
 
 def given_fields(

@@ -25,6 +25,8 @@ TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
+SPLIT = "split.npz"  # Of a training run.
+SKIPPED = "skipped.csv"  # Also in the folder of a report.
 
 # A file that each export in a folder has: SavedModel, OpenVINO, the web page.
 EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
@@ -95,10 +97,15 @@ def check_writable(path: str | os.PathLike) -> None:
         path: An output; it and its folders may be missing.
 
     Raises:
-        ValueError: If the nearest existing folder is read-only.
+        ValueError: If the nearest existing folder is read-only, or a file is in its place.
     """
     path = pathlib.Path(path).absolute()
     folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
+    for parent in path.parents:
+        if parent.is_file():
+            raise ValueError(
+                f"The output must be in a folder. Not a directory: {parent}. Received: {path}"
+            )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(
             f"The output must be in a folder that can be written. Received: {path}, and {folder} "
@@ -146,6 +153,34 @@ def path_inside(folder: str | os.PathLike, name: str) -> pathlib.Path:
             f"The name of a file must lie in its folder. Received: {name!r} for {folder}"
         )
     return pathlib.Path(folder, *parts)
+
+
+def check_output_file(path: str | os.PathLike) -> None:
+    """Raises unless a file can be written where it is wanted; its folder must exist.
+
+    Raises:
+        ValueError: If the folder is missing or read-only, or a folder has the file's name.
+    """
+    check_writable(path)
+    if os.path.isdir(path):
+        raise ValueError(f"The output must be a file. Received a folder: {os.fspath(path)}")
+    if not os.path.isdir(folder := pathlib.Path(path).absolute().parent):
+        raise ValueError(
+            f"The output must be in a folder that exists. Received: {os.fspath(path)}; there is "
+            f"no {folder}"
+        )
+
+
+def write_skipped(folder: str | os.PathLike, skipped: Iterable[tuple[str, str]]) -> pathlib.Path:
+    """Writes the files that were left out, with the reasons, as `skipped.csv`; returns its path.
+
+    Args:
+        folder: The folder.
+        skipped: `(path, reason)`.
+    """
+    path = pathlib.Path(folder) / SKIPPED
+    write_csv(path, [("path", "reason"), *skipped])
+    return path
 
 
 @contextlib.contextmanager

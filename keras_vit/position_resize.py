@@ -2,7 +2,7 @@
 
 A rule gives a matrix `(new, old)` for each side of the grid. `resize_weights` writes the formula
 once, for NumPy and for `keras.ops`: `checkpoints/resize.py` resizes the tables of files by it,
-`layers/positions.py` those of models of free image size, in the graph. Imports neither.
+`layers/positions.py` the tables of models of free image size, in the graph. Imports neither.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from keras_vit.files import (
     atomic_write,
     check_file,
     check_folder,
+    check_output_file,
     check_space,
     check_writable,
     named_disk_errors,
@@ -179,6 +180,20 @@ def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
     with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
         check_writable(tmp_path / "new" / "file.csv")
+
+
+def test_an_output_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=f"Not a directory: {tmp_path}/file. Received"):
+        check_writable(tmp_path / "file" / "report" / "numbers.csv")
+
+
+def test_the_folder_of_a_file_must_exist(tmp_path):
+    check_output_file(tmp_path / "features.npz")
+    with pytest.raises(ValueError, match=f"in a folder that exists. .* no {tmp_path}/new"):
+        check_output_file(tmp_path / "new" / "features.npz")
+    with pytest.raises(ValueError, match="must be a file. Received a folder"):
+        check_output_file(tmp_path)
 
 
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):

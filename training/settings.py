@@ -17,6 +17,7 @@ from keras_vit.fields import (
     changed,
     check_fields,
     check_json,
+    check_used,
     documented,
     field_info,
     required,
@@ -166,6 +167,7 @@ class Settings:
         unit="STEPS",
         limits=POSITIVE,
         used=lambda settings: settings.decay == "rsqrt",
+        needs="--decay rsqrt",
     )
     cooldown_steps: int = setting(
         0, "steps at the end over which the decay rsqrt falls to 0", unit="STEPS", off=(0,)
@@ -176,6 +178,7 @@ class Settings:
         unit="FACTOR",
         source="paper, Table 4",
         used=lambda settings: settings.optimizer == "sgd",
+        needs="--optimizer sgd",
     )
     beta_1: float = setting(
         0.9,
@@ -183,6 +186,7 @@ class Settings:
         source="paper, Table 3",
         flag="",
         used=lambda settings: settings.optimizer == "adam",
+        needs="--optimizer adam",
     )
     beta_2: float = setting(
         0.999,
@@ -190,6 +194,7 @@ class Settings:
         source="paper, Table 3",
         flag="",
         used=lambda settings: settings.optimizer == "adam",
+        needs="--optimizer adam",
     )
     weight_decay: float = setting(
         0.0,
@@ -204,6 +209,7 @@ class Settings:
         "alone (a share of the highest), as in big_vision",
         choices=WEIGHT_DECAY_TIMES,
         used=lambda settings: settings.weight_decay,
+        needs="--weight-decay",
     )
     clip_norm: float | None = setting(
         1.0,
@@ -417,16 +423,20 @@ class Settings:
             **given: Fields and their values; the recipe or the defaults have the others.
 
         Raises:
-            ValueError: If there is a scale without a recipe, or as `from_recipe`.
+            ValueError: If there is a scale without a recipe, a value has no effect, or as
+                `from_recipe`.
         """
-        if recipe is not None:
-            return cls.from_recipe(recipe, 1.0 if scale is None else scale, **given)
-        if scale is not None:
+        if recipe is None and scale is not None:
             raise ValueError(
                 "--scale needs a recipe (--recipe); without one, --steps and --batch-size make a "
                 f"run smaller. Received: --scale {scale:g} alone"
             )
-        return cls(**given)
+        if recipe is None:
+            settings = cls(**given)
+        else:
+            settings = cls.from_recipe(recipe, 1.0 if scale is None else scale, **given)
+        check_used(settings, given)
+        return settings
 
     @classmethod
     def from_recipe(cls, name: str, scale: float = 1.0, **given: Any) -> Self:
@@ -659,6 +669,7 @@ class FineTuning(Settings):
         unit="SHARE",
         limits=("in (0, 1)", lambda value: 0 < value < 1),
         used=lambda settings: settings.replay is not None,
+        needs="--replay",
     )
     normalization: str | None = setting(
         None,
@@ -704,6 +715,7 @@ class FineTuning(Settings):
         unit="COLUMNS",
         limits=POSITIVE,
         used=lambda settings: settings.train == "lora",
+        needs="--train lora",
     )
     lora_alpha: float | None = setting(
         None,
@@ -711,6 +723,7 @@ class FineTuning(Settings):
         unit="STRENGTH",
         absent="the rank",
         used=lambda settings: settings.train == "lora",
+        needs="--train lora",
     )
     teacher: str | None = setting(
         None,
@@ -727,6 +740,7 @@ class FineTuning(Settings):
         choices=DISTILLATIONS,
         source="Hinton et al. 2015; hard is DeiT's",
         used=lambda settings: settings.teacher,
+        needs="--teacher",
     )
     distillation_weight: float = setting(
         0.5,
@@ -735,6 +749,7 @@ class FineTuning(Settings):
         source="DeiT, equation 3",
         limits=("in [0, 1]", lambda value: 0 <= value <= 1),
         used=lambda settings: settings.teacher,
+        needs="--teacher",
     )
     temperature: float = setting(
         3.0,
@@ -743,6 +758,7 @@ class FineTuning(Settings):
         source="Hinton et al. 2015: 2.5 to 4 for small students",
         limits=POSITIVE_NUMBER,
         used=lambda settings: settings.teacher and settings.distillation == "soft",
+        needs="--teacher and --distillation soft",
     )
 
     command = "finetune"

@@ -63,8 +63,8 @@ def load_pretrained(
         weights: "imagenet", "imagenet21k", a key of `list_weights()`, a path, or "cifar10"
             (for R14+ViT-Micro/16 and ViT-Mini/4; comes with the package).
         include_top: Whether the model has the head.
-        position_resize: A key of `keras_vit.position_resize.RULES`; that of the weights' code
-            base by default.
+        position_resize: A key of `keras_vit.position_resize.RULES`; by default the rule of the
+            weights' code base.
 
     Returns:
         A `LoadReport`.

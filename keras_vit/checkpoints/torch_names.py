@@ -321,7 +321,7 @@ TIMM = Layout(
         _TIMM_UNITS,
         # Eva's.
         (r"\.gamma_([12])$", r".ls\1.gamma"),
-        # Those of Meta's DINOv2.
+        # Names of Meta's DINOv2.
         (r"^register_tokens$", "reg_token"),
         (r"\.mlp\.w12\.", ".mlp.fc1."),
         (r"\.mlp\.w3\.", ".mlp.fc2."),

@@ -9,7 +9,7 @@ import sys
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.fields import AT_LEAST_1, REQUIRED, part, setting
-from keras_vit.files import check_writable
+from keras_vit.files import check_output_file
 from keras_vit.safe_text import for_line
 
 
@@ -46,7 +46,7 @@ class Embed(Command):
         if self.page and not self.like:
             raise ValueError("--page goes with --like IMAGE.")
         for output in filter(None, (self.output, self.page)):
-            check_writable(output)
+            check_output_file(output)
         from keras_vit.images.decoding import image_files
         from keras_vit.models.rebuild import feature_model
         from keras_vit.training.evaluation.embeddings import (

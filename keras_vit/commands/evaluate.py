@@ -9,6 +9,7 @@ from typing import Any
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import EVALUATED_DATA, UnknownFacts
 from keras_vit.fields import part, setting
+from keras_vit.files import SKIPPED
 from keras_vit.optional_packages import install_command
 from keras_vit.tasks import MULTICLASS
 from keras_vit.training.data.spec import DataSpec
@@ -67,9 +68,11 @@ class Evaluate(Command):
                 "--position-resize go with --protocol."
             )
         from keras_vit.models.opening import open_classifier
+        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
+        check_output(self.output, data.data)
         classifier = open_classifier(self.model)
         report = evaluate_classifier(
             classifier,
@@ -82,6 +85,8 @@ class Evaluate(Command):
             progress=True,
         )
         print(report)
+        if report.skipped and not self.output:
+            print(f"--output DIR writes all skipped files to DIR/{SKIPPED}")
         if self.output:
             written = report.write(self.output)
             for path in written:

@@ -48,9 +48,11 @@ class FewShot(Command):
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
         from keras_vit.models.rebuild import feature_model
+        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation import few_shot
         from keras_vit.training.evaluation.features import default_cache
 
+        check_output(self.output, self.data.data)
         model = self.model.open(evaluation=self.evaluation)
         print(model.description.facts)
         feature_model(model.model, self.feature)  # An error here comes before the data are read.

@@ -54,8 +54,11 @@ class Inspect(Command):
         from keras_vit.images.decoding import image_files
         from keras_vit.inspection import write_report
         from keras_vit.preprocessing import imagenet_classes
+        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.predictions import build_evaluated
 
+        for image in self.images:
+            check_output(self.output, image)
         # Before the model is read, so that a wrong path is reported at once.
         if self.images:
             image_files(self.images)

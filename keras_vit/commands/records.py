@@ -6,6 +6,7 @@ import dataclasses
 
 from keras_vit.commands import Command
 from keras_vit.fields import REQUIRED, part, setting
+from keras_vit.files import write_skipped
 from keras_vit.training.data.spec import DataSpec
 
 
@@ -21,10 +22,12 @@ class RecordsCommand(Command):
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""
         from keras_vit.training.data import write_records
+        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.data.sources import describe_skipped
 
+        check_output(self.output, self.data.data)
         source = dataclasses.replace(self.data, split_seed=self.seed).open()
-        for line in describe_skipped(source.skipped):
+        for line in (*source.notes, *describe_skipped(source.skipped)):
             print(line)
         written = write_records(
             source,
@@ -33,6 +36,8 @@ class RecordsCommand(Command):
             shard_mebibytes=self.shard_size,
             progress=True,
         )
+        if source.skipped:
+            print(f"all skipped files are in {write_skipped(self.output, source.skipped)}")
         for split, shards in written.items():
             print(f"{split}: {shards.counts.sum()} images in {len(shards.files)} files")
         print(f"written {self.output}")

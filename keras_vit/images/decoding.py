@@ -11,7 +11,7 @@ import functools
 import os
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -248,17 +248,27 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     return files
 
 
-def images_below(folder: str | os.PathLike) -> tuple[list[str], list[str]]:
+def images_below(
+    folder: str | os.PathLike, leave_out: Callable[[str], bool] = lambda path: False
+) -> tuple[list[str], list[str]]:
     """Returns the images in a folder and its subfolders, and the other files.
 
     Images are recognised by their suffix, or if it is not one of an image, by their first
     bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
     folders are left out.
+
+    Args:
+        folder: The folder.
+        leave_out: Function from the path of a subfolder to whether it is left out.
     """
     images: list[str] = []
     others: list[str] = []
     for root, folders, files in os.walk(os.fspath(folder)):
-        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not is_hidden(name) and not leave_out(os.path.join(root, name))
+        )
         for name in sorted(files):
             if not is_hidden(name):
                 path = os.path.join(root, name)

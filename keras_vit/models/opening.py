@@ -221,7 +221,7 @@ class OpenedModel:
             skip = ("pre_logits/*",)
         if classes and self.checkpoint and is_regression(self.checkpoint.config, known.classes):
             raise ValueError(
-                "A head must give the scores of classes; that of a regression gives numbers. "
+                "A head must give the scores of classes; a regression's gives numbers. "
                 f"Received: {self.source}, with problem_type="
                 f"{self.checkpoint.config.get('problem_type')!r} and {known.classes} outputs"
             )

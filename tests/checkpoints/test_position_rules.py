@@ -228,6 +228,6 @@ def test_the_rule_holds_in_the_graph_of_a_free_image_size(timm):
     folder, source = timm
     free = keras_vit.build(CONFIG, weights=folder, input_shape=(None, None, 3), include_top=False)
     fixed = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), include_top=False)
-    assert free.get_layer("position_embedding").grid == (4, 4)  # That of the weights.
+    assert free.get_layer("position_embedding").grid == (4, 4)  # The grid of the weights.
     images = np.random.default_rng(0).uniform(-1, 1, (2, 48, 32, 3)).astype("float32")
     np.testing.assert_allclose(free(images), fixed(images), atol=1e-5)

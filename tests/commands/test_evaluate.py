@@ -42,6 +42,10 @@ def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
     assert "images  6" in outcome.out
     assert "skipped 1 images" in outcome.out
     assert str(path) in outcome.out
+    assert "--output DIR writes all skipped files to DIR/skipped.csv" in outcome.out
+    outcome = command("evaluate", tiny, "--data", data, "--output", tmp_path / "report")
+    assert f"written {tmp_path / 'report' / 'skipped.csv'}" in outcome.out
+    assert str(path) in (tmp_path / "report" / "skipped.csv").read_text()
     assert str(path) in refused("evaluate", tiny, "--data", data, "--strict")
 
 
@@ -88,3 +92,22 @@ def test_a_classifier_without_one_of_its_files(refused, tiny, colors, tmp_path, 
     folder = shutil.copytree(tiny, tmp_path / "copy")
     (folder / missing).unlink()
     assert missing in refused("evaluate", folder, "--data", colors).rpartition("Missing")[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "{tiny}", "--data", "{colors}"),
+        ("few-shot", "{tiny}", "--data", "{colors}"),
+        ("inspect", "{tiny}", "{colors}"),
+        ("records", "--data", "{colors}"),
+        ("finetune", "--weights", "{tiny}", "--data", "{colors}"),
+        ("pretrain", "--model", "ViT-Ti/16", "--data", "{colors}"),
+        ("sweep", "--weights", "{tiny}", "--data", "{colors}"),
+    ],
+)
+def test_an_output_in_the_folder_of_the_data_is_refused(arguments, refused, tiny, colors):
+    given = [text.format(tiny=tiny, colors=colors) for text in arguments]
+    line = refused(*given, "--output", colors / "out")
+    assert "The output must lie outside of the data's folder" in line
+    assert sorted(path.name for path in colors.iterdir()) == ["test", "train"]

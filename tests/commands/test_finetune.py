@@ -103,6 +103,8 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
         assert "1 skipped" in outcome.out
     empty = run.folder / "data" / "train" / "red" / "empty.jpg"
     assert f"skipped {empty}: The file is empty." in run.resumed.out
+    assert f"all skipped files are in {run.output / 'skipped.csv'}" in run.resumed.out
+    assert str(empty) in (run.output / "skipped.csv").read_text()
     assert run.recipe["command"].startswith("keras-vit ")
     assert run.recipe["images"] == {"train": 10, "validation": 0, "test": 6, "skipped": 1}
     evaluated = command("evaluate", run.output, "--data", run.folder / "data")
@@ -183,6 +185,18 @@ def test_wrong_data_are_refused_and_nothing_is_written(refused, finetune, colors
     assert "Data must be given" in refused(
         "finetune", "--output", tmp_path / "runs" / "out", "--weights", "none"
     )
+    assert runs(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--augmentation", "foo"), "augmentation must be one of ('inception_crop'"),
+        (("--lora-rank", 4), "--lora-rank has no effect without --train lora"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(flags, message, refused, finetune, tmp_path):
+    assert message in refused(*finetune(*flags), "--dry-run")
     assert runs(tmp_path) == []
 
 

@@ -29,6 +29,8 @@ def test_an_image_that_cannot_be_read_is_named(command, refused, colors, tmp_pat
     data = shutil.copytree(colors, tmp_path / "data")
     (data / "train" / "red" / "cut.png").write_bytes(b"cut")
     assert "cut.png" in command("records", "--data", data, "--output", tmp_path / "out").out
+    assert "cut.png" in (tmp_path / "out" / "skipped.csv").read_text()
+    assert len(open_source(tmp_path / "out").splits["train"]) == 12
     assert "cut.png" in refused("records", "--data", data, "--output", tmp_path / "a", "--strict")
 
 

@@ -52,6 +52,37 @@ def test_some_values_stand_for_none():
     assert (given.clip_norm, given.averaging, given.weights) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--lora-rank", 4), "--lora-rank has no effect without --train lora."),
+        (
+            ("--lora-alpha", 4, "--train", "head"),
+            "--lora-alpha has no effect without --train lora.",
+        ),
+        (("--temperature", 2), "--temperature has no effect without --teacher and --distillation"),
+        (("--distillation", "hard"), "--distillation has no effect without --teacher."),
+        (("--distillation-weight", 0.3), "--distillation-weight has no effect without --teacher."),
+        (("--replay-share", 0.3), "--replay-share has no effect without --replay."),
+        (("--momentum", 0.8, "--optimizer", "adam"), "--momentum has no effect without"),
+    ],
+)
+def test_a_flag_without_effect_is_refused(flags, message):
+    with pytest.raises(ValueError, match=message):
+        settings(FineTuning, *flags)
+
+
+def test_settings_of_a_file_may_have_values_without_effect():
+    fields = {**FineTuning().to_json(), "lora_rank": 4, "temperature": 2.0}
+    assert FineTuning.from_json(fields).lora_rank == 4
+
+
+@pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
+def test_a_value_that_is_not_always_read_names_the_flags_that_it_needs(settings_type):
+    for field in dataclasses.fields(settings_type):
+        assert (field_info(field).used is None) == (field_info(field).needs == ""), field.name
+
+
 def test_flags_win_over_the_recipe():
     given = settings(FineTuning, "--recipe", "cifar-10", "--scale", 0.01, "--seed", 3)
     assert given == FineTuning.from_recipe("CIFAR-10", 0.01, seed=3)

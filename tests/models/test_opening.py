@@ -251,7 +251,7 @@ def test_a_conversion_keeps_an_image_size_that_is_no_multiple_of_the_patch(file,
 
 def test_a_stated_size_of_another_grid_is_not_that_of_the_positions(model, tmp_path):
     config = {**TIMM_CONFIG, "pretrained_cfg": {"input_size": [3, 32, 32]}}
-    with pytest.raises(ValueError, match="no square grid|not those of 8x8 patches"):
+    with pytest.raises(ValueError, match="no square grid|do not match 8x8 patches"):
         open_model(written(tmp_path / "timm", model, TIMM, config))
 
 
@@ -270,7 +270,7 @@ def test_absent_biases_of_timms_blocks_are_zeros(model, tmp_path):
     assert len(_without(folder, r"(attn\.proj|mlp\.fc\d)\.bias$")) == 3
     ours, _ = open_model(folder).to_model()
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
-    # The biases of a new model are zeros or next to it; those of the file are zeros.
+    # The biases of a new model are zeros or next to it; the file's are zeros.
     block = ours.get_layer("encoder_block_0")
     biases = [block.attention.out.bias, block.mlp.dense_1.bias, block.mlp.dense_2.bias]
     assert not any(np.any(bias) for bias in biases)
@@ -295,7 +295,7 @@ def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
         "problem_type": problem,
     }  # fmt: skip
     folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
-    with pytest.raises(ValueError, match="must give the scores of classes; that of a regression"):
+    with pytest.raises(ValueError, match="must give the scores of classes; a regression's"):
         open_model(folder).to_model()
 
 

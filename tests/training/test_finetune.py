@@ -13,6 +13,7 @@ from keras_vit import configs
 from keras_vit.classifier import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
 from keras_vit.training.run.job import FineTune, finetune, pretrain
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
 from keras_vit.training.run.transfer import build_model, find_start
@@ -66,7 +67,7 @@ def test_a_classifier_that_learned_is_written(done, data):
 def test_the_folder_has_all_files_and_the_working_folder_is_gone(done):
     _, output, _ = done
     inside = {path.name for path in output.iterdir()}
-    assert inside == {*FILES, "last.keras", "tensorboard", "samples"}
+    assert inside == {*FILES, "split.npz", "last.keras", "tensorboard", "samples"}
     assert not output.with_name("colors.partial").exists()
     assert len(list((output / "samples").iterdir())) == 12
 
@@ -75,6 +76,15 @@ def test_the_test_images_neither_train_nor_validate(done, data):
     finished, _, _ = done
     images = finished.classifier.recipe["images"]
     assert images == {"train": 24, "validation": 6, "test": 12, "skipped": 0}
+
+
+def test_the_folder_has_the_content_of_the_images_by_part(done, data):
+    finished, output, _ = done
+    record = SplitRecord.read(output)
+    counts = {name: len(numbers) for name, numbers in record.parts.items()}
+    assert counts == {"train": 24, "validation": 6, "test": 12}
+    tested = record.part_of(file_fingerprints(finished.report.answers.examples.names))
+    assert set(tested) == {"test"}
 
 
 def test_history_has_the_validation_of_every_interval_and_the_end(done):

@@ -123,6 +123,21 @@ def test_labels_that_no_validation_image_has_are_named(monkeypatch):
     assert lines[1] == "labels  0.5 where no validation image has the label: dog"
 
 
+@pytest.mark.parametrize(("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0)])
+def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
+    present, absent, warned, monkeypatch
+):
+    labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
+    labels[:10, 1] = 0
+    report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
+    monkeypatch.setattr(job, "evaluate", lambda *given: report)
+    source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
+    plan = types.SimpleNamespace(source=source, validation=labels)
+    _, lines = job.choose_thresholds(plan, None)
+    found = [line for line in lines if f"a {present} with, {absent} without" in line]
+    assert len(found) == warned
+
+
 def test_evaluation_uses_the_thresholds_of_the_folder(done, data):
     finished, output, _ = done
     report = evaluate_classifier(load_classifier(output), data)

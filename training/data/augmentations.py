@@ -238,3 +238,9 @@ AUGMENTATIONS = {
         for name, (_, magnitude) in _UNWRAPPED.items()
     },
 }
+
+
+def check_augmentation(name: str) -> None:
+    """Raises ValueError unless the name is one of `AUGMENTATIONS`."""
+    if name not in AUGMENTATIONS:
+        raise ValueError(f"augmentation must be one of {tuple(AUGMENTATIONS)}. Received: {name!r}")

@@ -11,7 +11,12 @@ from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import check_data_service
 
-from .augmentations import AUGMENTATIONS, mixup_parameter, resize_random_crop
+from .augmentations import (
+    AUGMENTATIONS,
+    check_augmentation,
+    mixup_parameter,
+    resize_random_crop,
+)
 from .examples import Examples, random_key, without_autotune
 
 _AHEAD = 2  # Batches that are ready for the model.
@@ -79,12 +84,9 @@ def training_batches(
             of range or missing, k does not divide the batch, or the service's address is
             invalid.
     """
-    for name, value, known in (
-        ("augmentation", augmentation, tuple(AUGMENTATIONS)),
-        ("shard_by", shard_by, SHARDING),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {known}. Received: {value!r}")
+    check_augmentation(augmentation)
+    if shard_by not in SHARDING:
+        raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
     part, parts = shard
     if start_step < 0 or not 0 <= part < parts or batch_size < 1 or batch_size % parts:
         raise ValueError(

@@ -19,6 +19,7 @@ from keras_vit.images.headers import read_header
 from keras_vit.tasks import MULTILABEL, SEPARATOR
 
 from .labels import class_numbers, held_out, label_array, relabelled, task_of
+from .split_record import fingerprints_of
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -189,6 +190,15 @@ class Examples(abc.ABC):
             add_to_hash(digest, image, label)
         return digest.hexdigest()
 
+    def fingerprints(self) -> np.ndarray | None:
+        """Returns a number for the content of each image, uint64 `(N,)`; see `split_record`.
+
+        None for record files: all of their bytes would have to be read.
+        """
+        if not self.local:
+            return None
+        return fingerprints_of((image for image, _ in self.encoded()), len(self))
+
     def split(self, share: float, seed: int) -> tuple[Examples, Examples]:
         """Returns two parts, the second with about `share` of every class.
 
@@ -274,11 +284,13 @@ class Source:
         splits: "train" and "test", and "validation" where the data have all three. A single
             held-out split is "test", whatever its name in the data.
         skipped: Files that cannot be decoded and are left out, each with the reason.
+        notes: Lines about the data for the user.
     """
 
     class_names: tuple[str, ...]
     splits: dict[str, Examples]
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     @property
     def task(self) -> str:

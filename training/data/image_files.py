@@ -18,6 +18,8 @@ from keras_vit.tasks import MULTILABEL, SEPARATOR
 from keras_vit.training.machine import usable_cores
 
 from .examples import RandomAccessExamples, without_autotune
+from .outputs import reason_to_leave_out
+from .split_record import file_fingerprints
 
 # Common name of a split: our name.
 SPLITS = {
@@ -68,6 +70,9 @@ class FileExamples(RandomAccessExamples):
         path, label = handle
         return tf.io.read_file(path), label
 
+    def fingerprints(self) -> np.ndarray:
+        return file_fingerprints(self.names)
+
 
 def list_files(
     data: pathlib.Path,
@@ -75,6 +80,7 @@ def list_files(
     *,
     labelled: bool,
     task: str | None,
+    notes: list[str],
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a CSV file, and the class names.
 
@@ -83,6 +89,7 @@ def list_files(
         data_dir: Folder of relative paths in a CSV file; by default the file's.
         labelled: Whether a folder must have a folder for each class.
         task: As for `csv_files`.
+        notes: Receives a line for each folder that is left out; see `reason_to_leave_out`.
 
     Raises:
         ValueError: If it is neither, or its content has another form.
@@ -97,9 +104,9 @@ def list_files(
             f"Received: {data}; there is no such folder or file"
         )
     elif labelled:
-        files, classes = folder_files(data)
+        files, classes = folder_files(data, notes)
     else:
-        files, classes = unlabelled_files(data)
+        files, classes = unlabelled_files(data, notes)
     return files, tuple(classes)
 
 
@@ -128,16 +135,24 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
             )
 
 
-def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
+def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images of a folder and its class names, including empty classes.
 
     The folder holds either a folder for each class, or folders named after splits that hold
     these. Folders inside a class belong to it. See `images_below` for what an image is.
 
+    Args:
+        folder: The folder.
+        notes: See `list_files`.
+
     Raises:
         ValueError: If it contains no folders.
     """
-    inside = _folders(folder)
+
+    def leave_out(path: str | os.PathLike) -> bool:
+        return _leave_out(path, notes)
+
+    inside = _folders(folder, leave_out)
     splits = {path: SPLITS.get(path.name.lower()) for path in inside}
     if not any(splits.values()):
         splits = {folder: None}
@@ -148,11 +163,11 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
                 "Next to train and test there must be no other folder: are they classes? "
                 f"Received: {root}"
             )
-        for class_folder in _folders(root):
+        for class_folder in inside if root == folder else _folders(root, leave_out):
             classes.append(class_folder.name)
             files += [
                 LabelledFile(path, class_folder.name, split)
-                for path in images_below(class_folder)[0]
+                for path in images_below(class_folder, leave_out)[0]
             ]
     if not classes:
         raise ValueError(
@@ -162,17 +177,27 @@ def folder_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
     return files, sorted_classes(classes)
 
 
-def unlabelled_files(folder: pathlib.Path) -> tuple[list[LabelledFile], list[str]]:
+def unlabelled_files(
+    folder: pathlib.Path, notes: list[str]
+) -> tuple[list[LabelledFile], list[str]]:
     """Returns all images of a folder and its subfolders, with the label "".
 
     If it holds folders named after splits, only the images in these.
+
+    Args:
+        folder: The folder.
+        notes: See `list_files`.
     """
-    splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder)}
+
+    def leave_out(path: str | os.PathLike) -> bool:
+        return _leave_out(path, notes)
+
+    splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder, lambda path: False)}
     splits = {path: split for path, split in splits.items() if split} or {folder: None}
     files = [
         LabelledFile(path, "", split)
         for root, split in splits.items()
-        for path in images_below(root)[0]
+        for path in images_below(root, leave_out)[0]
     ]
     return files, [""]
 
@@ -291,6 +316,11 @@ def _flagged(table, number, row, classes):
     return tuple(name for name in classes if flags[name])
 
 
+def printable(path: str | os.PathLike) -> str:
+    """Returns a path as text, whose bytes that are no UTF-8 are escaped."""
+    return os.fspath(path).encode(errors="backslashreplace").decode()
+
+
 def sorted_classes(names: Iterable[str]) -> list[str]:
     """Returns the different class names: in numerical order if all are numbers, else sorted."""
     names = set(names)
@@ -336,5 +366,16 @@ def _is_transcoded(path):
     return os.path.splitext(path)[1].lower() in TRANSCODED_SUFFIXES
 
 
-def _folders(folder):
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))
+def _leave_out(path, notes):
+    reason = reason_to_leave_out(path)
+    if reason is not None:
+        notes.append(f"left out {printable(path)}: {reason}")
+    return reason is not None
+
+
+def _folders(folder, leave_out):
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and not is_hidden(path.name) and not leave_out(path)
+    )

@@ -13,7 +13,14 @@ from keras_vit.safe_text import for_line
 from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
 
 from .examples import Examples, Source
-from .image_files import FileExamples, LabelledFile, check_links, list_files, undecodable
+from .image_files import (
+    FileExamples,
+    LabelledFile,
+    check_links,
+    list_files,
+    printable,
+    undecodable,
+)
 from .in_memory import MEMORY, Labelled, as_in_memory
 from .labels import class_counts, multi_hot, task_of
 from .tfrecords import open_tfrecords, record_files
@@ -91,6 +98,7 @@ def open_source(
         name = str(held)
     exclude = tuple(exclude)
     skipped: list[tuple[str, str]] = []
+    notes: list[str] = []
     splits: dict[str, Examples]
     if held is not None and not held.is_frame:
         _check_no_data_dir(name, data_dir)
@@ -126,16 +134,18 @@ def open_source(
             if not name.lower().endswith(".csv"):
                 _check_no_data_dir(name, data_dir)
             files, class_names = list_files(
-                pathlib.Path(name), data_dir, labelled=labelled, task=task
+                pathlib.Path(name), data_dir, labelled=labelled, task=task, notes=notes
             )
         files = _kept(files, exclude, name)
-        _check_utf_8(file.path for file in files)
+        files, misnamed = _named_in_utf_8(files, strict)
+        class_names = tuple(filter(_is_utf_8, class_names))
         if not follow_symlinks and (held is None or data_dir is not None):
             root = pathlib.Path(data_dir or name)
             check_links(root.parent if root.is_file() else root, (file.path for file in files))
         transcode = None
         if verify:
             files, skipped, transcode = _verified(files, strict)
+        skipped = misnamed + skipped
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
         if labelled:
@@ -145,14 +155,15 @@ def open_source(
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
-        return Source((), {"train": splits["train"]}, skipped)
+        return Source((), {"train": splits["train"]}, skipped, tuple(notes))
     if len(class_names) < 2:
         raise ValueError(
             f"There must be at least two classes. Received: {name}, with {len(class_names)}"
             + "".join(f" ({class_name})" for class_name in class_names)
         )
     splits = _of_task(splits, class_names, task, name)
-    return Source(class_names, _with_test(splits, class_names, seed, holdout), skipped)
+    splits = _with_test(splits, class_names, seed, holdout, notes)
+    return Source(class_names, splits, skipped, tuple(notes))
 
 
 def _of_task(splits, class_names, task, data):
@@ -196,16 +207,26 @@ def _kept(files, exclude, data):
     return kept
 
 
-def _check_utf_8(paths):
-    """TensorFlow takes no other names."""
-    for path in paths:
-        try:
-            path.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                "File and folder names must be UTF-8. "
-                f"Received: {path.encode(errors='backslashreplace').decode()}"
-            ) from error
+def _named_in_utf_8(files, strict):
+    """The files that TensorFlow can open, and the others with the reason."""
+    kept, skipped = [], []
+    for file in files:
+        if _is_utf_8(file.path):
+            kept.append(file)
+            continue
+        name = printable(file.path)
+        if strict:
+            raise ValueError(f"File and folder names must be UTF-8. Received: {name}")
+        skipped.append((name, "The name is not UTF-8."))
+    return kept, skipped
+
+
+def _is_utf_8(name):
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _without(splits, exclude, data):
@@ -291,9 +312,11 @@ def _file_splits(files: list[LabelledFile], class_names, transcode) -> dict[str,
     return splits
 
 
-def _check_classes(splits, class_names, skipped):
+def _check_classes(splits, class_names, skipped, numbers=None):
+    """Raises unless each split has images of each class, or of some numbers of classes."""
     for split, examples in splits.items():
         missing = np.flatnonzero(class_counts(examples.labels, len(class_names)) == 0)
+        missing = missing if numbers is None else np.intersect1d(missing, numbers)
         if len(missing):
             names = ", ".join(class_names[number] for number in missing[:5])
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
@@ -304,7 +327,7 @@ def _check_classes(splits, class_names, skipped):
             )
 
 
-def _with_test(splits, class_names, seed, holdout):
+def _with_test(splits, class_names, seed, holdout, notes):
     """Renames the only held-out split to "test", or makes one."""
     if "test" not in splits and "validation" in splits:
         splits = {**splits, "test": splits["validation"]}
@@ -314,12 +337,15 @@ def _with_test(splits, class_names, seed, holdout):
     train = splits["train"]
     single = np.flatnonzero(class_counts(train.labels, len(class_names)) == 1)
     if len(single):
-        raise ValueError(
-            "To hold images out for testing, every class must have at least two. "
-            f"Received: one of {', '.join(class_names[number] for number in single[:5])}"
-        )
+        names = ", ".join(class_names[number] for number in single[:5])
+        more = f" and {len(single) - 5} more" if len(single) > 5 else ""
+        notes.append(f"not tested, as there is a single image: {names}{more}")
     rest, test = train.split(holdout, seed)
-    splits = {"train": rest, "test": test}
+    if not len(test):
+        return {"train": rest}
     if task_of(train.labels) == MULTILABEL:  # Nearly stratified: rare labels may share images.
-        _check_classes(splits, class_names, ())
-    return splits
+        _check_classes({"train": rest}, class_names, ())
+        _check_classes(
+            {"test": test}, class_names, (), np.setdiff1d(np.arange(len(class_names)), single)
+        )
+    return {"train": rest, "test": test}

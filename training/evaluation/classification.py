@@ -20,14 +20,13 @@ from keras_vit.files import atomic_write, write_csv
 from keras_vit.plots import new_figure
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import MULTILABEL
-from keras_vit.training.data import DataSpec, Examples
-from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.in_memory import InMemory, Labelled
+from keras_vit.training.data import Examples
+from keras_vit.training.data.in_memory import Labelled
 from keras_vit.training.data.labels import class_counts, task_of
-from keras_vit.training.data.spec import spec_of_run
 
 from . import multilabel
 from .calibration import Calibration, calibration_of
+from .held_out import choose_images
 from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
@@ -215,6 +214,7 @@ class ClassificationReport(EvaluationReport):
                 )
             },
             "skipped": [list(item) for item in self.skipped],
+            **self.split_json(),
         }
 
     def draw(self, path: str | os.PathLike) -> None:
@@ -367,17 +367,20 @@ def evaluate_classifier(
 ) -> ClassificationReport | MultilabelReport:
     """Evaluates a classifier on a data set; classes are matched by their names.
 
-    If the classifier was trained on the same data, the images that were held out from
-    training form the test split again. Files that cannot be decoded are noticed when they are
-    evaluated, unless a split depends on them.
+    An image that the classifier's run trained on, chose its weights by or held out is known by its
+    content: the report is about the images that were held out, and images that are new to the run
+    have a report of their own, `report.new`. `report.split_lines` say what was evaluated and what
+    was left out. Runs of earlier versions and record files have no such record: there the data are
+    split anew. Files that cannot be decoded are noticed when they are evaluated, unless a split
+    depends on them.
 
     Args:
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
             numbers in arrays and a `tf.data.Dataset` follow the classifier.
         data_dir: Folder of TFDS, or root of relative paths in a CSV file.
-        split: "train", "validation" or "test"; by default "test" if the data have it, else
-            all images.
+        split: "train", "validation" or "test", in the run where it recorded its split; by
+            default "test" if the run or the data have it, else all images.
         strict: Whether an image that cannot be read is an error.
         follow_symlinks: Whether symbolic links may lead out of the folder.
         batch_size: Images in a batch; does not change the results.
@@ -390,52 +393,32 @@ def evaluate_classifier(
         ValueError: If the data cannot be opened, lack the split, have a class that the
             classifier does not know, or are multi-label where it gives one class.
     """
-    given = DataSpec(data, holdout=0.0)
-    spec = spec_of_run(classifier.recipe, given)
-    if spec is None:
-        is_numbered = isinstance(given.data, InMemory) and not given.data.is_frame
-        names = classifier.class_names if is_numbered else None
-        spec = dataclasses.replace(given, class_names=names)
-        is_verified = strict or isinstance(given.data, InMemory)
-    else:  # What was held out depends on the files that could be decoded.
-        is_verified = strict or classifier.recipe.get("images", {}).get("skipped") != 0
-    source = dataclasses.replace(
-        spec,
-        data=given.data,
+    images = choose_images(
+        classifier,
+        data,
         data_dir=data_dir,
+        split=split,
         strict=strict,
-        follow_symlinks=follow_symlinks or spec.follow_symlinks,
-        test=True,
-        task=classifier.task,
-    ).open(verify=is_verified)
-    unknown = sorted(set(source.class_names) - set(classifier.class_names))
-    if unknown:
-        known = ", ".join(classifier.class_names[:10])
-        raise ValueError(
-            f"The data must have classes of the classifier ({known}"
-            f"{', ...' if len(classifier.class_names) > 10 else ''}). "
-            f"Received: {given.name}, with {', '.join(unknown[:10])}"
-        )
-    if split is None:
-        split = "test" if "test" in source.splits else "train"
-    if split not in source.splits:
-        raise ValueError(
-            f"The split must be one of the data's: {', '.join(source.splits)}. "
-            f"Received: split={split!r}"
-        )
-    numbers = {name: number for number, name in enumerate(classifier.class_names)}
-    return evaluate(
-        classifier.model,
-        source.splits[split],
-        classifier.class_names,
-        preprocessing=classifier.input_preprocessing,
-        class_numbers=[numbers[name] for name in source.class_names],
-        batch_size=batch_size,
-        skipped=source.skipped,
-        skip_unreadable=not is_verified and isinstance(source.splits[split], FileExamples),
-        progress=progress,
-        thresholds=classifier.thresholds,
+        follow_symlinks=follow_symlinks,
     )
+    numbers = {name: number for number, name in enumerate(classifier.class_names)}
+
+    def report_of(examples: Examples) -> ClassificationReport | MultilabelReport:
+        return evaluate(
+            classifier.model,
+            examples,
+            classifier.class_names,
+            preprocessing=classifier.input_preprocessing,
+            class_numbers=[numbers[name] for name in images.source.class_names],
+            batch_size=batch_size,
+            skipped=images.source.skipped if examples is images.examples else (),
+            skip_unreadable=images.skip_unreadable,
+            progress=progress,
+            thresholds=classifier.thresholds,
+        )
+
+    new = None if images.new is None else report_of(images.new)
+    return dataclasses.replace(report_of(images.examples), split_lines=images.lines, new=new)
 
 
 def _is_in_top(count, scores, labels):

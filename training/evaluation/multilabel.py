@@ -111,6 +111,7 @@ class MultilabelReport(EvaluationReport):
                 for k, name in enumerate(self.class_names)
             },
             "skipped": [list(item) for item in self.skipped],
+            **self.split_json(),
         }
 
 

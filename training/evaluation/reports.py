@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.files import write_csv, write_text
+from keras_vit.files import write_csv, write_skipped, write_text
 from keras_vit.text_tables import align_columns
 from keras_vit.training.data.sources import describe_skipped
 
@@ -35,6 +35,8 @@ class EvaluationReport(abc.ABC):
         skipped: `(path, reason)` of images that could not be read.
         images_per_second: Speed of decoding and the model together.
         answers: The answer to each image.
+        split_lines: What of the data was evaluated, and what was left out.
+        new: The report on images that are new to the classifier's run, if others are reported on.
     """
 
     class_names: tuple[str, ...]
@@ -44,6 +46,8 @@ class EvaluationReport(abc.ABC):
     skipped: tuple[tuple[str, str], ...] = ()
     images_per_second: float = 0.0
     answers: Answers | None = None
+    split_lines: tuple[str, ...] = ()
+    new: EvaluationReport | None = None
 
     @property
     @abc.abstractmethod
@@ -68,20 +72,28 @@ class EvaluationReport(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
 
+    def split_json(self) -> dict[str, Any]:
+        """Returns what was evaluated and the numbers of new images, as far as they are known."""
+        lines = {"split": list(self.split_lines)} if self.split_lines else {}
+        return lines if self.new is None else {**lines, "new": self.new.to_json()}
+
     def notes(self) -> list[str]:
         """Returns remarks below the table by class."""
         return []
 
     def __str__(self) -> str:
         table = align_columns(self._table("{:.4f}"), left=[0])
-        text = [f"images  {self.count} (each once)", *self.lines(), "", table, *self.notes()]
+        text = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
+        if self.new is not None:
+            text.append(f"new     {self.new.summary} that are new to the run")
+        text += ["", table, *self.notes()]
         if self.skipped:
             text += ["", f"skipped {len(self.skipped)} images that could not be read:"]
             text += [f"  {line}" for line in describe_skipped(self.skipped)]
         return "\n".join(text)
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes the numbers by class (CSV), all numbers (JSON), and the answers.
+        """Writes the numbers by class (CSV), all numbers (JSON), answers, and skipped files (CSV).
 
         Args:
             folder: Created if it does not exist.
@@ -94,7 +106,8 @@ class EvaluationReport(abc.ABC):
         write_csv(folder / PER_CLASS_CSV, self._table("{:.6g}"))
         write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
         answers = self.answers.write(folder) if self.answers else []
-        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers]
+        skipped = [write_skipped(folder, self.skipped)] if self.skipped else []
+        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers, *skipped]
 
     def _table(self, form):
         """The headings, then the name of each class and its numbers, as text."""

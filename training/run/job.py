@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -11,16 +12,19 @@ import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.description import Description, Labels
-from keras_vit.files import RECIPE
+from keras_vit.files import RECIPE, SKIPPED, write_skipped
 from keras_vit.models.rebuild import inference_model
 from keras_vit.recognition import config_of
 from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.training.data import Examples, Source
+from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
+from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.records import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation import classification
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
@@ -43,6 +47,7 @@ from .trainer_setup import make_loss, make_metric, make_schedule, make_trainer, 
 from .transfer import Start, build_model, choose_trained, dtype_policy, find_start, settle
 
 _MAX_LISTED = 20  # Thresholds that are printed.
+FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
 
 
 def finetune(
@@ -228,6 +233,8 @@ class Job:
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             self.command = recipe["command"]
+        else:
+            check_output(output, self.data.data)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
@@ -271,6 +278,8 @@ class Job:
         )
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
+        if self.folder.writes:
+            record_split(self.folder.path, plan.source)
         lines = {"weights": weights}
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
@@ -317,6 +326,7 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = self.settings
+        check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)
         counts = {
@@ -472,9 +482,13 @@ class Job:
 
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
+        if source.skipped:
+            write_skipped(self.folder.path, source.skipped)
         self.folder.publish()
         for line in describe_skipped(source.skipped):
             self.log(line)
+        if source.skipped:
+            self.log(f"all skipped files are in {self.folder.output / SKIPPED}")
 
 
 def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **options: Any) -> Any:
@@ -494,6 +508,40 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
         batch_size=min(plan.settings.micro_batch_size, 64),
         **options,
     )
+
+
+def record_split(folder: pathlib.Path, source: Source) -> None:
+    """Writes which images a run trains on, chooses by and holds out, before its first step.
+
+    Args:
+        folder: The folder of the run. If it has a record, the run continues: what it trained on
+            before the stop stays in the record, also where the data have changed.
+        source: The images in splits.
+    """
+    record, before = SplitRecord.of(source), SplitRecord.read(folder)
+    if record is not None:
+        (record if before is None else record.with_parts(before)).write(folder)
+
+
+def with_note_of_seen(source: Source, record: SplitRecord | None) -> Source:
+    """Returns a run's images with a line if the run of its weights has seen held-out ones.
+
+    Args:
+        source: The images in splits.
+        record: What the run of the weights trained on; None if it is not known.
+    """
+    test = source.splits.get("test")
+    numbers = None if record is None or test is None else test.fingerprints()
+    if record is None or numbers is None:
+        return source
+    seen = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
+    if not seen:
+        return source
+    note = (
+        f"{seen} of the {len(numbers)} test images were trained on, or chosen by, in the run of "
+        "the weights: the accuracy on them is not that of new images"
+    )
+    return dataclasses.replace(source, notes=(*source.notes, note))
 
 
 def choose_thresholds(
@@ -521,6 +569,15 @@ def choose_thresholds(
     if absent:
         chosen = f"labels  {DEFAULT_THRESHOLD} where no validation image has the label"
         lines.append(f"{chosen}: {_first(absent)}")
+    counts = [(int(n), report.count - int(n)) for n in report.counts.images]
+    few = [
+        f"{name} {present} with, {without} without"
+        for name, (present, without) in zip(names, counts, strict=True)
+        if present and min(present, without) < FEW_IMAGES
+    ]
+    if few:
+        chosen = f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or"
+        lines.append(f"{chosen} without the label, so it may be far off: {_first(few)}")
     return thresholds, lines
 
 
@@ -550,7 +607,8 @@ class FineTune(Job):
     def open(self, start: Start, *, download: bool = True) -> Source:
         source = super().open(start, download=download)
         share = self.settings.validation_share
-        return extend(source, start.opened, self.settings, share, download=download)
+        source = extend(source, start.opened, self.settings, share, download=download)
+        return with_note_of_seen(source, SplitRecord.read(start.opened.folder))
 
     def build(self, start, settings, num_classes):
         model, report = _build_classifier(start, settings, num_classes)

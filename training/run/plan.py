@@ -92,6 +92,8 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     for name, value in settings.in_use().items():
         if name not in table and shown[name] is None:
             table[name] = value
+    if plan.source.notes:
+        table["images"] = "; ".join(plan.source.notes)
     if skipped:
         more = f"; {len(skipped) - 3} more reasons" if len(skipped) > 3 else ""
         table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped[:3]) + more

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
+
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import DataSpec, Source
 from keras_vit.training.data.mixed import MixedExamples
 from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.split_record import NEW, SplitRecord
 from keras_vit.training.settings import FineTuning
 
 
@@ -51,7 +54,10 @@ def extend(
         return extended
     given = DataSpec(settings.replay)
     spec = spec_of_run(dict(weights.recipe), given) or given
-    replayed = spec.open(validation, download=download)
+    record = SplitRecord.read(weights.folder)
+    replayed = record and _by_record(spec, record, validation, download=download)
+    if replayed is None:
+        replayed = spec.open(validation, download=download)
     unknown = [name for name in replayed.class_names if name not in names]
     if unknown or replayed.task != source.task:
         raise ValueError(
@@ -66,4 +72,37 @@ def extend(
         for split, examples in extended.splits.items()
     }
     skipped = [*source.skipped, *replayed.skipped]
-    return dataclasses.replace(extended, splits=splits, skipped=skipped)
+    notes = (*source.notes, *replayed.notes)
+    return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes)
+
+
+def _by_record(spec, record, validation, *, download):
+    """The replayed images as the run of the weights split them; None for images not of the run.
+
+    Images that are new to that run are trained on, if the data do not hold them out.
+    """
+    source = dataclasses.replace(spec, holdout=0.0).open(download=download)
+    part_of = {}
+    for split, examples in source.splits.items():
+        numbers = examples.fingerprints()
+        if numbers is None:
+            return None
+        part_of[split] = record.part_of(numbers)
+    if "train" not in part_of or all((found == NEW).all() for found in part_of.values()):
+        return None
+    of_train = part_of["train"]
+    train = source.splits["train"]
+    splits = {"train": train.take(np.flatnonzero((of_train == "train") | (of_train == NEW)))}
+    for split in ("validation", "test"):
+        if split in source.splits:
+            unseen = np.isin(part_of[split], (split, NEW))
+            splits[split] = source.splits[split].take(np.flatnonzero(unseen))
+        else:
+            splits[split] = train.take(np.flatnonzero(of_train == split))
+    splits = {split: examples for split, examples in splits.items() if len(examples)}
+    share = validation(len(splits["train"]))
+    if share == 0:
+        splits.pop("validation", None)
+    elif "validation" not in splits:
+        splits["train"], splits["validation"] = splits["train"].split(share, spec.split_seed or 0)
+    return dataclasses.replace(source, splits=splits)

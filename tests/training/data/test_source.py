@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.data.outputs import check_output
+from makers import write_picture
 
 
 def opened(data, **options):
@@ -176,8 +178,93 @@ def test_a_class_without_images(make_folder):
     refused(folder, "Received: train without c")
 
 
-def test_a_class_that_cannot_be_split(make_folder):
-    refused(make_folder({"a": 2, "b": 1}), "every class must have at least two. Received: one of b")
+def test_a_class_of_one_image_is_trained_on_and_a_line_says_that_it_is_not_tested(make_folder):
+    source = opened(make_folder({"a": 2, "b": 1}))
+    assert sorted(source.splits["train"].labels.tolist()) == [0, 1]
+    assert source.splits["test"].labels.tolist() == [0]
+    assert source.notes == ("not tested, as there is a single image: b",)
+
+
+def test_without_an_image_to_hold_out_there_is_no_test_part(make_folder):
+    assert list(opened(make_folder({"a": 1, "b": 1})).splits) == ["train"]
+
+
+def make_output(folder, name="result.json", content='{"protocol": "classification"}'):
+    """Makes a folder with a picture and a file that this package writes."""
+    write_picture(folder / "samples" / "00.png", np.zeros((4, 4, 3)))
+    (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.keras", ""),
+        ("recipe.json", '{"settings": {}}'),
+        ("description.json", '{"preprocessing": {}}'),
+        ("result.json", '{"protocol": "few-shot"}'),
+        ("metrics.json", '{"images_per_second": 1.5}'),
+        ("sweep.json", '{"split_seed": 0}'),
+    ],
+)
+def test_an_output_beside_the_classes_is_left_out_and_named(make_folder, name, content):
+    folder = make_folder({"cat": 2, "dog": 2})
+    output = make_output(folder / "run", name, content)
+    source = opened(folder)
+    assert source.class_names == ("cat", "dog")
+    assert source.notes == (f"left out {output}: an output of keras-vit",)
+
+
+def test_an_output_in_a_class_is_left_out_and_named(make_folder):
+    folder = make_folder({"cat": 2, "dog": 2})
+    output = make_output(folder / "cat" / "report")
+    source = opened(folder, holdout=0)
+    assert len(source.splits["train"]) == 4
+    assert source.notes == (f"left out {output}: an output of keras-vit",)
+
+
+def test_an_output_beside_the_splits_is_left_out(make_folder):
+    folder = make_folder(TWO_SPLITS)
+    make_output(folder / "report")
+    assert opened(folder).class_names == ("cat", "dog")
+
+
+def test_an_output_among_images_without_labels_is_left_out(make_folder):
+    folder = make_folder({"cat": 2, "dog": 2})
+    make_output(folder / "run")
+    assert len(opened(folder, labelled=False).splits["train"]) == 4
+
+
+def test_a_class_with_a_file_of_the_same_name_but_another_content_stays(make_folder):
+    folder = make_folder({"pasta": 2, "soup": 2})
+    (folder / "pasta" / "recipe.json").write_text('{"ingredients": ["flour"]}')
+    (folder / "soup" / "result.json").write_text("no JSON")
+    assert opened(folder).class_names == ("pasta", "soup")
+
+
+def test_what_macos_and_windows_add_is_no_class_and_no_image(make_folder):
+    folder = make_folder({"cat": 2, "dog": 2})
+    (folder / "__MACOSX" / "cat").mkdir(parents=True)
+    for name in ("__MACOSX/cat/._00.png", "cat/._00.png", "dog/.DS_Store", "dog/Thumbs.db"):
+        (folder / name).write_bytes(b"\x00\x05\x16\x07")
+    source = opened(folder, holdout=0)
+    assert source.class_names == ("cat", "dog")
+    assert (len(source.splits["train"]), source.skipped) == (4, [])
+    assert source.notes[0].startswith(f"left out {folder}/__MACOSX: copies of file properties")
+
+
+@pytest.mark.parametrize("output", [".", "new", "cat/new"])
+def test_an_output_in_the_folder_of_the_data_is_refused(make_folder, output):
+    folder = make_folder({"cat": 2, "dog": 2})
+    with pytest.raises(ValueError, match="must lie outside of the data's folder"):
+        check_output(folder / output, folder)
+
+
+def test_an_output_beside_the_folder_of_the_data_is_not_refused(make_folder):
+    folder = make_folder({"cat": 2, "dog": 2})
+    check_output(f"{folder}-run", folder)
+    check_output(folder / "new", folder / "labels.csv")
+    check_output("photos/new", "tfds:photos")
 
 
 def test_classes_beside_splits(make_folder):
@@ -258,11 +345,24 @@ def test_links_within_the_folder_and_to_it_are_followed(make_folder, tmp_path_fa
     assert len(opened(link).splits["train"]) == 8
 
 
-def test_a_file_whose_name_is_no_utf_8_is_named(make_folder):
+def test_a_file_whose_name_is_no_utf_8_is_left_out_and_named_or_stops(make_folder):
     folder = make_folder(TWO_SPLITS)
     (folder / "train" / "cat" / "00.png").rename(folder / "train" / "cat" / "caf\udce9.png")
+    source = opened(folder)
+    assert len(source.splits["train"]) == 6
+    ((path, reason),) = source.skipped
+    assert path.endswith("caf\\udce9.png")
+    assert reason == "The name is not UTF-8."
     with pytest.raises(ValueError, match="names must be UTF-8. Received: .*caf"):
-        opened(folder)
+        opened(folder, strict=True)
+
+
+def test_a_class_whose_name_is_no_utf_8_is_left_out_and_named(make_folder):
+    folder = make_folder({"cat": 2, "dog": 2, "emu": 1})
+    (folder / "emu").rename(folder / "caf\udce9")
+    source = opened(folder)
+    assert source.class_names == ("cat", "dog")
+    assert len(source.skipped) == 1
 
 
 def test_a_csv_file_may_list_other_places_but_no_link_out_of_its_folder(make_folder, tmp_path):

@@ -1,6 +1,8 @@
 """More classes for a classifier without forgetting those that it knows."""
 
 import dataclasses
+import shutil
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +10,9 @@ import pytest
 import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.run.job import with_note_of_seen
+from keras_vit.training.run.replay import extend
 from makers import tiny_config, write_classes
 
 COLORS = {"blue": (20, 20, 230), "green": (20, 230, 20), "red": (230, 20, 20), "white": (250,) * 3}
@@ -95,6 +100,41 @@ def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
     done = continued("again", replay=str(old), steps=2, evaluate_every=2)
     tested = set(done.report.answers.examples.names)
     assert expected == {name for name in tested if str(old) in name}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, recorded):
+    rng = np.random.default_rng(0)
+    old, new = write(tmp_path / "old", OLD, rng), write(tmp_path / "new", NEW, rng)
+    spec = DataSpec(old, holdout=0.4, split_seed=7)
+    of_run = spec.open(0.25)
+    if recorded:
+        SplitRecord.of(of_run).write(tmp_path)
+        write(tmp_path / "more", OLD, rng)
+        for path in (tmp_path / "more").glob("*/*"):  # New to that run, and first in their folder.
+            shutil.copy(path, old / path.parent.name / f"-{path.name}")
+    weights = types.SimpleNamespace(
+        class_names=OLD, folder=tmp_path, recipe={"data": spec.to_json()}
+    )
+    settings = FineTuning(weights="run", replay=str(old))
+    source = extend(DataSpec(new).open(0.25), weights, settings, lambda count: 0.25)
+    for split in ("validation", "test"):
+        replayed = {name for name in source.splits[split].names if str(old) in name}
+        assert replayed == set(of_run.splits[split].names)
+    replayed = {name for name in source.splits["train"].names if str(old) in name}
+    assert len(replayed) == len(of_run.splits["train"]) + (20 if recorded else 0)
+
+
+def test_a_line_says_how_many_test_images_the_run_of_the_weights_has_trained_on(tmp_path):
+    data = write(tmp_path / "data", OLD, np.random.default_rng(0))
+    record = SplitRecord.of(DataSpec(data, split_seed=1).open(0.25))
+    same = DataSpec(data, split_seed=1).open(0.25)
+    assert with_note_of_seen(same, record) is same
+    other = DataSpec(data, split_seed=2).open(0.25)
+    seen = (record.part_of(other.splits["test"].fingerprints()) != "test").sum()
+    (note,) = with_note_of_seen(other, record).notes
+    assert seen
+    assert note.startswith(f"{seen} of the 4 test images were trained on")
 
 
 def test_wrong_replay_is_refused(tmp_path):

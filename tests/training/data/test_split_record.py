@@ -1,0 +1,104 @@
+"""What a run trained on and held out, recorded by the content of its images."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.data.split_record import (
+    NEW,
+    UNKNOWN,
+    SplitRecord,
+    file_fingerprints,
+    fingerprint,
+)
+from keras_vit.training.data.tfrecords import write_records
+from makers import write_classes
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_classes(tmp_path_factory.mktemp("split") / "data", 8)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**16, 2**16 + 1, 10**6])
+def test_a_file_has_the_fingerprint_of_its_bytes(size, tmp_path):
+    content = np.random.default_rng(size).bytes(size)
+    (tmp_path / "image").write_bytes(content)
+    assert file_fingerprints([str(tmp_path / "image")]).tolist() == [fingerprint(content)]
+
+
+@pytest.mark.parametrize("place", [0, 50_000, -1])
+def test_another_byte_of_a_large_file_is_another_image(place):
+    content = bytearray(100_000)
+    before = fingerprint(bytes(content))
+    content[place] ^= 1
+    assert fingerprint(bytes(content)) != before
+
+
+def test_a_file_that_cannot_be_read_is_unknown(tmp_path):
+    assert file_fingerprints([str(tmp_path / "none")]).tolist() == [UNKNOWN]
+
+
+def test_a_record_is_read_as_it_was_written(data, tmp_path):
+    record = SplitRecord.of(DataSpec(data).open(0.25))
+    record.write(tmp_path)
+    again = SplitRecord.read(tmp_path)
+    assert {part: len(numbers) for part, numbers in again.parts.items()} == {
+        "train": 12,
+        "validation": 6,
+        "test": 6,
+    }
+    for part, numbers in record.parts.items():
+        np.testing.assert_array_equal(again.parts[part], numbers)
+
+
+def test_an_image_is_known_by_its_content_whatever_its_name(data, tmp_path):
+    source = DataSpec(data).open()
+    record = SplitRecord.of(source)
+    moved = []
+    for number, name in enumerate(source.splits["test"].names):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(pathlib.Path(name).read_bytes())
+        moved.append(str(path))
+    assert set(record.part_of(file_fingerprints(moved))) == {"test"}
+
+
+def test_an_image_that_was_changed_is_new(data):
+    record = SplitRecord.of(DataSpec(data).open())
+    assert record.part_of(np.array([fingerprint(b"other")], "uint64")).tolist() == [NEW]
+
+
+def test_a_copy_of_a_held_out_image_is_in_both_parts():
+    record = SplitRecord(
+        {part: np.array([5], "uint64") for part in ("train", "validation", "test")}
+    )
+    numbers = np.array([5], "uint64")
+    assert record.part_of(numbers).tolist() == ["test"]
+    assert record.has("train", numbers).tolist() == [True]
+
+
+def test_arrays_have_a_record_too():
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
+    source = open_source((images, np.arange(20) % 2))
+    assert len(SplitRecord.of(source).parts["test"]) == len(source.splits["test"])
+
+
+def test_record_files_have_none(data, tmp_path):
+    write_records(open_source(data), tmp_path / "records")
+    assert SplitRecord.of(open_source(tmp_path / "records")) is None
+
+
+def test_a_run_that_continues_keeps_what_it_trained_on_before():
+    first, second = (
+        SplitRecord({part: np.array([n], "uint64") for part in ("train", "validation", "test")})
+        for n in (1, 2)
+    )
+    assert first.with_parts(second).parts["train"].tolist() == [1, 2]
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    np.savez(tmp_path / "split.npz", train=np.zeros(3))
+    with pytest.raises(ValueError, match=r"split.npz must have 64-bit numbers"):
+        SplitRecord.read(tmp_path)

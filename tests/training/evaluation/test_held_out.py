@@ -1,0 +1,184 @@
+"""Images that a run trained on are not counted as held out, whatever is added to the folder."""
+
+import pathlib
+import shutil
+
+import keras
+import pytest
+
+from keras_vit.classifier import Classifier
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import DataSpec
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.tfrecords import write_records
+from keras_vit.training.evaluation.classification import evaluate_classifier
+from makers import COLORS, write_classes
+
+NAMES = tuple(COLORS)
+
+
+@pytest.fixture(scope="module")
+def model():
+    images = keras.Input((8, 8, 3))
+    keras.utils.set_random_seed(0)
+    return keras.Model(
+        images, keras.layers.Dense(len(NAMES), "softmax")(keras.layers.Flatten()(images))
+    )
+
+
+@pytest.fixture
+def run(model, tmp_path):
+    """Pictures, 10 of each class, and the classifier of a run that held out 2 and chose by 2."""
+    data = write_classes(tmp_path / "photos", 10)
+    spec = DataSpec(data, split_seed=3)
+    source = spec.open(0.25)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    SplitRecord.of(source).write(folder)
+    counts = {name: len(part) for name, part in source.splits.items()}
+    recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
+    return data, source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
+
+
+def without_record(classifier, tmp_path):
+    """The same classifier, of a version without records."""
+    (tmp_path / "older").mkdir()
+    return Classifier(
+        classifier.model,
+        NAMES,
+        Preprocessing((8, 8)),
+        classifier.recipe,
+        tmp_path / "older",
+    )
+
+
+def add_new(data, count=3):
+    """Adds images to each class, whose names come before those that were there."""
+    added = write_classes(data.parent / "added", count, rng=9)
+    for path in added.glob("*/*"):
+        shutil.copy(path, data / path.parent.name / f"-{path.name}")
+
+
+def names_of(report):
+    return set(report.answers.examples.names)
+
+
+def test_the_images_that_the_run_held_out_are_evaluated_after_others_were_added(run):
+    data, source, classifier = run
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert names_of(report) == set(source.splits["test"].names)
+
+
+def test_new_images_have_a_report_of_their_own(run):
+    data, _, classifier = run
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert (report.count, report.new.count) == (6, 9)
+    assert f"new     {report.new.summary} that are new to the run" in str(report)
+    assert report.to_json()["new"]["images"] == 9
+
+
+def test_what_is_left_out_is_printed(run):
+    data, _, classifier = run
+    report = evaluate_classifier(classifier, data)
+    assert str(report).startswith(report.split_lines[0])
+    assert report.split_lines == (
+        "split   6 images that the run held out; left out: 18 that the run trained on, "
+        "6 by which the run chose its weights",
+    )
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_another_split_is_that_of_the_run(run, split):
+    data, source, classifier = run
+    add_new(data)
+    report = evaluate_classifier(classifier, data, split=split)
+    assert names_of(report) == set(source.splits[split].names)
+
+
+def test_a_copy_of_the_data_is_split_as_in_the_run(run, tmp_path):
+    data, source, classifier = run
+    copy = shutil.copytree(data, tmp_path / "copy")
+    report = evaluate_classifier(classifier, copy)
+    assert names_of(report) == {
+        name.replace(str(data), str(copy)) for name in source.splits["test"].names
+    }
+
+
+def test_trained_images_in_a_test_folder_are_left_out(run, tmp_path):
+    data, source, classifier = run
+    add_new(data)
+    (tmp_path / "parts").mkdir()
+    for part in ("train", "test"):
+        shutil.copytree(data, tmp_path / "parts" / part)
+    report = evaluate_classifier(classifier, tmp_path / "parts")
+    assert (report.count, report.new.count) == (6, 9)
+    assert "18 that the run trained on" in report.split_lines[0]
+
+
+def test_images_of_other_data_are_all_new(run, tmp_path):
+    _, _, classifier = run
+    report = evaluate_classifier(classifier, write_classes(tmp_path / "others", 2, rng=5))
+    assert report.count == 6
+    assert report.split_lines == ("split   6 images that are new to the run",)
+
+
+def test_a_line_says_so_if_all_images_were_trained_on(run, tmp_path):
+    data, source, classifier = run
+    for part in ("validation", "test"):
+        for name in source.splits[part].names:
+            pathlib.Path(name).unlink()
+    report = evaluate_classifier(classifier, data)
+    assert report.count == 18
+    assert report.split_lines == (
+        "split   none of the 18 images is new or was held out: 18 that the run trained on",
+    )
+
+
+def test_a_copy_of_a_trained_image_among_those_held_out_is_printed(run):
+    data, source, classifier = run
+    record = SplitRecord.read(classifier.folder)
+    record.parts["train"][0] = record.parts["test"][0]
+    record.write(classifier.folder)
+    report = evaluate_classifier(classifier, data)
+    assert report.split_lines[1].startswith("split   1 of the images that the run held out have")
+
+
+def test_a_run_without_a_record_says_that_its_split_is_drawn_again(run, tmp_path):
+    data, source, classifier = run
+    report = evaluate_classifier(without_record(classifier, tmp_path), data)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert "no record of the run's split: drawn again" in report.split_lines[0]
+    assert "from 30 images as in the run" in report.split_lines[0]
+
+
+def test_a_run_without_a_record_says_that_its_data_have_changed(run, tmp_path):
+    data, _, classifier = run
+    add_new(data)
+    report = evaluate_classifier(without_record(classifier, tmp_path), data)
+    assert "from 39 images instead of 30, so that" in report.split_lines[0]
+
+
+def test_record_files_of_the_data_have_no_record(run, tmp_path):
+    data, source, classifier = run
+    write_records(source, tmp_path / "records")
+    report = evaluate_classifier(classifier, tmp_path / "records")
+    assert "all images are taken as new" in report.split_lines[0]
+
+
+def test_without_any_run_all_images_are_taken_as_new(run, tmp_path):
+    data, _, classifier = run
+    plain = Classifier(classifier.model, NAMES, Preprocessing((8, 8)))
+    report = evaluate_classifier(plain, data)
+    assert report.count == 30
+    assert report.split_lines == (
+        "split   no record of what the model was trained on: all images are taken as new",
+    )
+
+
+def test_parts_of_the_data_that_are_not_evaluated_are_counted(run, tmp_path):
+    _, _, classifier = run
+    data = write_classes(tmp_path / "parts", {"train": 4, "test": 2}, rng=7)
+    report = evaluate_classifier(classifier, data)
+    assert report.split_lines[1] == "split   6 of the 18 images are of test; left out: 12 of train"

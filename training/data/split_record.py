@@ -1,0 +1,161 @@
+"""The split of a run, recorded by the content of its images."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_vit.checkpoints.formats import load_arrays
+from keras_vit.files import SPLIT, atomic_write
+from keras_vit.training.machine import usable_cores
+
+if TYPE_CHECKING:
+    from .examples import Source
+
+# Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
+# computed from, with its size. A hash of whole files would read all data once more, in every
+# evaluation too; compressed images that differ do so nearly everywhere.
+_WINDOW = 2**14
+_FILES_AT_ONCE = 256
+
+UNKNOWN = 0  # The fingerprint of an image that was not read.
+NEW = "new"
+PARTS = ("train", "validation", "test")
+
+
+def fingerprint(encoded: bytes) -> int:
+    """Returns a 64-bit number for the content of an encoded image, never `UNKNOWN`."""
+    size = len(encoded)
+    return _hashed(size, (encoded[start:stop] for start, stop in _windows(size)))
+
+
+def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
+    """Returns the `fingerprint` of the content of each file, uint64 `(N,)`.
+
+    At most three pieces of a file are read. The number of a file that cannot be read is
+    `UNKNOWN`.
+    """
+    parts = [
+        paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE)
+    ]
+    with ThreadPoolExecutor(4 * usable_cores()) as pool:  # They mostly wait for the disk.
+        found = list(pool.map(lambda part: [_file_fingerprint(path) for path in part], parts))
+    return np.array([number for part in found for number in part], "uint64")
+
+
+def _file_fingerprint(path):
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            return _hashed(size, (_piece(file, *window) for window in _windows(size)))
+    except OSError:
+        return UNKNOWN
+
+
+def _piece(file, start, stop):
+    file.seek(start)
+    return file.read(stop - start)
+
+
+def _windows(size):
+    """The first and last byte of each piece that is read."""
+    if size <= 4 * _WINDOW:
+        return [(0, size)]
+    middle = size // 2
+    return [(0, _WINDOW), (middle, middle + _WINDOW), (size - _WINDOW, size)]
+
+
+def _hashed(size, pieces):
+    digest = hashlib.blake2b(str(size).encode() + b" ", digest_size=8)
+    for piece in pieces:
+        digest.update(piece)
+    return int.from_bytes(digest.digest(), "little") or 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitRecord:
+    """Which images a run trained on, chose its best weights by, and held out for testing.
+
+    Args:
+        parts: The fingerprints of the images of "train", "validation" and "test", uint64, in
+            ascending order, each once.
+    """
+
+    parts: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, source: Source) -> SplitRecord | None:
+        """Returns the record of a run's images; None where their content is not known.
+
+        Args:
+            source: The images of the run, in its splits.
+        """
+        found = {name: examples.fingerprints() for name, examples in source.splits.items()}
+        known = {
+            name: np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
+            for name, numbers in found.items()
+            if numbers is not None
+        }
+        parts = {name: known.get(name, np.array([], "uint64")) for name in PARTS}
+        return cls(parts) if any(map(len, parts.values())) else None
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike | None) -> SplitRecord | None:
+        """Returns the record in a classifier's folder; None without one.
+
+        Args:
+            folder: The folder. A file, or None, has no record.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        if folder is None or not (path := pathlib.Path(folder) / SPLIT).is_file():
+            return None
+        arrays = load_arrays(path)
+        wrong = [
+            name
+            for name in PARTS
+            if name not in arrays or arrays[name].dtype != np.uint64 or arrays[name].ndim != 1
+        ]
+        if wrong:
+            raise ValueError(
+                f"{path} must have 64-bit numbers of {', '.join(PARTS)}. Received: {wrong[0]} "
+                "without them"
+            )
+        return cls({name: arrays[name] for name in PARTS})
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes the record to a classifier's folder, 8 bytes for each image."""
+        with atomic_write(folder / SPLIT) as partial:
+            np.savez(partial, **self.parts)  # type: ignore[arg-type]
+
+    def with_parts(self, other: SplitRecord) -> SplitRecord:
+        """Returns a record of the images of both, for a run that continues on changed data."""
+        both = {name: np.union1d(self.parts[name], other.parts[name]) for name in PARTS}
+        return SplitRecord(both)
+
+    def has(self, part: str, fingerprints: np.ndarray) -> np.ndarray:
+        """Returns whether each image was in a part of the run, bool `(N,)`."""
+        return np.isin(fingerprints, self.parts[part])
+
+    def part_of(self, fingerprints: np.ndarray) -> np.ndarray:
+        """Returns the part of each image, text `(N,)`: one of `PARTS`, or `NEW`.
+
+        An image whose copies were in several parts is in the last of them.
+        """
+        found = np.full(len(fingerprints), NEW, object)
+        for part in PARTS:
+            found[self.has(part, fingerprints)] = part
+        return found
+
+
+def fingerprints_of(images: Iterable[bytes], count: int) -> np.ndarray:
+    """Returns the `fingerprint` of each of some encoded images, uint64 `(count,)`."""
+    return np.fromiter(map(fingerprint, images), "uint64", count)

@@ -1,0 +1,199 @@
+"""The images that a classifier is evaluated on: those that its run held out, and new ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from keras_vit.classifier import Classifier
+from keras_vit.training.data import DataSpec, Examples, Source
+from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.data.in_memory import InMemory, Labelled
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+
+_WORDS = {
+    "train": "that the run trained on",
+    "validation": "by which the run chose its weights",
+    "test": "that the run held out",
+    NEW: "that are new to the run",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatedImages:
+    """The images of an evaluation.
+
+    Args:
+        source: The data.
+        examples: The images to report on.
+        new: Images that the run neither used nor held out, reported apart; None if there are none,
+            or if `examples` are such images.
+        lines: What of the data is evaluated and what is left out, for the report.
+        skip_unreadable: Whether files that cannot be read are noticed only in the evaluation.
+    """
+
+    source: Source
+    examples: Examples
+    new: Examples | None
+    lines: tuple[str, ...]
+    skip_unreadable: bool
+
+
+def choose_images(
+    classifier: Classifier,
+    data: Labelled,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    split: str | None = None,
+    strict: bool = False,
+    follow_symlinks: bool = False,
+) -> EvaluatedImages:
+    """Returns the images of a data set that a classifier is evaluated on.
+
+    A run records the content of the images that it trained on, chose its weights by and held out.
+    An image of the data is what it was in the run, wherever it lies now. Without a record the data
+    are split anew, as the run split them.
+
+    Args:
+        classifier: The classifier.
+        data: See `evaluate_classifier`.
+        data_dir: See `evaluate_classifier`.
+        split: See `evaluate_classifier`.
+        strict: See `evaluate_classifier`.
+        follow_symlinks: See `evaluate_classifier`.
+
+    Raises:
+        ValueError: As `evaluate_classifier`.
+    """
+    given = DataSpec(data, holdout=0.0)
+    of_run = spec_of_run(classifier.recipe, given)
+    in_memory = isinstance(given.data, InMemory)
+    spec = of_run
+    if spec is None:
+        is_numbered = in_memory and not given.data.is_frame
+        names = classifier.class_names if is_numbered else None
+        spec = dataclasses.replace(given, class_names=names)
+    spec = dataclasses.replace(
+        spec,
+        data=given.data,
+        data_dir=data_dir,
+        strict=strict,
+        follow_symlinks=follow_symlinks or spec.follow_symlinks,
+        test=True,
+        task=classifier.task,
+    )
+    excluded: tuple[str, ...] = ()
+    if spec.exclude:
+        excluded = (f"split   the {len(spec.exclude)} images that the run excluded are left out",)
+    record = SplitRecord.read(classifier.folder)
+    if record is not None:
+        is_verified = strict or in_memory
+        source = dataclasses.replace(spec, holdout=0.0).open(verify=is_verified)
+        _check_classes(source, classifier, given)
+        found = _by_record(source, record, split, is_verified)
+        if found is not None:
+            return dataclasses.replace(found, lines=(*found.lines, *excluded))
+    # What is held out then depends on the files that can be decoded.
+    images = classifier.recipe.get("images") or {}
+    is_verified = strict or (images.get("skipped") != 0 if of_run else in_memory)
+    source = spec.open(verify=is_verified)
+    _check_classes(source, classifier, given)
+    if split is None:
+        split = "test" if "test" in source.splits else "train"
+    _check_split(split, source.splits)
+    examples = source.splits[split]
+    line = _without_record(classifier, source, split, bool(of_run))
+    lines = (line, *_other_parts(source, split), *source.notes, *excluded)
+    return EvaluatedImages(source, examples, None, lines, _is_skipping(is_verified, examples))
+
+
+def _check_classes(source, classifier, given):
+    unknown = sorted(set(source.class_names) - set(classifier.class_names))
+    if unknown:
+        known = ", ".join(classifier.class_names[:10])
+        raise ValueError(
+            f"The data must have classes of the classifier ({known}"
+            f"{', ...' if len(classifier.class_names) > 10 else ''}). "
+            f"Received: {given.name}, with {', '.join(unknown[:10])}"
+        )
+
+
+def _check_split(split, known):
+    if split not in known:
+        raise ValueError(
+            f"The split must be one of the data's: {', '.join(known)}. Received: split={split!r}"
+        )
+
+
+def _is_skipping(is_verified, examples):
+    return not is_verified and isinstance(examples, FileExamples)
+
+
+def _by_record(source, record, split, is_verified):
+    """The images by what they were in the run; None if their content is not known."""
+    recorded = [part for part in PARTS if len(record.parts[part])]
+    if split is not None:
+        _check_split(split, dict.fromkeys((*source.splits, *recorded)))
+    wanted = split or "test"
+    of_data = wanted if wanted in source.splits else "train"
+    _check_split(of_data, source.splits)
+    pool = source.splits[of_data]
+    numbers = pool.fingerprints()
+    if numbers is None:
+        return None
+    part_of = record.part_of(numbers)
+    places = {part: (part_of == part).nonzero()[0] for part in (*PARTS, NEW)}
+    found = {part: pool.take(of_part) for part, of_part in places.items() if len(of_part)}
+    evaluated = next((part for part in (wanted, NEW) if part in found), None)
+    if evaluated is None:
+        counts = ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
+        line = f"split   none of the {len(pool)} images is new or was held out: {counts}"
+        lines = (line, *_other_parts(source, of_data), *source.notes)
+        return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool))
+    examples = found.pop(evaluated)
+    new = found.pop(NEW, None)
+    line = f"split   {len(examples)} images {_WORDS[evaluated]}"
+    if new is not None:
+        line += f"; {len(new)} {_WORDS[NEW]} are reported apart"
+    if found:
+        line += "; left out: "
+        line += ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
+    remarks = [line]
+    if evaluated == "test":
+        numbers = numbers[places["test"]]
+        copies = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
+        if copies:
+            remarks.append(
+                f"split   {copies} of the images that the run held out have a copy that it trained "
+                "on or chose its weights by"
+            )
+    remarks += [*_other_parts(source, of_data), *source.notes]
+    is_skipping = _is_skipping(is_verified, examples)
+    return EvaluatedImages(source, examples, new, tuple(remarks), is_skipping)
+
+
+def _other_parts(source, split):
+    """A line about the parts of the data that are not evaluated, if there are any."""
+    others = {name: len(part) for name, part in source.splits.items() if name != split}
+    if not others:
+        return []
+    counts = ", ".join(f"{count} of {name}" for name, count in others.items())
+    total, count = sum(map(len, source.splits.values())), len(source.splits[split])
+    return [f"split   {count} of the {total} images are of {split}; left out: {counts}"]
+
+
+def _without_record(classifier, source, split, is_of_run):
+    """The line about images whose part in the run is not recorded."""
+    if not is_of_run:
+        return "split   no record of what the model was trained on: all images are taken as new"
+    then, now = classifier.recipe.get("images") or {}, sum(map(len, source.splits.values()))
+    before = sum(then.get(part) or 0 for part in PARTS)
+    kind = "no record of the run's split: drawn again by its seed"
+    trained = "" if split == "test" else f"; images of {split} were trained on"
+    if now == before:
+        return f"split   {kind}, from {now} images as in the run{trained}"
+    return (
+        f"split   {kind}, from {now} images instead of {before}, so that images which were trained "
+        f"on may count as held out{trained}"
+    )
