@@ -25,7 +25,7 @@ TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
-SPLIT = "split.npz"  # Of a training run.
+SPLIT = "split.npz"  # The parts of the data of a training run.
 SKIPPED = "skipped.csv"  # Also in the folder of a report.
 
 # A file that each export in a folder has: SavedModel, OpenVINO, the web page.

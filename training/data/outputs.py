@@ -10,7 +10,7 @@ from keras_vit.json_files import read_json
 
 ARCHIVE = "__MACOSX"  # A folder that macOS adds to ZIP files.
 
-# Files that other programs may write too, with a field of those of this package.
+# Files that other programs may write too, with a field that only this package writes.
 _FIELDS = {
     RECIPE: "settings",
     DESCRIPTION: "preprocessing",

@@ -369,7 +369,7 @@ def evaluate_classifier(
 
     An image that the classifier's run trained on, chose its weights by or held out is known by its
     content: the report is about the images that were held out, and images that are new to the run
-    have a report of their own, `report.new`. `report.split_lines` say what was evaluated and what
+    have a separate report, `report.new`. `report.split_lines` say what was evaluated and what
     was left out. Runs of earlier versions and record files have no such record: there the data are
     split anew. Files that cannot be decoded are noticed when they are evaluated, unless a split
     depends on them.

@@ -73,7 +73,7 @@ class EvaluationReport(abc.ABC):
         """Returns the numbers as types of JSON."""
 
     def split_json(self) -> dict[str, Any]:
-        """Returns what was evaluated and the numbers of new images, as far as they are known."""
+        """Returns what was evaluated and the numbers of new images, as far as known."""
         lines = {"split": list(self.split_lines)} if self.split_lines else {}
         return lines if self.new is None else {**lines, "new": self.new.to_json()}
 

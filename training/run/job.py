@@ -539,7 +539,7 @@ def with_note_of_seen(source: Source, record: SplitRecord | None) -> Source:
         return source
     note = (
         f"{seen} of the {len(numbers)} test images were trained on, or chosen by, in the run of "
-        "the weights: the accuracy on them is not that of new images"
+        "the weights: new images may have a lower accuracy"
     )
     return dataclasses.replace(source, notes=(*source.notes, note))
 
