@@ -197,7 +197,8 @@ def claims_table(results: Results) -> str:
     summary = f"Of {len(verdicts)} statements: {', '.join(counts)}."
     if NOT_RUN in verdicts:
         summary += " The first command above trains what is missing."
-    return f"{markdown_table(rows)}\n\n{summary}"
+    table = markdown_table(rows).replace("]\\(", "](")  # The links are the page's.
+    return f"{table}\n\n{summary}"
 
 
 def sides_table(claim: Claim, results: Results) -> str:

@@ -6,18 +6,15 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.files import SPLIT, atomic_write
 from keras_vit.training.machine import usable_cores
-
-if TYPE_CHECKING:
-    from .examples import Source
 
 # Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
 # computed from, with its size. A hash of whole files would read all data once more, in every
@@ -79,6 +76,13 @@ def _hashed(size, pieces):
     return int.from_bytes(digest.digest(), "little") or 1
 
 
+class Fingerprinted(Protocol):
+    """Images with a number for the content of each, as `Examples`."""
+
+    def fingerprints(self) -> np.ndarray | None:
+        """Returns the numbers, uint64 `(N,)`, or None."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SplitRecord:
     """Which images a run trained on, chose its best weights by, and held out for testing.
@@ -91,13 +95,13 @@ class SplitRecord:
     parts: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, source: Source) -> SplitRecord | None:
+    def of(cls, splits: Mapping[str, Fingerprinted]) -> SplitRecord | None:
         """Returns the record of a run's images; None where their content is not known.
 
         Args:
-            source: The images of the run, in its splits.
+            splits: The images of the run, by the name of their part.
         """
-        found = {name: examples.fingerprints() for name, examples in source.splits.items()}
+        found = {name: examples.fingerprints() for name, examples in splits.items()}
         known = {
             name: np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
             for name, numbers in found.items()

@@ -518,7 +518,7 @@ def record_split(folder: pathlib.Path, source: Source) -> None:
             before the stop stays in the record, also where the data have changed.
         source: The images in splits.
     """
-    record, before = SplitRecord.of(source), SplitRecord.read(folder)
+    record, before = SplitRecord.of(source.splits), SplitRecord.read(folder)
     if record is not None:
         (record if before is None else record.with_parts(before)).write(folder)
 

@@ -154,11 +154,14 @@ def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
         hidden = getattr(opened.description.config, "representation_size", None)
         if rows is not None and hidden:
             config = dataclasses.replace(config, representation_size=hidden)
+    grid = config.grid(size) if isinstance(config, configs.ViTConfig) else None
+    if grid is not None and 0 in grid:
+        grid = None  # The image is smaller than a patch, which is an error of the plan.
     description = dataclasses.replace(
         start.description,
         config=config,
         input_shape=(*size, 3),
-        position_grid=config.grid(size) if isinstance(config, configs.ViTConfig) else None,
+        position_grid=grid,
         classes=len(labels.names) if labels.names else None,
         preprocessing=preprocessing,
         labels=labels,

@@ -34,7 +34,7 @@ def run(model, tmp_path):
     source = spec.open(0.25)
     folder = tmp_path / "run"
     folder.mkdir()
-    SplitRecord.of(source).write(folder)
+    SplitRecord.of(source.splits).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
     return data, source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
