@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from keras_vit.description_files import read_texts
 from keras_vit.fields import documented
 
 from .export_format import (
@@ -17,7 +18,7 @@ from .export_format import (
     import_export_package,
 )
 from .onnx_file import OPSET
-from .texts import read_texts, write_texts
+from .texts import NAMES, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -68,7 +69,7 @@ class OpenVINO(QuantizedFormat):
         import_export_package("openvino")
         model = path / OpenVINO.marker
         files = [model, model.with_suffix(".bin")]
-        return OpenedExport(read_texts(path), files, lambda: {"serve": _signature(model)})
+        return OpenedExport(read_texts(path, NAMES), files, lambda: {"serve": _signature(model)})
 
 
 def _signature(path):

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from keras_vit.description_files import read_texts
 from keras_vit.fields import AT_LEAST_1, documented, image_size, setting
 from keras_vit.preprocessing import MAX_PIXELS
 
@@ -19,7 +20,7 @@ from .export_format import (
     import_export_package,
 )
 from .options import TOP
-from .texts import read_texts, write_texts
+from .texts import NAMES, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -107,7 +108,7 @@ class SavedModel(ExportFormat):
     def open(path):
         """Returns the content of a SavedModel; see `ExportFormat.open`."""
         files = [path / SavedModel.marker, *sorted((path / "variables").glob("variables.data-*"))]
-        return OpenedExport(read_texts(path / "assets"), files, lambda: _signatures(path))
+        return OpenedExport(read_texts(path / "assets", NAMES), files, lambda: _signatures(path))
 
 
 def _signatures(path):

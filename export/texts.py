@@ -53,14 +53,6 @@ def write_texts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
         (path / name).write_text(text, encoding="utf-8")
 
 
-def read_texts(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the texts in a folder by their names."""
-    paths = {name: folder / name for name in NAMES}
-    return {
-        name: path.read_bytes().decode("utf-8") for name, path in paths.items() if path.is_file()
-    }
-
-
 def json_texts(texts: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     """Returns texts as JSON by other names; class names become a list.
 

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from keras_vit.description_files import read_texts
 from keras_vit.fields import documented
 from keras_vit.tasks import MULTILABEL
 
@@ -29,7 +30,7 @@ from .export_format import (
     import_export_package,
 )
 from .onnx_file import session_of
-from .texts import read_texts, write_texts
+from .texts import NAMES, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -87,7 +88,7 @@ class Web(BrowserFormat):
         """Returns the content of a folder for web programs; see `ExportFormat.open`."""
         import_playwright()
         import_export_package("onnxruntime")
-        return OpenedExport(read_texts(path), [path / ONNX_MODEL], lambda: _signatures(path))
+        return OpenedExport(read_texts(path, NAMES), [path / ONNX_MODEL], lambda: _signatures(path))
 
 
 def _notes(classifier):

@@ -29,6 +29,7 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.description_files import description_of_texts, read_texts, texts_of
+from keras_vit.fields import required
 from keras_vit.files import (
     CLASSES,
     DESCRIPTION,
@@ -176,8 +177,7 @@ class Classifier:
     @property
     def preprocessing(self) -> Preprocessing:
         """The preprocessing from an image to the model's input."""
-        assert self.description.preprocessing is not None
-        return self.description.preprocessing
+        return required(self.description.preprocessing, "preprocessing")
 
     @property
     def task(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit.description import (
@@ -89,14 +89,18 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     return described
 
 
-def read_texts(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the texts that a folder has.
+def read_texts(folder: pathlib.Path, names: Iterable[str] = TEXTS) -> dict[str, str]:
+    """Returns the texts that a folder has, by their names.
+
+    Args:
+        folder: The folder.
+        names: The names of the texts.
 
     Raises:
         ValueError: If one is not UTF-8.
     """
     texts = {}
-    for name in TEXTS:
+    for name in names:
         path = folder / name
         if path.is_file():
             try:
