@@ -148,7 +148,7 @@ def _code(language, text):
 def commands_index():
     """Returns the page that lists the commands."""
     lines = [
-        f"| [`keras-vit {name}`]({name}.md) | {help_texts(command_type(name))[0]} |"
+        f"| [`keras-vit {name}`]({name}.md) | {help_texts(name)[0]} |"
         for name in COMMANDS
     ]
     return (
@@ -162,7 +162,7 @@ def command_page(name):
     """Returns the page of a command: usage, and a table for each group of its arguments."""
     parser = argparse.ArgumentParser(prog=f"keras-vit {name}", add_help=False)
     add_arguments(parser, command_type(name))
-    summary, details = help_texts(command_type(name))
+    summary, details = help_texts(name)
     parts = [f"# keras-vit {name}", summary, f"```text\n{_usage(parser)}\n```"]
     for group in parser._action_groups:
         rows = [_row(parser, action) for action in group._group_actions]

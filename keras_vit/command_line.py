@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
-import inspect
 import os
+import pkgutil
 import re
 import shlex
 import sys
@@ -121,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
     for name in COMMANDS:
         if name == called:
-            summary, details = help_texts(command_type(name))
+            summary, details = help_texts(name)
             command = commands.add_parser(name, help=summary, description=summary, epilog=details)
             command.add_argument(
                 "--traceback", action="store_true", help="show where an error was raised"
@@ -130,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         elif argv[:1] == [called]:  # The others are not printed.
             commands.add_parser(name)
         else:
-            commands.add_parser(name, help=help_texts(command_type(name))[0])
+            commands.add_parser(name, help=help_texts(name)[0])
     if completing:
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
@@ -142,14 +143,24 @@ def main(argv: list[str] | None = None) -> int:
 
 def command_type(name: str) -> type[Command]:
     """Returns the dataclass of a command."""
-    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-    return getattr(module, COMMANDS[name])
+    return getattr(importlib.import_module(_module(name)), COMMANDS[name])
 
 
-def help_texts(command_type: type[Command]) -> tuple[str, str]:
-    """Returns the summary of a command, and the text below its arguments."""
-    summary, _, details = inspect.cleandoc(command_type.__doc__ or "").partition("\n\n")
+def help_texts(name: str) -> tuple[str, str]:
+    """Returns the summary of a command, and the text below its arguments.
+
+    They are the docstring of the command's dataclass. It is read from the source, as importing
+    all commands would take longer than the rest of `keras-vit --help`.
+    """
+    source = pkgutil.get_data("keras_vit.commands", f"{_module(name).rpartition('.')[2]}.py")
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    found = next(node for node in classes if node.name == COMMANDS[name])
+    summary, _, details = (ast.get_docstring(found) or "").partition("\n\n")
     return summary, details
+
+
+def _module(name):
+    return f"keras_vit.commands.{name.replace('-', '_')}"
 
 
 def first_commands() -> str:
