@@ -23,7 +23,7 @@ from keras_vit.optional_packages import import_optional
 from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
-from keras_vit.training.run.job import finetune, pretrain
+from keras_vit.training.run.classifier_jobs import finetune, pretrain
 from keras_vit.training.run.transfer import build_model, find_start
 
 from .data import open_source

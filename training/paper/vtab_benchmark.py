@@ -32,7 +32,7 @@ from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated
 from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
-from keras_vit.training.run.job import finetune
+from keras_vit.training.run.classifier_jobs import finetune
 from keras_vit.training.settings import FineTuning
 
 from . import tables

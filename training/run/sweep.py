@@ -21,8 +21,9 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 
+from .classifier_jobs import FineTune, finetune
 from .folder import PARTIAL
-from .job import FineTune, finetune
+from .options import RunOptions
 
 PROTOCOL = "sweep"
 
@@ -218,7 +219,7 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
         raise ValueError(
             f"The output folder must be new, empty or of the same sweep. Received: {folder}"
         )
-    plan = FineTune(data, folder / "plan", settings).plan()
+    plan = FineTune(data, RunOptions(folder / "plan"), settings).plan()
     if not plan.recipe["images"]["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     folder.mkdir(parents=True, exist_ok=True)
