@@ -349,11 +349,20 @@ def given_fields(
     return given
 
 
-def flat_fields(settings_type: Any) -> Iterator[dataclasses.Field]:
-    """Yields the fields of a dataclass of settings and of its parts."""
-    for field in dataclasses.fields(settings_type):
+def flat_fields(
+    settings_type: Any, only: Collection[str] | None = None, without: Collection[str] = ()
+) -> Iterator[dataclasses.Field]:
+    """Yields the fields with an argument, of a dataclass of settings and of its parts.
+
+    Args:
+        settings_type: The dataclass.
+        only: See `add_arguments`.
+        without: See `add_arguments`.
+    """
+    for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            yield from flat_fields(inner.settings_type)
+            chosen = {name: inner.options[name] for name in ("only", "without")}
+            yield from flat_fields(inner.settings_type, **chosen)
         else:
             yield field
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import EVALUATED_DATA, ModelArguments
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.fields import part, setting
 from keras_vit.preprocessing import EVALUATIONS
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import (
     DTYPES,
     FEW_SHOT_RESIZE,

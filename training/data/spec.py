@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .examples import Source
     from .in_memory import Labelled
 
+# The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks")
+
 
 @documented
 @dataclasses.dataclass(frozen=True)

@@ -122,8 +122,7 @@ def run_vtab(
     settings = dataclasses.replace(scaled(settings, asked.scale), **_start(model, weights))
     if settings.model is not None:
         configs.resolve(settings.model)  # A wrong name is an error before data are downloaded.
-    names = ("num_heads", "gelu", "normalization", "position_resize")
-    facts = {name: getattr(settings, name) for name in names}
+    facts = settings.unknown_facts
     if settings.weights is not None:  # So is a fact that must be given.
         start = {"model": settings.model, "image_size": settings.image_size}
         open_model(settings.weights, **start, **facts).preprocessing_for()

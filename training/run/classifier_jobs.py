@@ -200,15 +200,7 @@ class FineTune(ClassifierJob):
         size = settings.image_size
         if size is None and settings.recipe != HYPER_RULE_NAME:
             size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-        return find_start(
-            settings.model,
-            settings.weights,
-            size,
-            num_heads=settings.num_heads,
-            gelu=settings.gelu,
-            normalization=settings.normalization,
-            position_resize=settings.position_resize,
-        )
+        return find_start(settings.model, settings.weights, size, **settings.unknown_facts)
 
     def open(self, start: Start, *, download: bool = True) -> Source:
         source = super().open(start, download=download)

@@ -8,7 +8,7 @@ from .declared import (
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
     check_data_service as check_data_service,
 )
-from .finetuning import FineTuning as FineTuning
+from .finetuning import UNKNOWN_FACTS as UNKNOWN_FACTS, FineTuning as FineTuning
 from .pretraining import (
     OBJECTIVE as OBJECTIVE,
     TARGETS as TARGETS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args
+from typing import Any, get_args
 
 from keras_vit.configs import Gelu
 from keras_vit.fields import POSITIVE, POSITIVE_NUMBER, changed, documented, setting
@@ -13,6 +13,8 @@ from keras_vit.preprocessing import NORMALIZATIONS
 from .shared import Settings
 
 TRAINED = ("all", "head", "lora")
+# What a file of weights may not hold; see `keras_vit.open_model`.
+UNKNOWN_FACTS = ("num_heads", "gelu", "normalization", "position_resize")
 HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
 
@@ -180,3 +182,8 @@ class FineTuning(Settings):
                 "replay decides how often classes are seen: leave out class_weights and sampling. "
                 f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
             )
+
+    @property
+    def unknown_facts(self) -> dict[str, Any]:
+        """What the weights may not hold, as arguments of `keras_vit.open_model`."""
+        return {name: getattr(self, name) for name in UNKNOWN_FACTS}
