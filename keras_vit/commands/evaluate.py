@@ -11,6 +11,7 @@ from keras_vit.fields import part, setting
 from keras_vit.files import SKIPPED
 from keras_vit.optional_packages import install_command
 from keras_vit.tasks import MULTICLASS
+from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
@@ -67,7 +68,6 @@ class Evaluate(Command):
                 "--position-resize go with --protocol."
             )
         from keras_vit.models.opening import open_classifier
-        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 

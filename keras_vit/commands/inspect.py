@@ -8,6 +8,8 @@ from typing import Any
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.fields import REQUIRED, changed, setting
+from keras_vit.preprocessing import imagenet_classes
+from keras_vit.training.data.outputs import check_output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +56,6 @@ class Inspect(Command):
             )
         from keras_vit.images.decoding import image_files
         from keras_vit.inspection import write_report
-        from keras_vit.preprocessing import imagenet_classes
-        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.predictions import build_evaluated
 
         for image in self.images:

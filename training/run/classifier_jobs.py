@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
+from keras_vit.files import RECIPE
+from keras_vit.json_files import read_json
 from keras_vit.models.rebuild import inference_model
 from keras_vit.recognition import config_of
 from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.training.data import Examples, Source
-from keras_vit.training.data.spec import Data
+from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation import classification
 from keras_vit.training.recipes import HYPER_RULE_NAME
@@ -23,6 +26,7 @@ from keras_vit.training.trainer.devices import predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 
 from .distillation import DistillationTrainer
+from .folder import PARTIAL
 from .job import Job
 from .loop import Score
 from .model_card import model_card, write_samples
@@ -77,6 +81,30 @@ def finetune(
     0.9731
     """
     return FineTune(*run_arguments(data, output, options), settings).run()
+
+
+def finetune_once(
+    data: DataSpec,
+    folder: pathlib.Path,
+    settings: FineTuning,
+    *,
+    command: str,
+    log: Callable[[str], object],
+) -> dict[str, Any]:
+    """Starts, resumes or skips a run; returns its recipe.
+
+    Args:
+        data: The data.
+        folder: The output of the run. If it has a recipe, the run has finished.
+        settings: Settings of the run.
+        command: The command to record.
+        log: Receives messages.
+    """
+    if not (folder / RECIPE).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        is_unfinished = (folder.with_name(folder.name + PARTIAL) / RECIPE).exists()
+        finetune(data, folder, settings, resume=is_unfinished, command=command, log=log)
+    return read_json(folder / RECIPE)
 
 
 def pretrain(

@@ -21,8 +21,7 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 
-from .classifier_jobs import FineTune, finetune
-from .folder import PARTIAL
+from .classifier_jobs import FineTune, finetune_once
 from .options import RunOptions
 
 PROTOCOL = "sweep"
@@ -224,30 +223,6 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")
-
-
-def finetune_once(
-    data: DataSpec,
-    folder: pathlib.Path,
-    settings: FineTuning,
-    *,
-    command: str,
-    log: Callable[[str], object],
-) -> dict[str, Any]:
-    """Starts, resumes or skips a run; returns its recipe.
-
-    Args:
-        data: The data.
-        folder: The output of the run. If it has a recipe, the run has finished.
-        settings: Settings of the run.
-        command: The command to record.
-        log: Receives messages.
-    """
-    if not (folder / RECIPE).exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        is_unfinished = (folder.with_name(folder.name + PARTIAL) / RECIPE).exists()
-        finetune(data, folder, settings, resume=is_unfinished, command=command, log=log)
-    return read_json(folder / RECIPE)
 
 
 def _last_score(run, weights):

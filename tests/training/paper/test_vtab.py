@@ -15,6 +15,7 @@ from keras_vit.training.data import evaluation_batches, open_source, vtab_tasks
 from keras_vit.training.data.vtab_tasks import TASKS, Part
 from keras_vit.training.evaluation.results import Result
 from keras_vit.training.paper import vtab_benchmark as runner
+from keras_vit.training.run import classifier_jobs
 from makers import tiny_config
 
 # (train, validation, test, classes) as the benchmark published them.
@@ -320,7 +321,7 @@ def no_training(monkeypatch):
     def finetune(data, *arguments, **more):
         raise Reached(data)
 
-    monkeypatch.setattr(runner, "finetune", finetune)
+    monkeypatch.setattr(classifier_jobs, "finetune", finetune)
 
 
 @pytest.mark.slow
@@ -336,7 +337,9 @@ def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(try_vtab, 
     assert data["published_version"] is True
     assert len(results[0].model["model_keras_sha256"]) == 64
 
-    monkeypatch.setattr(runner, "finetune", lambda data, folder, *_, **__: started.append(folder))
+    monkeypatch.setattr(
+        classifier_jobs, "finetune", lambda data, folder, *_, **__: started.append(folder)
+    )
     started = []
     with pytest.raises(FileNotFoundError):  # This stand-in writes no folder.
         try_vtab()
