@@ -9,7 +9,7 @@ from keras_vit.commands import Command
 from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.fields import part, setting
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.options import RunOptions
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining
 
 CLASSES = "classes"  # The objective with labels.

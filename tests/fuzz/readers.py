@@ -36,7 +36,7 @@ from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.run import lock
 from keras_vit.training.run.classifier_jobs import FineTune
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.options import RunOptions
+from keras_vit.training.run.run_options import RunOptions
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 SIZE = (12, 8)

@@ -15,8 +15,8 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
 from keras_vit.training.run.classifier_jobs import FineTune, finetune, pretrain
-from keras_vit.training.run.options import RunOptions
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import COLORS, tiny_config, write_classes

@@ -14,7 +14,7 @@ from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.classifier_jobs import FineTune
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.options import RunOptions
+from keras_vit.training.run.run_options import RunOptions
 from makers import COLORS, tiny_config, write_picture
 
 SETTINGS = FineTuning(

@@ -31,8 +31,8 @@ from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.model_card import recipe_lines
-from keras_vit.training.run.options import run_arguments
 from keras_vit.training.run.plan import TrainingPlan
+from keras_vit.training.run.run_options import run_arguments
 from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer

@@ -30,9 +30,9 @@ from .folder import PARTIAL
 from .job import Job
 from .loop import Score
 from .model_card import model_card, write_samples
-from .options import run_arguments
 from .plan import TrainingPlan
 from .replay import extend
+from .run_options import run_arguments
 from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import Start, build_model, choose_trained, find_start
 

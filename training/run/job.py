@@ -17,7 +17,7 @@ from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.records import NotPrepared
+from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
@@ -30,8 +30,8 @@ from keras_vit.training.trainer.trainer import Trainer
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
-from .options import RunOptions
 from .plan import TrainingPlan, choose_accumulation, describe_plan
+from .run_options import RunOptions
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle
 

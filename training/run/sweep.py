@@ -22,7 +22,7 @@ from keras_vit.training.evaluation.results import RESULT, check_same_settings, r
 from keras_vit.training.settings import FineTuning
 
 from .classifier_jobs import FineTune, finetune_once
-from .options import RunOptions
+from .run_options import RunOptions
 
 PROTOCOL = "sweep"
 

@@ -16,7 +16,7 @@ import numpy as np
 from keras_vit.training import demo
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.classifier_jobs import FineTune, Pretrain
-from keras_vit.training.run.options import RunOptions
+from keras_vit.training.run.run_options import RunOptions
 
 STEPS = 10
 OUTPUT = pathlib.Path(sys.argv[1])

@@ -16,7 +16,7 @@ from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
 from keras_vit.training.run.classifier_jobs import FineTune, finetune
 from keras_vit.training.run.distillation import Distillation, DistillationTrainer, open_teacher
-from keras_vit.training.run.options import RunOptions
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_picture
