@@ -1,4 +1,4 @@
-"""Where a run writes, and whether it starts or continues."""
+"""The options of a run: its folder, start or continuation, log and callbacks."""
 
 from __future__ import annotations
 
