@@ -70,4 +70,5 @@ def test_a_checkout_imports_its_own_folders_without_an_editable_installation():
     found = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    assert found == [str(ROOT / "training" / "settings.py"), str(ROOT / "export" / "options.py")]
+    settings = ROOT / "training" / "settings" / "__init__.py"
+    assert found == [str(settings), str(ROOT / "export" / "options.py")]

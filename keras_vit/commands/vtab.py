@@ -48,7 +48,7 @@ class Vtab(Command):
         from keras_vit.training.paper import vtab_benchmark
         from keras_vit.training.run.loop import Interrupted
 
-        given = {**self.settings, **self.model.facts.given()}
+        given = {**self.settings, **self.model.facts}
         if self.image_size:
             given["image_size"] = self.image_size
         try:

@@ -24,7 +24,7 @@ from keras_vit.tasks import MULTILABEL
 from .examples import Examples, Source, add_to_hash, without_autotune
 from .image_files import SPLITS
 from .labels import class_numbers, label_array, multi_hot
-from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
+from .record_examples import READ_BYTES, RecordExamples, Records, read_tfrecords
 
 # Features as in the ImageNet files of TensorFlow's model garden; other programs write "label".
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
