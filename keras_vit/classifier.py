@@ -123,16 +123,9 @@ class Classifier:
         task: str = MULTICLASS,
         thresholds: Sequence[float] | None = None,
     ):
-        check_classifier(class_names, model, preprocessing)
         labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
-        self.description = dataclasses.replace(
-            held_description(model),
-            preprocessing=preprocessing,
-            labels=dataclasses.replace(labels, thresholds=labels.limits),
-        )
-        self.model = model
-        self.recipe = dict(recipe or {})
-        self.folder = None if folder is None else pathlib.Path(folder)
+        description = _checked(held_description(model), model, labels, preprocessing)
+        self._set(model, description, recipe, folder)
 
     @classmethod
     def of(
@@ -151,23 +144,14 @@ class Classifier:
             folder: As above.
         """
         labels, preprocessing = description.labels, description.preprocessing
-        if labels.names is None or preprocessing is None:
-            raise ValueError(
-                "The description of a classifier must have class names and a preprocessing. "
-                f"Received: {description}"
-            )
-        made = cls(
-            model,
-            labels.names,
-            preprocessing,
-            recipe,
-            folder,
-            task=labels.task,
-            thresholds=labels.thresholds,
-        )
-        whole = dataclasses.replace(description, labels=made.description.labels)
-        made.description = completed(whole, made.description)
-        return made
+        classifier = cls.__new__(cls)
+        classifier._set(model, _checked(description, model, labels, preprocessing), recipe, folder)
+        return classifier
+
+    def _set(self, model, description, recipe, folder):
+        self.model, self.description = model, description
+        self.recipe = dict(recipe or {})
+        self.folder = None if folder is None else pathlib.Path(folder)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -378,6 +362,15 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
             not fit the others.
     """
     folder = classifier_folder(folder)
+    return Classifier.of(*read_classifier(folder), folder)
+
+
+def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
+    """Returns the model, description and recipe of a classifier's folder.
+
+    Raises:
+        ValueError: As `load_classifier`.
+    """
     if not folder.is_dir():
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
@@ -398,11 +391,28 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
     recipe = _read_recipe(folder / RECIPE)
     model = read_model(folder / MODEL)
     try:
-        classifier = Classifier.of(model, description, recipe, folder)
+        description = _checked(description, model, description.labels, description.preprocessing)
     except ValueError as error:
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
-    set_description(model, classifier.description)
-    return classifier
+    set_description(model, description)
+    return model, description, recipe
+
+
+def _checked(description, model, labels, preprocessing):
+    """The description of a classifier, which fits its model, with a threshold for each label.
+
+    Raises:
+        ValueError: If it does not fit, or lacks class names or a preprocessing.
+    """
+    if labels.names is None or preprocessing is None:
+        raise ValueError(
+            "The description of a classifier must have class names and a preprocessing. "
+            f"Received: {description}"
+        )
+    check_classifier(labels.names, model, preprocessing)
+    labels = dataclasses.replace(labels, thresholds=labels.limits)
+    whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
+    return completed(whole, held_description(model))
 
 
 def read_model(path: str | os.PathLike) -> keras.Model:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.block_configs import BLOCK_LAYERS
+from keras_vit.block_configs import BLOCK_LAYERS, UNSEEN_FEATURES
 from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
@@ -161,6 +161,15 @@ def config_of_shapes(
         },
     )
     return config, tuple(notes)
+
+
+def is_shown_by_shapes(config: ViTConfig | BiTConfig) -> bool:
+    """Returns whether `config_of_shapes` finds a config from the weights of its model."""
+    if type(config) is not ViTConfig:
+        return type(config) is BiTConfig
+    positions = (config.position_embedding, config.position_embedding_at)
+    is_seen = all(getattr(config, name) == getattr(ViTConfig, name) for name in UNSEEN_FEATURES)
+    return positions == ("learned_1d", "input") and is_seen
 
 
 def _map_sizes(shapes, num_heads, mlp_dim):

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "costs": set(),
     "block_configs": {"costs"},
     "configs": {"block_configs", "nearest_names", "position_resize"},
+    "config_comparison": {"configs"},
     "layers": {"layers", "block_configs", "keras_private", "position_resize"},
     "position_resize": set(),
     "files": {"safe_text"},
@@ -49,6 +50,7 @@ MAY_IMPORT = {
         "block_configs",
         "configs",
         "checkpoints",
+        "config_comparison",
         "description",
         "description_files",
         "files",
@@ -61,6 +63,7 @@ MAY_IMPORT = {
         "tasks",
     },
     "models": {
+        "config_comparison",
         "configs",
         "classifier",
         "description",

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_FEATURES
 from keras_vit.checkpoints.config_json import (
     check_family,
     check_model_type,
@@ -31,7 +30,6 @@ from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.resize import find_grid
 from keras_vit.checkpoints.timm_models import EVA_NAMES, with_bias_tables, with_block_frequencies
 from keras_vit.checkpoints.torch_names import (
     HUGGING_FACE,
@@ -42,10 +40,9 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, Gelu, Rotary, ViTConfig
-from keras_vit.description import Description
+from keras_vit.configs import Rotary, ViTConfig
 from keras_vit.files import MODEL, path_inside
-from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
+from keras_vit.recognition import layer_shapes, shows_swiglu
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
@@ -77,17 +74,6 @@ POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
 
 # The MLP of a block as big_vision names it.
 _BIG_VISION_BLOCK = re.compile(r"Transformer/encoderblock\w*/MlpBlock_0/")
-
-_GAP_NOTE = (
-    "the head reads the mean over patches; a file does not show big_vision's "
-    'pool_type="0" and "none", which no model here has'
-)
-
-# Facts that are fields of `ViTConfig`.
-_CONFIG_FACTS = (
-    "classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix", "position_resize",
-    "position_embedding",
-)  # fmt: skip
 
 # More than any model has.
 _MAX_PARTS = 1000
@@ -472,125 +458,3 @@ def _unstacked(path, layout, arrays):
             canonical = one_block.format(block=block) + name.removeprefix(all_blocks)
             expanded[canonical] = dataclasses.replace(array, shape=array.shape[1:], block=block)
     return expanded
-
-
-def build_arguments(
-    checkpoint: Checkpoint,
-    num_heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    gelu: Gelu | None = None,
-) -> Description:
-    """Returns the model of a checkpoint from the names and shapes in it.
-
-    The description has the config, the shape of the images where the file shows it, the classes
-    and a note for each assumption.
-
-    Args:
-        checkpoint: The checkpoint.
-        num_heads: Attention heads, for files that do not show them.
-        image_size: Pixels (height, width) of the images that the position table is for, if
-            neither the file nor its `config.json` shows them and they are not square.
-        gelu: The form of GELU, for files that do not show it; see `ViTConfig`.
-
-    Raises:
-        ValueError: If it is not of a model of this package, or its heads, GELU or grid cannot
-            be known, or are not those given.
-    """
-    shapes, facts = checkpoint.shapes, dict(checkpoint.facts)
-    for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
-        known = facts.get(fact) if checkpoint.states(fact) else None
-        if None not in (known, given) and known != given:
-            raise ValueError(
-                f"{fact} must match the file, {known!r}. Received: {fact}={given!r} for "
-                f"{checkpoint.path}"
-            )
-        facts[fact] = given if known is None else known
-    try:
-        config, notes = config_of_shapes(
-            shapes,
-            num_heads=facts["num_heads"],
-            gelu=facts["gelu"],
-            norm_epsilon=facts.get("norm_epsilon"),
-            fields={
-                "epsilon_in": checkpoint.layout.epsilon_in,
-                **{name: facts[name] for name in _CONFIG_FACTS if name in facts},
-            },
-            has_paper_sizes=not checkpoint.layout.models_vary,
-        )
-    except ValueError as error:
-        raise ValueError(f"{error} in {checkpoint.path}") from error
-    is_official_gap = checkpoint.layout is OFFICIAL and getattr(config, "classifier", None) == "gap"
-    if is_official_gap and num_classes(shapes) and "classifier" not in facts:
-        notes = (*notes, _GAP_NOTE)
-    if "norm_epsilon" in checkpoint.assumed and isinstance(config, ViTConfig):
-        notes = (
-            *notes,
-            f"the file shows neither LayerNorm's epsilon nor what the head reads: "
-            f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
-            f"{checkpoint.layout.name}; its config.json states them",
-        )
-    kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
-    size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
-    if isinstance(config, ViTConfig):
-        size = _image_size(checkpoint, config, image_size)
-    return Description(
-        config=config,
-        input_shape=(*(size or (None, None)), kernel[2]),
-        position_grid=config.grid(size) if size and isinstance(config, ViTConfig) else None,
-        classes=num_classes(shapes),
-        notes=notes,
-    )
-
-
-def _image_size(checkpoint, config, image_size):
-    """Pixels (height, width) of the images that the position table of a file is for."""
-    if checkpoint.has_fixed_positions and image_size is not None:
-        return image_size
-    table = checkpoint.shapes.get("position_embedding")
-    if config.position_embedding in ("relative_bias", "none"):
-        if image_size:
-            return image_size
-        if not (grid := checkpoint.facts.get("position_grid")):
-            raise ValueError(
-                "The image size (image_size, --image-size) must be given where neither the arrays "
-                f"nor config.json show it. Received: {checkpoint.path}"
-            )
-        return _stated_size(checkpoint, config, tuple(grid))
-    if not table or len(table) != 3:
-        hint = (
-            "; give the image size (image_size, --image-size), for which big_vision's sines and "
-            "cosines are filled in"
-            if checkpoint.has_fixed_positions
-            else ""
-        )
-        raise ValueError(
-            "A checkpoint must hold position embeddings of shape (1, rows, D). "
-            f"Received: {checkpoint.path} with {table or 'none'}{hint}"
-        )
-    known = config.grid(image_size) if image_size else checkpoint.facts.get("position_grid")
-    try:
-        _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
-    except ValueError as error:
-        raise ValueError(
-            "The image size (image_size, --image-size) must be given where the position "
-            "embeddings have no square grid and the file does not hold it, and must match the "
-            f"file. Received: {checkpoint.path}: {error}"
-        ) from error
-    return _stated_size(checkpoint, config, grid) if image_size is None else image_size
-
-
-def _stated_size(checkpoint, config, grid):
-    """Pixels (height, width) of images of a grid: those that the file states, or the fewest.
-
-    They may be no multiple of the patch; the model cuts the rest off.
-    """
-    noted = checkpoint.facts.get("description")
-    shape = noted.get("input_shape") if isinstance(noted, dict) else None
-    for stated in (checkpoint.facts.get("image_size"), shape):
-        size = tuple(stated[:2]) if isinstance(stated, list | tuple) else ()
-        is_known = len(size) == 2 and all(isinstance(side, int) for side in size)
-        if is_known and config.grid(size) == tuple(grid):
-            return size
-    stride = config.resnet.stride if config.resnet else 1
-    down, across = config.patch_sizes
-    return (grid[0] * down * stride, grid[1] * across * stride)

@@ -14,21 +14,16 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
-from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
 from keras_vit.checkpoints.config_json import is_regression
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, set_position_rule
-from keras_vit.checkpoints.metadata import (
-    described_in,
-    origin_of_numerics,
-    origin_of_positions,
-    read_folder,
-    read_metadata,
-    usual_resize,
-)
+from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.official_weights import download
-from keras_vit.classifier import Classifier, load_classifier, read_model
+from keras_vit.classifier import Classifier, read_classifier, read_model
+from keras_vit.config_comparison import check_agrees, paper_name, without_hidden_layer
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import (
     Description,
@@ -49,9 +44,7 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.recognition import num_classes
 
-DEFAULT_SIZE = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE)
 # The head and the hidden layer of pre-training, as patterns of `skip`.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -436,8 +429,8 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
         )
     check_holds_one_model(path)
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
-        classifier = load_classifier(path)
-        opened = _of_model(weights, classifier.model, classifier.description, classifier.recipe)
+        model_in_folder, described, recipe = read_classifier(path)
+        opened = _of_model(weights, model_in_folder, described, recipe)
         opened = dataclasses.replace(opened, folder=path)
     elif (path / MODEL).is_file():  # Pre-trained without classes.
         recipe = read_json(path / RECIPE) if (path / RECIPE).is_file() else {}
@@ -456,9 +449,16 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     else:
         checkpoint = open_checkpoint(path)
         if checkpoint.layout is not KERAS or not checkpoint.config:
-            return _of_checkpoint(
-                weights, checkpoint, model, image_size, source_size, num_heads, gelu
+            described = describe_checkpoint(
+                checkpoint,
+                weights,
+                model,
+                image_size=image_size,
+                source_size=source_size,
+                num_heads=num_heads,
+                gelu=gelu,
             )
+            return OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
         found = read_model(path)  # A `.keras` file holds more than its weights show.
         held = held_description(found)
         beside = read_folder(path.parent, held.classes)
@@ -466,7 +466,7 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
             beside = held
         opened = _of_model(weights, found, beside)
     if model is not None:
-        _check_agrees(model, weights, opened.description.config)
+        check_agrees(model, weights, opened.description.config)
     return opened
 
 
@@ -510,121 +510,3 @@ def _of_model(weights, model, description, recipe=None):
         described, name=name, origins={**origins, **description.origins}
     )
     return OpenedModel(os.fspath(weights), described, recipe or {}, model=model)
-
-
-def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_heads, gelu):
-    given = None if model is None else configs.resolve(model)
-    kernel = checkpoint.shapes.get("patch_embedding")
-    if given is not None and kernel and kernel[-1] != given.width:
-        _check_agrees(model, weights, None)
-    noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
-    if noted is not None and noted.config is not None:
-        shown = dataclasses.replace(noted, classes=num_classes(checkpoint.shapes), notes=())
-        if model is not None:
-            _check_agrees(model, weights, shown.config)
-    elif given is None or _is_shown_by_shapes(given):
-        shown = _shown(checkpoint, given, image_size, source_size, num_heads, gelu)
-        if model is not None:
-            _check_agrees(model, weights, shown.config)
-    else:
-        names = ("gelu", "norm_epsilon", "position_resize")
-        facts = {name: checkpoint.facts.get(name) for name in names}
-        known = {name: value for name, value in facts.items() if value is not None}
-        shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
-    config = shown.config
-    if noted is not None:
-        numerics = checkpoint.path.name
-    elif checkpoint.layout is KERAS:  # Such a file of an earlier version holds no numerics.
-        numerics = "the given model" if given else "assumed"
-        if isinstance(config, ViTConfig) and given is not None:
-            names = ("gelu", "norm_epsilon", "position_resize")
-            config = dataclasses.replace(config, **{name: getattr(given, name) for name in names})
-    else:
-        numerics = origin_of_numerics(checkpoint)
-    beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
-    is_given = gelu is not None and noted is None and not checkpoint.states("gelu")
-    description = dataclasses.replace(
-        beside,
-        name=paper_name(config) or "ViT",
-        config=config,
-        input_shape=shown.input_shape,
-        position_grid=shown.position_grid,
-        classes=shown.classes,
-        origins={
-            **beside.origins,
-            "gelu": "--gelu" if is_given else numerics,
-            "norm_epsilon": numerics,
-            "position_resize": origin_of_positions(checkpoint),
-        },
-        notes=(*shown.notes, *beside.notes),
-    )
-    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint)
-
-
-def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):
-    """The model that names and shapes of a file show; what they leave open, as given."""
-    num_heads = num_heads or getattr(given, "num_heads", None)
-    if checkpoint.layout is KERAS:
-        gelu = gelu or getattr(given, "gelu", None)
-    try:
-        shown = build_arguments(checkpoint, num_heads, source_size, gelu)
-    except ValueError:
-        if image_size is None or None in image_size or source_size is not None:
-            raise
-        shown = build_arguments(checkpoint, num_heads, image_size, gelu)
-    config = shown.config
-    if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
-        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
-    return dataclasses.replace(shown, config=config)
-
-
-def _is_shown_by_shapes(config):
-    """Whether names and shapes in a file show a config; see `recognition.config_of_shapes`."""
-    positions = getattr(config, "position_embedding", "learned_1d")
-    place = getattr(config, "position_embedding_at", "input")
-    return (
-        type(config) in (ViTConfig, BiTConfig)
-        and (positions, place) == ("learned_1d", "input")
-        and not getattr(config, "rotary", None)
-    )  # fmt: skip
-
-
-def _check_agrees(model, weights, config):
-    if config is None or _plain(configs.resolve(model)) != _plain(config):
-        raise ValueError(
-            "The weights must be of the given model; without a model, the weights' own is used. "
-            f"Received: model={model}, weights={os.fspath(weights)}, "
-            f"a model of {config or 'another size'}"
-        )
-
-
-def _plain(config):
-    """A config without what the weights of one model may differ in: numerics and head."""
-    config = configs.for_inference(without_hidden_layer(config))
-    if not isinstance(config, ViTConfig):
-        return config
-    gelu = config.gelu if config.gelu == "swiglu" else ViTConfig.gelu  # SwiGLU has more weights.
-    return dataclasses.replace(
-        config,
-        gelu=gelu,
-        norm_epsilon=ViTConfig.norm_epsilon,
-        position_resize=ViTConfig.position_resize,
-    )
-
-
-def paper_name(config: ViTConfig | BiTConfig | None) -> str:
-    """Returns the name in `keras_vit.list_models()` of a config; "" if it has none.
-
-    GELU, LayerNorm's epsilon and the hidden layer of pre-training may differ.
-    """
-    if config is None:
-        return ""
-    names = {_plain(configs.resolve(name)): name for name in configs.list_models()}
-    return names.get(_plain(config), "")
-
-
-def without_hidden_layer(config: Any) -> Any:
-    """Returns a config without the hidden layer of pre-training, for a new head."""
-    fields = {field.name for field in dataclasses.fields(config)}
-    changes = {"representation_size": None, "head_bias": 0.0}
-    return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})

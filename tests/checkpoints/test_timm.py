@@ -10,7 +10,8 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints import timm_models
-from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import build_arguments
 from keras_vit.checkpoints.config_json import facts_of_config
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
