@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_vit import images as image_formats
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
 from keras_vit.checkpoints.hdf5_structure import open_weights_entry
@@ -43,7 +44,6 @@ from keras_vit.files import (
     write_csv,
     write_text,
 )
-from keras_vit.images.decoding import apply_preprocessing, decode_file, image_files
 from keras_vit.json_files import read_json
 from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
@@ -193,7 +193,9 @@ class Classifier:
                     "An image must be an array (height, width, channels). "
                     f"Received: shape={array.shape}"
                 )
-            arrays.append(np.asarray(apply_preprocessing(array, self.preprocessing)))
+            arrays.append(
+                np.asarray(image_formats.decoding.apply_preprocessing(array, self.preprocessing))
+            )
         return np.stack(arrays)
 
     def predict(
@@ -212,7 +214,7 @@ class Classifier:
         Raises:
             ValueError: If a path does not exist, or a folder has no images.
         """
-        return list(self.stream(image_files(paths), top, batch_size))
+        return list(self.stream(image_formats.decoding.image_files(paths), top, batch_size))
 
     def stream(
         self, paths: Iterable[str | os.PathLike], top: int = 5, batch_size: int = 32
@@ -273,7 +275,9 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        return decode_file(encoded, max_pixels, self.input_preprocessing, compiled=compiled)
+        return image_formats.decoding.decode_file(
+            encoded, max_pixels, self.input_preprocessing, compiled=compiled
+        )
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
@@ -387,11 +391,11 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
             f"Missing in {folder}: {', '.join(missing)}"
         )
     # The small files first, so that an error in them appears before the model is read.
-    description = description_of_texts(read_texts(folder), folder)
+    known = description_of_texts(read_texts(folder), folder)
     recipe = _read_recipe(folder / RECIPE)
     model = read_model(folder / MODEL)
     try:
-        description = _checked(description, model, description.labels, description.preprocessing)
+        description = _checked(known, model, known.labels, known.preprocessing)
     except ValueError as error:
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
     set_description(model, description)
@@ -445,9 +449,7 @@ def read_model(path: str | os.PathLike) -> keras.Model:
 
 def _read_recipe(path):
     """Returns the content of `recipe.json`; {} if there is none."""
-    if not path.is_file():
-        return {}
-    return read_json(path)
+    return read_json(path) if path.is_file() else {}
 
 
 def save_classifier(

@@ -67,6 +67,7 @@ MAY_IMPORT = {
         "configs",
         "classifier",
         "description",
+        "fields",
         "files",
         "json_files",
         "layers",

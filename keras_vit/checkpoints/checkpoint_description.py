@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import Any
 
 from keras_vit import configs
 from keras_vit.block_configs import UNSEEN_FEATURES
@@ -105,6 +106,49 @@ def describe_checkpoint(
             "position_resize": origin_of_positions(checkpoint),
         },
         notes=(*shown.notes, *beside.notes),
+    )
+
+
+def describe_for(
+    checkpoint: Checkpoint,
+    config: ViTConfig | BiTConfig,
+    image_size: tuple[int, int] | None = None,
+    position_resize: str | None = None,
+) -> Description:
+    """Returns the description of a checkpoint for a given model, which its arrays may not show.
+
+    Args:
+        checkpoint: The checkpoint.
+        config: The model that it is loaded into.
+        image_size: Pixels (height, width) of the model's images; None where any size fits.
+        position_resize: The rule by which positions are resized; by default the file's.
+    """
+    shapes = checkpoint.shapes
+    kernel = shapes.get("root_conv") or shapes.get("patch_embedding")
+    classes = num_classes(shapes)
+    try:
+        beside = read_metadata(checkpoint, image_size or DEFAULT_SIZE, classes)
+    except ValueError as error:  # Weights are right also where images are prepared otherwise.
+        beside = Description(origins={"pixels": str(error)})
+    if kernel and kernel[2] != 3:
+        beside = dataclasses.replace(beside, preprocessing=None)
+    if isinstance(config, ViTConfig):
+        changes: dict[str, Any] = {"position_resize": checkpoint.position_rule(position_resize)}
+        config = dataclasses.replace(config, **changes)
+    numerics = origin_of_numerics(checkpoint)
+    return dataclasses.replace(
+        beside,
+        name="",
+        config=config,
+        input_shape=(None, None, kernel[2]) if kernel else None,
+        position_grid=checkpoint.facts.get("position_grid"),
+        classes=classes,
+        origins={
+            "gelu": numerics,
+            "norm_epsilon": numerics,
+            "position_resize": "given" if position_resize else origin_of_positions(checkpoint),
+            **beside.origins,
+        },
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import os
 import pathlib
@@ -13,15 +14,20 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
+from keras_vit.checkpoints.catalogue import OfficialWeights, find_weights
 from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
+from keras_vit.checkpoints.checkpoint_description import (
+    DEFAULT_SIZE,
+    describe_checkpoint,
+    describe_for,
+)
 from keras_vit.checkpoints.config_json import is_regression
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions, set_position_rule
+from keras_vit.checkpoints.match import LoadOptions, set_position_rule, weights_by_path
 from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.official_weights import download
+from keras_vit.checkpoints.resize import find_grid
 from keras_vit.classifier import Classifier, read_classifier, read_model
 from keras_vit.config_comparison import check_agrees, paper_name, without_hidden_layer
 from keras_vit.configs import BiTConfig, ViTConfig
@@ -31,9 +37,10 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE, check_holds_one_model
+from keras_vit.fields import required
+from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE
 from keras_vit.json_files import read_json
-from keras_vit.models.build import build
+from keras_vit.models.functional import build_model
 from keras_vit.models.rebuild import copy_weights
 from keras_vit.position_resize import RULES
 from keras_vit.preprocessing import (
@@ -44,6 +51,7 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
+from keras_vit.recognition import layer_shapes
 
 # The head and the hidden layer of pre-training, as patterns of `skip`.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
@@ -86,6 +94,54 @@ class OpenedModel:
         names = self.description.labels.names
         is_numbered = names == tuple(map(str, range(len(names or ()))))
         return None if is_numbered and self.recipe.get("converted") else names
+
+    @functools.cached_property
+    def file(self) -> Checkpoint | None:
+        """The opened file of the weights, official ones downloaded; None for a Keras model."""
+        return open_checkpoint(download(self.official)) if self.official else self.checkpoint
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...] | None]:
+        """Shapes of the weights by layer; see `keras_vit.recognition.layer_shapes`."""
+        if self.file is not None:
+            return self.file.shapes
+        weights = weights_by_path(self.model)
+        return layer_shapes({path: tuple(weight.shape) for path, weight in weights.items()})
+
+    @property
+    def stated_config(self) -> ViTConfig | BiTConfig:
+        """The config that the weights state.
+
+        Raises:
+            ValueError: If they are of a model of other layers, or cannot be loaded into another.
+        """
+        if self.model is not None and not isinstance(self.model, keras.Model):
+            raise ValueError(
+                "The weights of an export are in its own format; give the classifier's folder. "
+                f"Received: {self.source}"
+            )
+        if self.description.config is None:
+            raise ValueError(
+                "The weights must state a model of keras_vit.build; give its name or config. "
+                f"Received: {self.source}"
+            )
+        return self.description.config
+
+    @property
+    def grid_of_free_sizes(self) -> tuple[int, int] | None:
+        """The grid (down, across) of positions that a model of free image size is built for.
+
+        Other code bases resize the table of the file once, to the grid of the image. None for
+        weights of the official rule, whose models have the grid of their default image size.
+        """
+        known, checkpoint = self.description, self.checkpoint
+        own = checkpoint.position_rule() if checkpoint else known.position_resize
+        if self.official or own in (None, ViTConfig.position_resize):
+            return None
+        table = checkpoint.shapes.get("position_embedding") if checkpoint else None
+        if checkpoint is None or table is None or len(table) != 3:
+            return known.position_grid
+        return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
 
     def classifier(self) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
@@ -153,11 +209,7 @@ class OpenedModel:
         if self.is_random:
             return None
         if self.model is not None:
-            if not isinstance(self.model, keras.Model):
-                raise ValueError(
-                    "The weights of an export are in its own format; give the classifier's folder. "
-                    f"Received: {self.source}"
-                )
+            _ = self.stated_config
             return copy_weights(
                 self.model,
                 model,
@@ -165,17 +217,13 @@ class OpenedModel:
                 head_rows=head_rows,
                 position_resize=self.description.position_resize,
             )
-        checkpoint = self.checkpoint
-        if checkpoint is None:
-            assert self.official is not None
-            checkpoint = open_checkpoint(download(self.official))
         options = LoadOptions(
             tuple(skip),
             position_resize=self.description.position_resize,
             position_grid=self.description.position_grid,
             head_rows=head_rows,
         )
-        return load_opened(checkpoint, model, options)
+        return load_opened(required(self.file, "file"), model, options)
 
     def to_model(
         self,
@@ -219,7 +267,7 @@ class OpenedModel:
                 f"{self.checkpoint.config.get('problem_type')!r} and {known.classes} outputs"
             )
         headless = {"include_top": False, "pooling": config.pooling}
-        built = build(
+        built = build_model(
             config,
             input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
             name="vit" if config.architecture == "vit" else None,
@@ -230,11 +278,15 @@ class OpenedModel:
             ),
         )
         report = self.load_into(built, skip=skip)
-        set_description(built, self._description_of(built))
+        set_description(built, self.description_of(built))
         return built, (*notes, *(report.notes if report else ()))
 
-    def _description_of(self, built):
-        """The description of a model with these weights, perhaps of another size or head."""
+    def description_of(self, built: keras.Model) -> Description:
+        """Returns the description of a model with these weights, perhaps of another size or head.
+
+        Args:
+            built: The model, whose own description has its config and shapes.
+        """
         known, held = self.description, held_description(built)
         preprocessing = known.preprocessing
         if preprocessing is not None and held.image_size is not None:
@@ -242,6 +294,7 @@ class OpenedModel:
         labels = known.labels if held.classes == known.classes else held.labels
         return dataclasses.replace(
             known,
+            name=known.name or held.name,
             config=held.config,
             input_shape=held.input_shape,
             position_grid=held.position_grid,
@@ -336,6 +389,46 @@ def open_model(
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
+def open_weights(
+    weights: str | os.PathLike,
+    model: str | ViTConfig | BiTConfig,
+    config: ViTConfig | BiTConfig,
+    image_size: tuple[int | None, int | None],
+    position_resize: str | None = None,
+) -> OpenedModel:
+    """Opens weights for a model that is given, whatever they state of their own.
+
+    Unlike with `open_model` the model may differ from the weights' in all that their arrays do not
+    show. A classifier's folder is read as a checkpoint.
+
+    Args:
+        weights: As for `open_model`.
+        model: The name or config of the model, by which official weights are chosen.
+        config: Its config, perhaps with changes.
+        image_size: Pixels (height, width) of its images; None where any size fits.
+        position_resize: The rule by which positions are resized; by default the weights'.
+
+    Raises:
+        ValueError: If there are no such weights for the model, or they are an export.
+        OSError: If a file cannot be read.
+    """
+    found = find_weights(weights, model, image_size)
+    height, width = image_size
+    size = None if height is None or width is None else (height, width)
+    if isinstance(found, OfficialWeights):
+        opened = _official(weights, found, config, size, name="")
+    elif not (found / MODEL).is_file() and is_export(found):
+        raise ValueError(
+            "The weights of an export are in its own format; give the classifier's folder. "
+            f"Received: {os.fspath(weights)}"
+        )
+    else:
+        checkpoint = open_checkpoint(found)
+        described = describe_for(checkpoint, config, size, position_resize)
+        opened = OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
+    return opened
+
+
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
     """Returns a model of any origin as a classifier.
 
@@ -418,16 +511,9 @@ def _with_normalization(opened, normalization):
 
 
 def _open(weights, model, image_size, source_size, num_heads, gelu):
-    if catalogue.is_official(weights):
-        return _open_official(weights, model, image_size)
-    path = classifier_folder(weights, model)
-    if not path.exists():
-        raise ValueError(
-            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
-            f"file of weights, an export, {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a "
-            "name of keras_vit.list_weights(), or a model's name with its weights"
-        )
-    check_holds_one_model(path)
+    path = find_weights(weights, model, image_size or (None, None))
+    if isinstance(path, OfficialWeights):
+        return _official(weights, path, configs.resolve(model or path.model))
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
         model_in_folder, described, recipe = read_classifier(path)
         opened = _of_model(weights, model_in_folder, described, recipe)
@@ -480,22 +566,15 @@ def is_export(path: pathlib.Path) -> bool:
     return True
 
 
-def _open_official(weights, model, image_size):
-    if model is None:
-        model = next((row.model for row in catalogue.rows() if row.key == weights), "ViT-B/16")
-    if not isinstance(model, str):
-        raise ValueError(
-            "Official weights are for the models of keras_vit.list_models(); any other "
-            f"config needs a path. Received: weights={weights!r} for {model}"
-        )
-    config = configs.resolve(model)
-    row = catalogue.find(model, os.fspath(weights), image_size or (None, None))
+def _official(weights, row, config, image_size=None, name=None):
+    """Official weights, for their own image size and under their model's name by default."""
+    side = row.resolution
     description = Description(
-        name=model,
+        name=row.model if name is None else name,
         config=config,
-        input_shape=(row.resolution, row.resolution, 3),
+        input_shape=(side, side, 3),
         classes=row.classes,
-        preprocessing=Preprocessing((row.resolution, row.resolution)),
+        preprocessing=Preprocessing(image_size or (side, side)),
         origins=dict.fromkeys(_FACTS, "the official code"),
     )
     return OpenedModel(os.fspath(weights), description, official=row)

@@ -28,7 +28,7 @@ from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
 from keras_vit.description import description_layer, held_description, set_description
 from keras_vit.layers import EncoderBlock, PositionEmbedding, SelfAttention
-from keras_vit.models.build import build
+from keras_vit.models.functional import build_model
 from keras_vit.recognition import config_of
 
 
@@ -93,7 +93,7 @@ def inference_model(
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
-        rebuilt = build(
+        rebuilt = build_model(
             configs.for_inference(config_of(model)),
             include_top=include_top,
             input_shape=model.input_shape[1:],
