@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from keras_vit.block_configs import (
     TRAINING_FIELDS,
@@ -589,6 +589,30 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
             f"Received: {unknown}"
         )
     return dataclasses.replace(config, **changes) if changes else config
+
+
+def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns some fields of `ViTConfig`, such as a file states them, as the config holds them.
+
+    Args:
+        fields: Values by the names of the fields.
+
+    Raises:
+        ValueError: If the type of a value is wrong, or it is unknown or out of range.
+    """
+    kinds = get_type_hints(ViTConfig)
+    for name, value in fields.items():
+        choices = get_args(kinds[name]) if get_origin(kinds[name]) is Literal else None
+        number = {int: int, float: int | float}.get(kinds[name], object)
+        if not isinstance(value, number) or (choices and value not in choices):
+            raise ValueError(f"{name} must be {choices or 'a number'}. Received: {name}={value!r}")
+    of_block = {field.name for field in dataclasses.fields(BlockConfig)} & fields.keys()
+    try:
+        stated = {name: fields[name] for name in of_block}
+        block = BlockConfig(**{"num_heads": 1, "mlp_dim": 1, **stated})
+    except TypeError as error:  # Fields of a part.
+        raise ValueError(f"The fields must match a block's. Received: {error}") from error
+    return {**fields, **{name: getattr(block, name) for name in of_block}}
 
 
 def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:

@@ -14,9 +14,11 @@ import numpy as np
 from keras_vit.checkpoints.config_json import (
     check_family,
     check_model_type,
+    check_stated,
     facts_of_config,
     read_json,
 )
+from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import (
     StoredArray,
     computed_array,
@@ -30,7 +32,7 @@ from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.timm_models import EVA_NAMES, with_bias_tables, with_block_frequencies
+from keras_vit.checkpoints.timm_models import with_bias_tables, with_block_frequencies
 from keras_vit.checkpoints.torch_names import (
     HUGGING_FACE,
     HUGGING_FACE_CLIP,
@@ -40,7 +42,7 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.configs import Rotary, ViTConfig
+from keras_vit.configs import ViTConfig
 from keras_vit.files import MODEL, path_inside
 from keras_vit.recognition import layer_shapes, shows_swiglu
 
@@ -88,11 +90,9 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`),
-            `position_resize`, `position_grid` (down, across) and `image_size` (height, width),
-            where the layout or the file has them.
+        facts: What the file, its config and its code base state.
         config: The object in the `config.json` in the file or beside it; {} without one.
-        assumed: Names of the facts that the code base's models usually have, while the file
+        assumed: Names of the fields that the code base's models usually have, while the file
             does not state it.
         class_token_has_row: Whether the class token has a row in the position table.
         notes: Sentences for a report.
@@ -101,15 +101,15 @@ class Checkpoint:
     path: pathlib.Path
     layout: Layout
     arrays: dict[str, StoredArray]
-    facts: dict[str, Any]
+    facts: Facts
     config: dict[str, Any]
     assumed: tuple[str, ...] = ()
     class_token_has_row: bool = True
     notes: tuple[str, ...] = ()
 
-    def states(self, fact: str) -> bool:
-        """Returns whether the file or its code base determines a fact."""
-        return self.facts.get(fact) is not None and fact not in self.assumed
+    def states(self, field: str) -> bool:
+        """Returns whether the file or its code base determines a field of the config."""
+        return field in self.facts.fields and field not in self.assumed
 
     def position_rule(self, given: str | None = None) -> str:
         """Returns the rule by which positions are resized, a key of `RULES`.
@@ -118,7 +118,7 @@ class Checkpoint:
             given: None for the rule of the file's code base, or the name of a rule. "bicubic"
                 is Hugging Face's own bicubic rule for its files.
         """
-        own = self.facts.get("position_resize") or ViTConfig.position_resize
+        own = self.facts.fields.get("position_resize") or ViTConfig.position_resize
         is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
         return own if given is None or is_own else given
 
@@ -190,7 +190,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     check_family(beside, path)
     arrays, facts, config = _read(path)
     config = config or beside
-    for layout in _LAYOUTS_OF_KERAS.get(facts.get("keras_version", 0), LAYOUTS):
+    for layout in _LAYOUTS_OF_KERAS.get(facts.keras_version, LAYOUTS):
         names = layout.canonical_names(arrays)
         if names is None:
             continue
@@ -218,24 +218,17 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             notes=tuple(notes),
         )
         _check_ranks(path, checkpoint.shapes)
-        stated = {**facts_of_config(layout, config, path, checkpoint.shapes), **facts}
-        rule = _position_resize(checkpoint, arrays)
+        stated = facts.over(facts_of_config(layout, config, path, checkpoint.shapes))
         if shows_swiglu(checkpoint.shapes):
-            stated["gelu"] = "swiglu"
-        stated = _checked(stated, path)
-        is_rotary = layout is HUGGING_FACE_DINOV3 or (
-            layout is TIMM and any(map(EVA_NAMES.search, names))
-        )
-        if is_rotary and "rotary" not in stated:
-            raise ValueError(
-                "Files of DINOv3 and timm's Eva must have their config.json beside them, which "
-                f"shows the rotary positions. Received: {path}"
-            )
-        assumed = tuple(fact for fact in known if fact not in stated) if layout.models_vary else ()
+            stated = Facts({"gelu": "swiglu"}).over(stated)
+        _check_range(stated, path)
+        check_stated(layout, names, stated, path)
+        assumed = tuple(known.keys() - stated.fields.keys()) if layout.models_vary else ()
         if layout is TIMM:
-            with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
+            with_tables = with_bias_tables(checkpoint.arrays, stated.position_grid, path)
             checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
-        facts = {**known, "position_resize": rule, **stated}
+        rule = _position_resize(checkpoint, arrays)
+        facts = stated.over(Facts({**known, "position_resize": rule}))
         return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
     check_model_type(config, path)
     for layout in LAYOUTS:
@@ -257,31 +250,18 @@ def _position_resize(checkpoint, names):
     if layout is TIMM and "architecture" not in config:
         if any(name.endswith("mask_token") for name in names):  # Meta's DINOv2.
             return "bicubic" if "registers" in checkpoint.shapes else "bicubic_dinov2"
-        if checkpoint.facts.get("wrapper") == "model":  # The code of DeiT and MAE.
+        if checkpoint.facts.wrapper == "model":  # The code of DeiT and MAE.
             return "bicubic_torch"
     return layout.position_resize
 
 
-def _checked(facts, path):
-    """Facts whose numbers are in range.
-
-    Raises:
-        ValueError: If a number is not.
-    """
-    epsilon, heads = facts.get("norm_epsilon"), facts.get("num_heads")
-    sides = facts.get("position_grid") or ()
+def _check_range(facts, path):
+    """Raises ValueError if a number of the numerics is out of range."""
+    epsilon, heads = (facts.fields.get(name) for name in ("norm_epsilon", "num_heads"))
     if not (epsilon is None or 0 < epsilon < 1):
-        wrong = f"norm_epsilon must be between 0 and 1. Received: {epsilon}"
-    elif not all(0 < number < 2**31 for number in (*sides, 1 if heads is None else heads)):
-        wrong = f"heads and grid must be positive. Received: num_heads={heads}, grid={sides}"
-    elif not (rotary := facts.get("rotary")):
-        return facts
-    else:
-        try:
-            return {**facts, "rotary": dataclasses.asdict(Rotary(**rotary))}
-        except (TypeError, ValueError) as error:
-            wrong = f"Rotary positions must have known fields and values. {error}"
-    raise ValueError(f"{wrong} in {path}")
+        raise ValueError(f"norm_epsilon must be between 0 and 1. Received: {epsilon} in {path}")
+    if not (heads is None or 0 < heads < 2**31):
+        raise ValueError(f"num_heads must be positive. Received: num_heads={heads} in {path}")
 
 
 def _check_ranks(path, shapes):
@@ -307,7 +287,7 @@ def _read(path):
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     arrays: dict[str, StoredArray] = {}
-    facts: dict[str, Any] = {}
+    facts = Facts()
     config: dict[str, Any] = {}
     for file in _weight_files(path):
         more, facts_of_file, config_of_file = _read_file(file)
@@ -318,7 +298,7 @@ def _read(path):
                 f"Received: {sorted(twice)[0]} in {file} and in another one"
             )
         arrays.update(more)
-        facts.update(facts_of_file)
+        facts = facts_of_file.over(facts)
         config.update(config_of_file)
     return arrays, facts, config
 

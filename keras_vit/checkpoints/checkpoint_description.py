@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.block_configs import UNSEEN_FEATURES
 from keras_vit.checkpoints.checkpoint import Checkpoint
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.metadata import (
@@ -29,12 +28,6 @@ _GAP_NOTE = (
     "the head reads the mean over patches; a file does not show big_vision's "
     'pool_type="0" and "none", which no model here has'
 )
-
-# Facts that are fields of `ViTConfig`.
-_CONFIG_FACTS = (
-    "classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix", "position_resize",
-    "position_embedding",
-)  # fmt: skip
 
 
 def describe_checkpoint(
@@ -68,7 +61,7 @@ def describe_checkpoint(
         check_agrees(model, weights, None)
     noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
     if noted is not None and noted.config is not None:
-        shown = dataclasses.replace(noted, classes=num_classes(checkpoint.shapes), notes=())
+        shown = build_arguments(checkpoint)
         if model is not None:
             check_agrees(model, weights, shown.config)
     elif given is None or is_shown_by_shapes(given):
@@ -77,8 +70,8 @@ def describe_checkpoint(
             check_agrees(model, weights, shown.config)
     else:
         names = ("gelu", "norm_epsilon", "position_resize")
-        facts = {name: checkpoint.facts.get(name) for name in names}
-        known = {name: value for name, value in facts.items() if value is not None}
+        fields = checkpoint.facts.fields
+        known = {name: fields[name] for name in names if name in fields}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
     config = shown.config
     if noted is not None:
@@ -141,7 +134,7 @@ def describe_for(
         name="",
         config=config,
         input_shape=(None, None, kernel[2]) if kernel else None,
-        position_grid=checkpoint.facts.get("position_grid"),
+        position_grid=checkpoint.facts.position_grid,
         classes=classes,
         origins={
             "gelu": numerics,
@@ -191,31 +184,29 @@ def build_arguments(
         ValueError: If it is not of a model of this package, or its heads, GELU or grid cannot
             be known, or are not those given.
     """
-    shapes, facts = checkpoint.shapes, dict(checkpoint.facts)
+    shapes, fields = checkpoint.shapes, dict(checkpoint.facts.fields)
     for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
-        known = facts.get(fact) if checkpoint.states(fact) else None
+        known = fields.get(fact) if checkpoint.states(fact) else None
         if None not in (known, given) and known != given:
             raise ValueError(
                 f"{fact} must match the file, {known!r}. Received: {fact}={given!r} for "
                 f"{checkpoint.path}"
             )
-        facts[fact] = given if known is None else known
+        fields[fact] = given if known is None else known
+    noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
+    if noted is not None and noted.config is not None:
+        return dataclasses.replace(noted, classes=num_classes(shapes), notes=())
     try:
         config, notes = config_of_shapes(
             shapes,
-            num_heads=facts["num_heads"],
-            gelu=facts["gelu"],
-            norm_epsilon=facts.get("norm_epsilon"),
-            fields={
-                "epsilon_in": checkpoint.layout.epsilon_in,
-                **{name: facts[name] for name in _CONFIG_FACTS if name in facts},
-            },
+            fields,
+            epsilon_in=checkpoint.layout.epsilon_in,
             has_paper_sizes=not checkpoint.layout.models_vary,
         )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
     is_official_gap = checkpoint.layout is OFFICIAL and getattr(config, "classifier", None) == "gap"
-    if is_official_gap and num_classes(shapes) and "classifier" not in facts:
+    if is_official_gap and num_classes(shapes) and "classifier" not in fields:
         notes = (*notes, _GAP_NOTE)
     if "norm_epsilon" in checkpoint.assumed and isinstance(config, ViTConfig):
         notes = (
@@ -245,7 +236,7 @@ def _image_size(checkpoint, config, image_size):
     if config.position_embedding in ("relative_bias", "none"):
         if image_size:
             return image_size
-        if not (grid := checkpoint.facts.get("position_grid")):
+        if not (grid := checkpoint.facts.position_grid):
             raise ValueError(
                 "The image size (image_size, --image-size) must be given where neither the arrays "
                 f"nor config.json show it. Received: {checkpoint.path}"
@@ -262,7 +253,7 @@ def _image_size(checkpoint, config, image_size):
             "A checkpoint must hold position embeddings of shape (1, rows, D). "
             f"Received: {checkpoint.path} with {table or 'none'}{hint}"
         )
-    known = config.grid(image_size) if image_size else checkpoint.facts.get("position_grid")
+    known = config.grid(image_size) if image_size else checkpoint.facts.position_grid
     try:
         _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
     except ValueError as error:
@@ -279,9 +270,9 @@ def _stated_size(checkpoint, config, grid):
 
     They may be no multiple of the patch; the model cuts the rest off.
     """
-    noted = checkpoint.facts.get("description")
+    noted = checkpoint.facts.noted.get("description")
     shape = noted.get("input_shape") if isinstance(noted, dict) else None
-    for stated in (checkpoint.facts.get("image_size"), shape):
+    for stated in (checkpoint.facts.image_size, shape):
         size = tuple(stated[:2]) if isinstance(stated, list | tuple) else ()
         is_known = len(size) == 2 and all(isinstance(side, int) for side in size)
         if is_known and config.grid(size) == tuple(grid):

@@ -41,7 +41,7 @@ def build_model(
         classifier_activation: Activation of the head; None gives logits.
         name: Name of the Keras model.
         position_grid: Patches (down, across) of the tables of positions where the image size is
-            free; by default those of the default image size.
+            free; by default as for the default image size.
         **changes: Fields of the config and their new values.
 
     Raises:

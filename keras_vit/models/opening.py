@@ -115,11 +115,7 @@ class OpenedModel:
         Raises:
             ValueError: If they are of a model of other layers, or cannot be loaded into another.
         """
-        if self.model is not None and not isinstance(self.model, keras.Model):
-            raise ValueError(
-                "The weights of an export are in its own format; give the classifier's folder. "
-                f"Received: {self.source}"
-            )
+        self._check_no_export()
         if self.description.config is None:
             raise ValueError(
                 "The weights must state a model of keras_vit.build; give its name or config. "
@@ -139,9 +135,15 @@ class OpenedModel:
         if self.official or own in (None, ViTConfig.position_resize):
             return None
         table = checkpoint.shapes.get("position_embedding") if checkpoint else None
-        if checkpoint is None or table is None or len(table) != 3:
+        if checkpoint is None:
             return known.position_grid
+        if table is None or len(table) != 3:
+            return None
         return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
+
+    def _check_no_export(self):
+        if self.model is not None and not isinstance(self.model, keras.Model):
+            raise _export_error(self.source)
 
     def classifier(self) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
@@ -209,7 +211,7 @@ class OpenedModel:
         if self.is_random:
             return None
         if self.model is not None:
-            _ = self.stated_config
+            self._check_no_export()
             return copy_weights(
                 self.model,
                 model,
@@ -396,7 +398,7 @@ def open_weights(
     image_size: tuple[int | None, int | None],
     position_resize: str | None = None,
 ) -> OpenedModel:
-    """Opens weights for a model that is given, whatever they state of their own.
+    """Opens weights for a model that is given, whatever they state themselves.
 
     Unlike with `open_model` the model may differ from the weights' in all that their arrays do not
     show. A classifier's folder is read as a checkpoint.
@@ -418,10 +420,7 @@ def open_weights(
     if isinstance(found, OfficialWeights):
         opened = _official(weights, found, config, size, name="")
     elif not (found / MODEL).is_file() and is_export(found):
-        raise ValueError(
-            "The weights of an export are in its own format; give the classifier's folder. "
-            f"Received: {os.fspath(weights)}"
-        )
+        raise _export_error(os.fspath(weights))
     else:
         checkpoint = open_checkpoint(found)
         described = describe_for(checkpoint, config, size, position_resize)
@@ -449,6 +448,13 @@ def is_model_name(name: Any) -> bool:
         return False
     catalogue.check_unambiguous(name, "a config of keras_vit.configs.MODELS for the model")
     return True
+
+
+def _export_error(source):
+    return ValueError(
+        "The weights of an export are in its own format; give the classifier's folder. "
+        f"Received: {source}"
+    )
 
 
 def _open_random(model, num_heads, gelu, normalization):
