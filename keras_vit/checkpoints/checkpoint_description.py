@@ -57,7 +57,7 @@ def describe_checkpoint(
     """
     given = None if model is None else configs.resolve(model)
     kernel = checkpoint.shapes.get("patch_embedding")
-    if given is not None and kernel and kernel[-1] != given.width:
+    if model is not None and kernel and kernel[-1] != configs.resolve(model).width:
         check_agrees(model, weights, None)
     noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
     if noted is not None and noted.config is not None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.configs import ViTConfig, checked_fields
+from keras_vit.configs import UNSEEN_FIELDS, checked_fields
 from keras_vit.tasks import TASKS
 
 
@@ -59,31 +59,36 @@ class Facts:
         """Returns the facts in the JSON object that this package writes into files of weights.
 
         Args:
-            note: Fields of `ViTConfig`, "position_grid", "task", "description"; keys that are
-                unknown are left out.
+            note: Fields of `UNSEEN_FIELDS`, "position_grid", "task", "description"; other keys
+                are left out.
 
         Raises:
             ValueError: If a value is wrong.
         """
-        names = {field.name for field in dataclasses.fields(ViTConfig)}
-        objects = {name: note[name] for name in ("description", "preprocessing") if name in note}
+        noted = {name: note[name] for name in ("description", "preprocessing") if name in note}
         return cls(
-            fields={name: note[name] for name in names & note.keys()},
+            fields=_unseen(note),
             position_grid=note.get("position_grid") or None,
             task=note["task"] if note.get("task") in TASKS else None,
-            noted={
-                name: value for name, value in objects.items() if isinstance(value, dict | None)
-            },
+            noted={k: value for k, value in noted.items() if isinstance(value, dict | None)},
         )
 
     @classmethod
     def from_description(cls, description: Any) -> Facts:
-        """Returns the facts in the JSON of a description."""
-        config = description.get("config") if isinstance(description, dict) else None
-        note = dict(config) if isinstance(config, dict) else {}
-        if note:
-            note["position_grid"] = description.get("position_grid")
-        return cls.from_note({**note, "description": description})
+        """Returns the facts in the JSON of a description.
+
+        Raises:
+            ValueError: If it is no JSON object, or a value is wrong.
+        """
+        if not isinstance(description, dict):
+            raise ValueError(f"A description must be a JSON object. Received: {description!r:.80}")
+        config, grid = description.get("config"), description.get("position_grid")
+        fields = _unseen(config) if isinstance(config, dict) else {}
+        return cls(fields, grid or None, noted={"description": description})
+
+
+def _unseen(config):
+    return {name: config[name] for name in UNSEEN_FIELDS if name in config}
 
 
 def _checked_sides(name, sides):

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_FIELDS
+from keras_vit.block_configs import UNSEEN_BLOCK_FIELDS
 from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint
 from keras_vit.checkpoints.completion import complete
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
@@ -303,7 +303,7 @@ def set_position_rule(model: keras.Model, rule: str) -> None:
 def unseen_fields(model: keras.Model) -> dict[str, Any]:
     """Returns the fields of a model's blocks that weights do not show; {} without any block."""
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
-    return {name: getattr(layer, name) for name in UNSEEN_FIELDS if hasattr(layer, name)}
+    return {name: getattr(layer, name) for name in UNSEEN_BLOCK_FIELDS if hasattr(layer, name)}
 
 
 def _layer_named(model, name):

@@ -121,7 +121,7 @@ def facts_of(model: keras.Model) -> dict[str, Any]:
     `position_resize`, and of a head its `classifier` and the `task` of a sigmoid.
     """
     facts: dict[str, Any] = {
-        name: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+        name: value if isinstance(value, str | int | float) else dataclasses.asdict(value)
         for name, value in unseen_fields(model).items()
         if name not in UNSEEN_FEATURES or value != getattr(BlockConfig, name)
     }

@@ -88,17 +88,16 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    opened, states_model = None, name_or_config is None
+    opened, states_model, rule = None, name_or_config is None, changes.get("position_resize")
     if weights is not None:
         _check_head(include_top, weights, classes, classifier_activation)
-        rule = changes.get("position_resize")
     if name_or_config is not None:
         shape = images_shape(name_or_config, input_tensor, input_shape)
         config = configs.resolve(name_or_config, **changes)
         check_arguments(config, shape, include_top, pooling, classes)  # Before a download.
         if weights is not None:
-            opened = open_weights(weights, name_or_config, config, shape[:2], rule)
-    elif weights is not None:
+            opened = open_weights(weights, name_or_config, config, (shape[0], shape[1]), rule)
+    elif weights is not None:  # They state their model.
         given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
         opened = open_model(weights, position_resize=rule, **given)
         name_or_config, known = opened.stated_config, opened.description
@@ -113,17 +112,18 @@ def build(
             "The model must be given by its name or config, or by weights that state it. "
             "Received: none of them"
         )
-    if opened is not None and opened.description.channels not in (None, shape[2]):
+    if opened is not None and opened.description.channels not in (None, shape[-1]):
         raise ValueError(
             f"The weights {opened.official.key if opened.official else opened.source} are for "
             f"images with {opened.description.channels} channels; build with "
             'weights=None, then keras_vit.load_checkpoint(model, path, input_channels="adapt") '
-            f"adapts the first kernel of a file. Received: images with {shape[2]}"
+            f"adapts the first kernel of a file. Received: images with {shape[-1]}"
         )
     if classes is DEFAULT_CLASSES:
-        has_classes = opened is not None and (states_model or find_released(weights))
-        classes = (opened.description.classes if has_classes else None) or int(classes)
-    is_free = opened is not None and None in shape[:2]
+        takes_classes = opened is not None and (states_model or find_released(weights))
+        known_classes = opened.description.classes if opened and takes_classes else None
+        classes = known_classes or int(classes)
+    grid = opened.grid_of_free_sizes if opened and None in shape[:2] else None
     model = build_model(
         name_or_config,
         include_top=include_top,
@@ -133,7 +133,7 @@ def build(
         classes=classes,
         classifier_activation=classifier_activation,
         name=name,
-        position_grid=opened.grid_of_free_sizes if is_free else None,
+        position_grid=grid,
         **changes,
     )
     if opened is not None:

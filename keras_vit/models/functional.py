@@ -60,9 +60,11 @@ def build_model(
     images = _images(input_tensor, input_shape, shape)
     grid = None
     if isinstance(config, ViTConfig):
-        is_free = None in shape[:2]
-        grid = position_grid if is_free else None
-        grid = grid or config.grid((side, side) if is_free else shape[:2])
+        height, width, _ = shape
+        if height is None or width is None:
+            grid = position_grid or config.grid((side, side))
+        else:
+            grid = config.grid((height, width))
     is_row = isinstance(name_or_config, str) and not changes
     description = Description(
         name=str(name_or_config) if is_row else "",

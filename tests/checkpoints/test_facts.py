@@ -75,8 +75,9 @@ def test_facts_are_completed_by_another_source():
     ("note", "message"),
     [
         ({"gelu": "silu"}, "gelu must be"),
-        ({"num_heads": "two"}, "num_heads must be a number"),
+        ({"num_heads": "two"}, "num_heads must be .*int"),
         ({"rotary": {"turns": 2}}, "must match a block's"),
+        ({"rotary": [1]}, "rotary must be"),
         ({"position_grid": [0, 4]}, "must be positive"),
         ({"position_resize": "nearest"}, "position_resize must be"),
     ],
