@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from keras_vit.block_configs import (
     TRAINING_FIELDS,
+    UNSEEN_BLOCK_FIELDS,
     BlockConfig,
     BlockNorm,
     Gelu,
@@ -35,6 +36,10 @@ HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
 # Representations of an image. "pre_logits": the input of the head, as in the official
 # few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.
 FEATURES = ("pre_logits", "token", "avg")
+
+
+# Fields of `ViTConfig` that weights do not show; files of this package note them.
+UNSEEN_FIELDS = (*UNSEEN_BLOCK_FIELDS, "classifier", "position_resize")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -589,6 +594,34 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
             f"Received: {unknown}"
         )
     return dataclasses.replace(config, **changes) if changes else config
+
+
+def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns some fields of `ViTConfig`, such as a file states them, as the config holds them.
+
+    Args:
+        fields: Values by the names of the fields.
+
+    Raises:
+        ValueError: If the type of a value is wrong, or it is unknown or out of range.
+    """
+    kinds = get_type_hints(ViTConfig)
+    for name, value in fields.items():
+        choices = get_args(kinds[name]) if get_origin(kinds[name]) is Literal else None
+        if choices and value not in choices:
+            raise ValueError(f"{name} must be one of {choices}. Received: {name}={value!r}")
+    of_block = {field.name for field in dataclasses.fields(BlockConfig)} & fields.keys()
+    try:
+        stated = {name: fields[name] for name in of_block}
+        block = BlockConfig(**{"num_heads": 1, "mlp_dim": 1, **stated})
+    except TypeError as error:  # Fields of a part.
+        raise ValueError(f"The fields must match a block's. Received: {error}") from error
+    found = {name: getattr(block, name) for name in of_block}
+    for name, value in found.items():
+        kind = int | float if kinds[name] is float else kinds[name]
+        if get_origin(kind) is not Literal and not isinstance(value, kind):
+            raise ValueError(f"{name} must be {kind}. Received: {name}={value!r:.80}")
+    return {**fields, **found}
 
 
 def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:

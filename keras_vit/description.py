@@ -489,7 +489,7 @@ def held_description(model: Any) -> Description:
     if layer is None:
         described = Description(config=_recognised(model))
     else:
-        described = Description.from_json(layer.content, f"the layer {layer.path}")
+        described = _description_of_text(layer.text, layer.path)
     layers = {part.name: part for part in getattr(model, "layers", ())}
     has_head = configs.classifier_layer(layers) is not None
     outputs = tuple(model.output_shape) if described.config is None or has_head else ()
@@ -507,6 +507,11 @@ def held_description(model: Any) -> Description:
         classes=outputs[-1] if outputs else None,
         labels=labels,
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _description_of_text(text, path):
+    return Description.from_json(json.loads(text), f"the layer {path}")
 
 
 def set_description(model: Any, description: Description) -> None:

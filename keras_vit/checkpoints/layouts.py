@@ -12,6 +12,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -281,7 +282,7 @@ class Layout:
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
-    epsilon_in: str = "deviation"
+    epsilon_in: Literal["deviation", "variance"] = "deviation"
     models_vary: bool = False
     refusals: tuple[tuple[str, str], ...] = ()
     position_resize: str = "official"

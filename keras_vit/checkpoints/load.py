@@ -15,10 +15,10 @@ from keras_vit.checkpoints.match import (
     REFUSE,
     LoadOptions,
     match_checkpoint,
-    numerics,
     position_layers,
     read_match,
     set_position_rule,
+    unseen_fields,
     weights_by_path,
 )
 
@@ -179,9 +179,8 @@ def _warn(report, checkpoint, model):
             '(posemb="sincos2d"), and the model has none.',
             stacklevel=4,
         )
-    ours = {"rotary": None, **numerics(model)}
-    theirs = {fact: checkpoint.facts.get(fact) for fact in ours}
-    differ = [fact for fact in ours if theirs[fact] not in (None, ours[fact])]
+    ours, theirs = unseen_fields(model), checkpoint.facts.fields
+    differ = [fact for fact in ours if fact in theirs and theirs[fact] != ours[fact]]
     if differ:
         warnings.warn(
             f"{checkpoint.path} was trained with "

@@ -12,6 +12,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
+from keras_vit.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.fields import required
 from keras_vit.layers import SelfAttention
@@ -20,8 +21,6 @@ from keras_vit.models.opening import (
     HEAD,
     OpenedModel,
     open_model,
-    paper_name,
-    without_hidden_layer,
 )
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
