@@ -29,9 +29,12 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description_files import description_of_texts, read_texts, texts_of
-from keras_vit.fields import required
-from keras_vit.files import (
+from keras_vit.description.description_texts import description_of_texts, read_texts, texts_of
+from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
+from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import (
     CLASSES,
     DESCRIPTION,
     HISTORY,
@@ -44,11 +47,8 @@ from keras_vit.files import (
     write_csv,
     write_text,
 )
-from keras_vit.json_files import read_json
-from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
-from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
-from keras_vit.safe_text import for_markdown
-from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_markdown
 
 # Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
 # these are all decoded by a graph, if their number is known.

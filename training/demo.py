@@ -18,13 +18,13 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.fields import required
-from keras_vit.optional_packages import import_optional
-from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
 from keras_vit.training.run.classifier_jobs import finetune, pretrain
 from keras_vit.training.run.transfer import build_model, find_start
+from keras_vit.utils.fields import required
+from keras_vit.utils.optional_packages import import_optional
+from keras_vit.utils.text_tables import align_columns
 
 from .data import open_source
 from .evaluation import few_shot

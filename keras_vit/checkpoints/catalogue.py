@@ -11,7 +11,7 @@ import os
 import pathlib
 
 from keras_vit import configs
-from keras_vit.files import check_holds_one_model
+from keras_vit.utils.files import check_holds_one_model
 
 # Server of all official files; a mirror can replace it.
 BASE_URL = "https://storage.googleapis.com"

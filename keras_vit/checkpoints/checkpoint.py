@@ -43,8 +43,8 @@ from keras_vit.checkpoints.torch_names import (
     TORCHVISION,
 )
 from keras_vit.configs import ViTConfig
-from keras_vit.files import MODEL, path_inside
-from keras_vit.recognition import layer_shapes, shows_swiglu
+from keras_vit.configs.recognition import layer_shapes, shows_swiglu
+from keras_vit.utils.files import MODEL, path_inside
 
 # In the order in which a file is compared with them.
 LAYOUTS = (

@@ -17,10 +17,10 @@ from keras_vit.checkpoints.metadata import (
 )
 from keras_vit.checkpoints.official_names import OFFICIAL
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.config_comparison import check_agrees, paper_name
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
+from keras_vit.configs.config_comparison import check_agrees, paper_name
+from keras_vit.configs.recognition import config_of_shapes, is_shown_by_shapes, num_classes
 from keras_vit.description import Description
-from keras_vit.recognition import config_of_shapes, is_shown_by_shapes, num_classes
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 

@@ -13,7 +13,7 @@ from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.timm_models import ACTIVATIONS, EVA_NAMES, facts_of_timm
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, HUGGING_FACE_DINOV3, TIMM, TIMM_BIT
 from keras_vit.configs import Rotary
-from keras_vit.json_files import Fields, read_json as read_any_json
+from keras_vit.utils.json_files import Fields, read_json as read_any_json
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
 _VIT_DEFAULTS = {

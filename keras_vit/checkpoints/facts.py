@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.configs import UNSEEN_FIELDS, checked_fields
-from keras_vit.tasks import TASKS
+from keras_vit.description.tasks import TASKS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ from keras_vit.checkpoints.hdf5_structure import (
     open_hdf5,
     open_weights_entry,
 )
-from keras_vit.json_files import parse_json
+from keras_vit.utils.json_files import parse_json
 
 # Entries of a `.keras` archive.
 CONFIG = "config.json"

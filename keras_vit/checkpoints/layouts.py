@@ -264,7 +264,7 @@ class Layout:
         refusals: Regular expressions of names in files of models that no model here equals,
             and the feature that those have.
         position_resize: How the code base resizes tables of positions to another grid, a key of
-            `keras_vit.position_resize.RULES`.
+            `keras_vit.configs.position_resize.RULES`.
         prefix_rows: Tokens in front of the patches with rows in position tables, the most
             likely case first: "class" tokens, "all" (registers, too) or "none".
         first_block: Number of the first block.

@@ -96,7 +96,7 @@ def load_checkpoint(
         path: The file.
         skip: Patterns such as "head/*" of weights to leave out, by name in the file or by path
             in the model; variables that match are not changed.
-        position_resize: A key of `keras_vit.position_resize.RULES`, such as "official"
+        position_resize: A key of `keras_vit.configs.position_resize.RULES`, such as "official"
             (linear, corners aligned); None for the rule of the file's code base; or "refuse"
             for an error if the grids differ.
         position_grid: Patches (down, across) of the file's position embeddings, if they are

@@ -16,7 +16,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_BLOCK_FIELDS
 from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint
 from keras_vit.checkpoints.completion import complete
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
@@ -29,9 +28,10 @@ from keras_vit.checkpoints.resize import (
     resize_positions,
 )
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
+from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
+from keras_vit.configs.position_resize import RULES
+from keras_vit.configs.recognition import layer_shapes, similar_models
 from keras_vit.description import description_layer, held_description, set_description
-from keras_vit.position_resize import RULES
-from keras_vit.recognition import layer_shapes, similar_models
 
 # Arrays that an error names of each kind.
 MAX_LISTED = 3

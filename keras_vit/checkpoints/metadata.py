@@ -29,16 +29,16 @@ from keras_vit.checkpoints.torch_names import (
     TORCHVISION,
 )
 from keras_vit.description import Description, Labels
-from keras_vit.description_files import description_of_texts, read_texts
-from keras_vit.files import CLASSES, PREPROCESSING
-from keras_vit.json_files import check_fields
+from keras_vit.description.description_texts import description_of_texts, read_texts
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Preprocessing,
     value_range,
 )
-from keras_vit.tasks import MULTICLASS, MULTILABEL
+from keras_vit.utils.files import CLASSES, PREPROCESSING
+from keras_vit.utils.json_files import check_fields
 
 PREPROCESSOR = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"

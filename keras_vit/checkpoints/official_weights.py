@@ -11,7 +11,7 @@ import tempfile
 from keras_vit.checkpoints.catalogue import RELEASED_NAMES, OfficialWeights
 from keras_vit.checkpoints.fetching import fetch
 from keras_vit.checkpoints.formats import check_npz
-from keras_vit.files import atomic_write, remove_leftovers, write_text
+from keras_vit.utils.files import atomic_write, remove_leftovers, write_text
 
 TIMEOUT = 60  # Seconds without a byte from the server.
 FOLDER = "models"  # Below `$KERAS_HOME` or ~/.keras, as for all Keras applications.

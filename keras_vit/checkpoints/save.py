@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_FEATURES, BlockConfig
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.match import (
@@ -23,8 +22,9 @@ from keras_vit.checkpoints.match import (
 )
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.configs import classifier_layer
-from keras_vit.recognition import config_of
-from keras_vit.tasks import MULTILABEL, task_of_model
+from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
+from keras_vit.configs.recognition import config_of
+from keras_vit.description.tasks import MULTILABEL, task_of_model
 
 
 def save_checkpoint(

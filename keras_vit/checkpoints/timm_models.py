@@ -14,7 +14,7 @@ import numpy as np
 from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.configs import Rotary, ViTConfig
-from keras_vit.recognition import num_classes
+from keras_vit.configs.recognition import num_classes
 
 # Names of activations in `transformers` and timm.
 ACTIVATIONS = {
@@ -93,7 +93,7 @@ def facts_of_timm(
 
     Args:
         config: The content of `config.json`.
-        shapes: Shapes by layer; see `keras_vit.recognition.layer_shapes`.
+        shapes: Shapes by layer; see `keras_vit.configs.recognition.layer_shapes`.
         path: The file or folder, for messages.
 
     Raises:

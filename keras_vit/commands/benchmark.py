@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import REQUIRED, part, setting
 from keras_vit.training.paper import cost, cost_results
+from keras_vit.utils.fields import REQUIRED, part, setting
 
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "MB": 10**6, "GB": 10**9}
 
@@ -47,7 +47,7 @@ class Benchmark(Command):
         models = cost.MODELS if self.names is None else self.names
         plan = cost.BenchmarkPlan(models=models, memory=_bytes(self.memory), **self.plan)
         if not self.no_pictures:
-            from keras_vit.plots import new_figure
+            from keras_vit.utils.plots import new_figure
 
             new_figure((1, 1))  # Without matplotlib the error comes now, not after hours.
         results = cost.benchmark(self.output, plan, log=lambda line: print(line, flush=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.export.options import CONVERSION_FORMATS
-from keras_vit.fields import REQUIRED, setting
+from keras_vit.utils.fields import REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,14 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import part, setting
-from keras_vit.files import SKIPPED
-from keras_vit.optional_packages import install_command
-from keras_vit.tasks import MULTICLASS
+from keras_vit.description.tasks import MULTICLASS
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
+from keras_vit.utils.fields import part, setting
+from keras_vit.utils.files import SKIPPED
+from keras_vit.utils.optional_packages import install_command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

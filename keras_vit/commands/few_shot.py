@@ -6,7 +6,6 @@ import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
-from keras_vit.fields import part, setting
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
@@ -18,6 +17,7 @@ from keras_vit.training.evaluation.protocols import (
     SHOTS,
 )
 from keras_vit.training.evaluation.results import Result, task_of
+from keras_vit.utils.fields import part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ import dataclasses
 
 from keras_vit.commands import Command
 from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job
-from keras_vit.fields import part
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.fields import part
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
-from keras_vit.fields import REQUIRED, changed, setting
 from keras_vit.preprocessing import imagenet_classes
 from keras_vit.training.data.outputs import check_output
+from keras_vit.utils.fields import REQUIRED, changed, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

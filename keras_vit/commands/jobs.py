@@ -7,8 +7,8 @@ import shlex
 import sys
 from typing import Any
 
-from keras_vit.fields import setting
-from keras_vit.files import RECIPE, named_disk_errors
+from keras_vit.utils.fields import setting
+from keras_vit.utils.files import RECIPE, named_disk_errors
 
 SETTINGS_GROUP = "recipe, the paper's by default"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from keras_vit.commands import Command
 from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job
-from keras_vit.fields import part, setting
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining
+from keras_vit.utils.fields import part, setting
 
 CLASSES = "classes"  # The objective with labels.
 WITH_CLASSES = [field.name for field in dataclasses.fields(PreTraining)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.fields import REQUIRED, part, setting
-from keras_vit.files import write_skipped
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.files import write_skipped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

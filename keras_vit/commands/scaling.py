@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import REQUIRED, setting
 from keras_vit.training.evaluation.results import read_results
+from keras_vit.utils.fields import REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from keras_vit.configs import FEATURES
-from keras_vit.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 
 
 def unknown_facts() -> Any:

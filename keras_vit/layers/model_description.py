@@ -5,7 +5,7 @@ import json
 import keras
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_FEATURES, BlockConfig
+from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
 
 ENTRY = "description"  # In a file of weights.
 _GRID = "position_grid"

@@ -13,13 +13,13 @@ from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.match import weights_by_path
-from keras_vit.config_comparison import paper_name
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs.config_comparison import paper_name
+from keras_vit.configs.recognition import layer_shapes, num_classes
 from keras_vit.description import set_description
 from keras_vit.models.functional import build_model, check_arguments, images_shape
 from keras_vit.models.opening import open_model, open_weights
 from keras_vit.preprocessing import describe_range
-from keras_vit.recognition import layer_shapes, num_classes
 
 
 class _Default(int):

@@ -29,20 +29,18 @@ from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.official_weights import download
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.classifier import Classifier, read_classifier, read_model
-from keras_vit.config_comparison import check_agrees, paper_name, without_hidden_layer
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs.config_comparison import check_agrees, paper_name, without_hidden_layer
+from keras_vit.configs.position_resize import RULES
+from keras_vit.configs.recognition import layer_shapes
 from keras_vit.description import (
     Description,
     completed,
     held_description,
     set_description,
 )
-from keras_vit.fields import required
-from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE
-from keras_vit.json_files import read_json
 from keras_vit.models.functional import build_model
 from keras_vit.models.rebuild import copy_weights
-from keras_vit.position_resize import RULES
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
@@ -51,7 +49,9 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.recognition import layer_shapes
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import CLASSES, MODEL, PREPROCESSING, RECIPE
+from keras_vit.utils.json_files import read_json
 
 # The head and the hidden layer of pre-training, as patterns of `skip`.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
@@ -102,7 +102,7 @@ class OpenedModel:
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...] | None]:
-        """Shapes of the weights by layer; see `keras_vit.recognition.layer_shapes`."""
+        """Shapes of the weights by layer; see `keras_vit.configs.recognition.layer_shapes`."""
         if self.file is not None:
             return self.file.shapes
         weights = weights_by_path(self.model)
@@ -337,8 +337,8 @@ def open_model(
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
         normalization: A key of `NORMALIZATIONS`; replaces the source's.
-        position_resize: A key of `keras_vit.position_resize.RULES`, by which tables of positions
-            are resized; by default the rule of the weights' code base.
+        position_resize: A key of `keras_vit.configs.position_resize.RULES`, by which tables of
+            positions are resized; by default the rule of the weights' code base.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about

@@ -27,10 +27,10 @@ from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import description_layer, held_description, set_description
 from keras_vit.layers import EncoderBlock, PositionEmbedding, SelfAttention
 from keras_vit.models.functional import build_model
-from keras_vit.recognition import config_of
 
 
 def copy_weights(
@@ -51,7 +51,8 @@ def copy_weights(
         skip: Patterns of paths that are not copied, such as "predictions/*".
         head_rows: For each class of the target its number in the source, or None for a class
             that keeps its initial values; by default the classes are the same.
-        position_resize: A key of `keras_vit.position_resize.RULES`; the source's by default.
+        position_resize: A key of `keras_vit.configs.position_resize.RULES`; by default the
+            source's.
 
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.block_configs import UNSEEN_FEATURES
 from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import facts_of, stored_arrays
 from keras_vit.checkpoints.torch_names import TIMM
+from keras_vit.configs.blocks import UNSEEN_FEATURES
 from keras_vit.models.opening import open_model
 from makers import tiny_config
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from keras_vit.fields import SHARE, check_fields, check_json, documented, setting
-from keras_vit.tasks import TASKS
+from keras_vit.description.tasks import TASKS
+from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
     from .examples import Examples, Source

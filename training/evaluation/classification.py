@@ -16,13 +16,13 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_write, write_csv
-from keras_vit.plots import new_figure
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import MULTILABEL
 from keras_vit.training.data import Examples
 from keras_vit.training.data.labels import class_counts, task_of
 from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.utils.files import atomic_write, write_csv
+from keras_vit.utils.plots import new_figure
 
 from . import multilabel
 from .calibration import Calibration, calibration_of

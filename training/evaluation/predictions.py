@@ -14,14 +14,14 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.description import Description
-from keras_vit.fields import required
 from keras_vit.models.opening import is_model_name, open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.progress import progress_bar
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.image_files import decoding_errors
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.trainer.data_adapter import pad_rows
+from keras_vit.utils.fields import required
+from keras_vit.utils.progress import progress_bar
 
 from .results import PRETRAINING, pretraining_fields
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from keras_vit import configs
-from keras_vit.fields import POSITIVE, changed, check_fields, documented, required, setting
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.machine import available_memory, process_memory, processor, usable_cores
 from keras_vit.training.settings import Settings
+from keras_vit.utils.fields import POSITIVE, changed, check_fields, documented, required, setting
 
 from .cost_results import MODES, BenchmarkCell, BenchmarkResults, Measurement
 

@@ -16,14 +16,12 @@ from keras import ops
 
 from keras_vit import configs
 from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, RECIPE, write_history
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import set_description
-from keras_vit.description_files import texts_of
-from keras_vit.fields import required
-from keras_vit.files import write_text
+from keras_vit.description.description_texts import texts_of
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
-from keras_vit.recognition import config_of
 from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.data.spec import Data
@@ -36,6 +34,8 @@ from keras_vit.training.run.run_options import run_arguments
 from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import write_text
 
 from .patch_targets import CELLS, TARGETS, cut_patches
 

@@ -14,10 +14,7 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.fields import required
-from keras_vit.files import RECIPE
 from keras_vit.models.opening import open_model
-from keras_vit.text_tables import align_columns
 from keras_vit.training import recipes
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.vtab_tasks import (
@@ -35,6 +32,9 @@ from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
 from keras_vit.training.run.classifier_jobs import finetune_once
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import RECIPE
+from keras_vit.utils.text_tables import align_columns
 
 from . import tables
 

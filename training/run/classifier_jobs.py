@@ -11,11 +11,9 @@ from typing import Any
 import keras
 
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
-from keras_vit.files import RECIPE
-from keras_vit.json_files import read_json
+from keras_vit.configs.recognition import config_of
+from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.models.rebuild import inference_model
-from keras_vit.recognition import config_of
-from keras_vit.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord
@@ -24,6 +22,8 @@ from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraining
 from keras_vit.training.trainer.devices import predictor_of
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.files import RECIPE
+from keras_vit.utils.json_files import read_json
 
 from .distillation import DistillationTrainer
 from .folder import PARTIAL

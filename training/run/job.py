@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import keras
 
 from keras_vit.description import Description, Labels
-from keras_vit.files import RECIPE, SKIPPED, write_skipped
-from keras_vit.tasks import SCORES
+from keras_vit.description.tasks import SCORES
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -26,6 +25,7 @@ from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
 from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
 
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keras_vit.fields import REQUIRED, documented, setting
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.utils.fields import REQUIRED, documented, setting
 
 
 @documented

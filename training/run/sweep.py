@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.classifier import HISTORY, RECIPE
-from keras_vit.files import write_text
-from keras_vit.json_files import read_json
-from keras_vit.tasks import MULTILABEL, SCORES
-from keras_vit.text_tables import markdown_table
+from keras_vit.description.tasks import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.files import write_text
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.text_tables import markdown_table
 
 from .classifier_jobs import FineTune, finetune_once
 from .run_options import RunOptions

@@ -12,9 +12,8 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
-from keras_vit.config_comparison import paper_name, without_hidden_layer
+from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
-from keras_vit.fields import required
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
 from keras_vit.models.opening import (
@@ -24,6 +23,7 @@ from keras_vit.models.opening import (
 )
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
+from keras_vit.utils.fields import required
 
 DEFAULT_MODEL = "ViT-B/16"
 

@@ -7,7 +7,8 @@ import operator
 import re
 from typing import Any, ClassVar
 
-from keras_vit.fields import (
+from keras_vit.preprocessing import EVALUATIONS
+from keras_vit.utils.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     POSITIVE_NUMBER,
@@ -15,7 +16,6 @@ from keras_vit.fields import (
     check_fields,
     setting,
 )
-from keras_vit.preprocessing import EVALUATIONS
 
 OPTIMIZERS = ("sgd", "adam")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")

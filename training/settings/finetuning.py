@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any, get_args
 
 from keras_vit.configs import Gelu
-from keras_vit.fields import POSITIVE, POSITIVE_NUMBER, changed, documented, setting
-from keras_vit.position_resize import RULES
+from keras_vit.configs.position_resize import RULES
 from keras_vit.preprocessing import NORMALIZATIONS
+from keras_vit.utils.fields import POSITIVE, POSITIVE_NUMBER, changed, documented, setting
 
 from .shared import Settings
 

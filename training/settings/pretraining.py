@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Self
 
-from keras_vit.fields import changed, documented, setting
-from keras_vit.tasks import MULTICLASS
+from keras_vit.description.tasks import MULTICLASS
 from keras_vit.training import recipes
+from keras_vit.utils.fields import changed, documented, setting
 
 from .shared import Settings
 

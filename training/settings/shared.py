@@ -7,10 +7,10 @@ import math
 from typing import Any, Self
 
 from keras_vit.configs import BiTConfig, ViTConfig, config_fields
-from keras_vit.fields import check_json, check_used, documented, field_info, required
-from keras_vit.recognition import config_of_json
-from keras_vit.tasks import MULTICLASS, MULTILABEL
+from keras_vit.configs.recognition import config_of_json
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.training import recipes
+from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 
 from .declared import RESIZED_CROP, DeclaredSettings, check_warmup
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from keras_vit.command_line import main
-from keras_vit.progress import ProgressBar
 from keras_vit.training.evaluation.results import find_results, read_result
 from keras_vit.training.run import classifier_jobs, sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config, write_classes
 
 SETTINGS = FineTuning.from_recipe(

@@ -29,7 +29,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_vit import json_files
+from keras_vit.utils import json_files
 
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from keras_vit import configs
-from keras_vit.block_configs import BLOCK_LAYERS, UNSEEN_FEATURES
 from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
@@ -22,6 +21,7 @@ from keras_vit.configs import (
     ResNetStem,
     ViTConfig,
 )
+from keras_vit.configs.blocks import BLOCK_LAYERS, UNSEEN_FEATURES
 
 Shape = tuple[int, ...]
 

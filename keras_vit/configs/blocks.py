@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
-from keras_vit.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
+from keras_vit.configs.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
 
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 BlockNorm = Literal["before", "after"]
