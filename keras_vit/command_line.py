@@ -153,6 +153,7 @@ def help_texts(name: str) -> tuple[str, str]:
     all commands would take longer than the rest of `keras-vit --help`.
     """
     source = pkgutil.get_data("keras_vit.commands", f"{_module(name).rpartition('.')[2]}.py")
+    assert source is not None
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     found = next(node for node in classes if node.name == COMMANDS[name])
     summary, _, details = (ast.get_docstring(found) or "").partition("\n\n")
