@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -66,7 +67,7 @@ def build(
         classes: Classes of the head; by default 1000, or as a classifier of the package has, or
             without a name as the weights have.
         classifier_activation: Activation of the head; None gives logits. With weights it must
-            be "softmax" or None, as in Keras. Without a name, "softmax" is the sigmoid for
+            be "softmax" or None, as in Keras; "softmax" is the sigmoid for the head of
             multi-label weights.
         name: Name of the Keras model; such as "vit_b16" by default.
         **changes: Fields of the config and their new values.
@@ -88,56 +89,62 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    opened, states_model, rule = None, name_or_config is None, changes.get("position_resize")
-    if weights is not None:
-        _check_head(include_top, weights, classes, classifier_activation)
-    if name_or_config is not None:
+    build_it = functools.partial(
+        build_model,
+        include_top=include_top,
+        input_tensor=input_tensor,
+        pooling=pooling,
+        **changes,
+    )
+    if weights is None:
+        if name_or_config is None:
+            raise ValueError(
+                "The model must be given by its name or config, or by weights that state it. "
+                "Received: none of them"
+            )
+        return build_it(
+            name_or_config,
+            input_shape=input_shape,
+            classes=int(classes),
+            classifier_activation=classifier_activation,
+            name=name,
+        )
+    _check_head(include_top, weights, classes, classifier_activation)
+    rule, takes_classes = changes.get("position_resize"), find_released(weights)
+    if name_or_config is None:  # The weights state their model.
+        given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
+        opened, takes_classes = open_model(weights, position_resize=rule, **given), True
+        name_or_config = opened.stated_config
+        if input_tensor is None:
+            input_shape = input_shape or opened.description.input_shape
+        shape = images_shape(name_or_config, input_tensor, input_shape)
+        name = name or configs.layer_name(paper_name(name_or_config) or name_or_config)
+    else:
         shape = images_shape(name_or_config, input_tensor, input_shape)
         config = configs.resolve(name_or_config, **changes)
         check_arguments(config, shape, include_top, pooling, classes)  # Before a download.
-        if weights is not None:
-            opened = open_weights(weights, name_or_config, config, (shape[0], shape[1]), rule)
-    elif weights is not None:  # They state their model.
-        given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
-        opened = open_model(weights, position_resize=rule, **given)
-        name_or_config, known = opened.stated_config, opened.description
-        if input_tensor is None:
-            input_shape = input_shape or known.input_shape
-        shape = images_shape(name_or_config, input_tensor, input_shape)
-        if classifier_activation == "softmax":
-            classifier_activation = known.labels.activation
-        name = name or configs.layer_name(paper_name(name_or_config) or name_or_config)
-    else:
-        raise ValueError(
-            "The model must be given by its name or config, or by weights that state it. "
-            "Received: none of them"
-        )
-    if opened is not None and opened.description.channels not in (None, shape[-1]):
+        opened = open_weights(weights, name_or_config, config, (shape[0], shape[1]), rule)
+    known = opened.description
+    if known.channels not in (None, shape[-1]):
         raise ValueError(
             f"The weights {opened.official.key if opened.official else opened.source} are for "
-            f"images with {opened.description.channels} channels; build with "
+            f"images with {known.channels} channels; build with "
             'weights=None, then keras_vit.load_checkpoint(model, path, input_channels="adapt") '
             f"adapts the first kernel of a file. Received: images with {shape[-1]}"
         )
     if classes is DEFAULT_CLASSES:
-        takes_classes = opened is not None and (states_model or find_released(weights))
-        known_classes = opened.description.classes if opened and takes_classes else None
-        classes = known_classes or int(classes)
-    grid = opened.grid_of_free_sizes if opened and None in shape[:2] else None
-    model = build_model(
+        classes = (takes_classes and known.classes) or int(classes)
+    if classifier_activation == "softmax" and classes == known.classes:
+        classifier_activation = known.labels.activation
+    model = build_it(
         name_or_config,
-        include_top=include_top,
-        input_tensor=input_tensor,
         input_shape=input_shape,
-        pooling=pooling,
         classes=classes,
         classifier_activation=classifier_activation,
         name=name,
-        position_grid=grid,
-        **changes,
+        position_grid=opened.grid_of_free_sizes if None in shape[:2] else None,
     )
-    if opened is not None:
-        _load(opened, model, include_top, keep_head=weights == "imagenet")
+    _load(opened, model, include_top, keep_head=weights == "imagenet")
     return model
 
 

@@ -238,12 +238,13 @@ def test_build_needs_a_name_or_weights_that_state_it(model, tmp_path):
         keras_vit.build(weights="nowhere")
 
 
-def test_build_without_a_name_keeps_the_sigmoid_of_labels(tmp_path):
+@pytest.mark.parametrize("name", [None, CONFIG])
+def test_build_keeps_the_sigmoid_of_labels(name, tmp_path):
     sigmoid = keras_vit.build(
         CONFIG, input_shape=(8, 8, 3), classes=3, classifier_activation="sigmoid"
     )
     save_classifier(tmp_path / "a", sigmoid, "abc", Preprocessing((8, 8)), task="multilabel")
-    built = keras_vit.build(weights=tmp_path / "a")
+    built = keras_vit.build(name, weights=tmp_path / "a", input_shape=(8, 8, 3), classes=3)
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     np.testing.assert_allclose(built(images), sigmoid(images), atol=1e-6)
 
