@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 import os
 import threading
@@ -13,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.images.transcoding import kind_of
 
 from .options import ServingLimits
 
@@ -65,6 +67,7 @@ class Batcher:
         self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
         self._thread = threading.Thread(target=self._compute, name="model", daemon=True)
         self._lock = threading.Lock()
+        self._transcoding = threading.Lock()
         self._waiting = 0
         self._seconds_per_image = 0.0
         self._thread.start()
@@ -116,8 +119,11 @@ class Batcher:
     def _decode(self, file, answer):
         if not answer.set_running_or_notify_cancel():
             return  # The client went away.
+        # Pillow's image, its conversion and the pixels lie beside each other: one at a time.
+        alone = self._transcoding if kind_of(file) else contextlib.nullcontext()
         try:
-            image = self._classifier.input_of(file, self._limits.max_pixels)
+            with alone:
+                image = self._classifier.input_of(file, self._limits.max_pixels)
         except ValueError as error:
             answer.set_result(str(error))
         except Exception as error:

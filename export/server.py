@@ -8,12 +8,14 @@ import binascii
 import contextlib
 import functools
 import io
+import ipaddress
 import logging
 import os
 import pathlib
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from keras_vit.utils.safe_text import for_json
 
 from .batching import Batcher, Overloaded
 from .browser_templates import page, script
+from .connections import ConnectionLimits, bounded_protocol
 from .options import PORT, TOP, ServingLimits
 
 # Scripts and styles of the page itself only.
@@ -37,6 +40,8 @@ _PAGE_POLICY = (
 _BODIES = 8  # Bodies of all requests together, in units of `max_body`.
 _BODY_SECONDS = 60  # For a client to send a body.
 _DRAIN_SECONDS = 30  # For requests in flight at the end; Kubernetes waits as long.
+# Brackets, braces or commas that an image has in JSON: {"images": {"b64": "..."}}.
+_MARKS_PER_IMAGE = 2
 _CLIENT_GONE = 499  # As nginx logs it; nobody receives it.
 _SIGNATURE = "serve_bytes"
 
@@ -85,10 +90,14 @@ def serve(
         classifier = open_classifier(model)
         service = Service(classifier, name, top, limits or ServingLimits())
         address = f"[{host}]" if ":" in host else host
+        connections = ConnectionLimits.of_process()
         server = uvicorn.Server(
             uvicorn.Config(
-                service.application(),
-                log_level="warning",
+                service.application(local_name(host)),
+                http=bounded_protocol(connections),
+                backlog=connections.backlog,
+                ws="none",
+                log_level="error",  # Warnings are of what clients send.
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -104,6 +113,7 @@ def serve(
         )
         # Uvicorn drains, then raises the signal again for the handler from before.
         handler = signal.signal(signal.SIGTERM, lambda *_: None)
+        listener.listen(connections.backlog)  # Before `when_ready` says so.
         try:
             server.run(sockets=[listener])
         finally:
@@ -152,16 +162,22 @@ class Service:
         self.when_ready = lambda: None
         self._classifier, self._top, self._limits = classifier, top, limits
         self._held = 0  # Bytes of all bodies.
+        self._parsing = asyncio.Lock()  # JSON becomes several times its bytes.
         self._batcher: Batcher
         self._responses = import_server_package("starlette.responses")
         self._exceptions = import_server_package("starlette.exceptions")
+        self.refusal = self._exceptions.HTTPException
         self._disconnect = import_server_package("starlette.requests").ClientDisconnect
         self._prometheus = import_server_package("prometheus_client")
         self._add_metrics()
         self._warm_up()
 
-    def application(self) -> Any:
-        """Returns the Starlette application; its lifespan starts and ends the threads."""
+    def application(self, local_name: str | None = None) -> Any:
+        """Returns the Starlette application; its lifespan starts and ends the threads.
+
+        Args:
+            local_name: The name of a server that only this machine reaches; see `check_sender`.
+        """
         starlette = import_server_package("starlette.applications")
         middleware = import_server_package("starlette.middleware")
         route = import_server_package("starlette.routing").Route
@@ -179,7 +195,7 @@ class Service:
                 route("/healthz", self.healthz),
                 route("/metrics", self.metrics),
             ],
-            middleware=[middleware.Middleware(_Accounting, service=self)],
+            middleware=[middleware.Middleware(_Accounting, service=self, local_name=local_name)],
             exception_handlers={self._exceptions.HTTPException: self._refused},
             lifespan=self._lifespan,
         )
@@ -203,10 +219,8 @@ class Service:
     async def classify(self, request: Any) -> Any:
         """Predictions of uploaded files, as `keras-vit predict --format json` prints them."""
         top = self._requested_top(request)
-        async with (
-            self._in_time(),
-            request.form(max_files=self._limits.max_queue) as form,
-        ):
+        most = self._limits.max_queue + 1  # One more is refused with the number.
+        async with self._in_time(), self._form(request, most) as form:
             uploads = [value for _, value in form.multi_items() if not isinstance(value, str)]
             files = [await upload.read() for upload in uploads]
         if not files:
@@ -229,10 +243,14 @@ class Service:
         self._check_served(request)
         async with self._in_time():
             body = await request.body()
-        try:
-            files, by_name = await asyncio.to_thread(_files_of_json, body)
-        except ValueError as error:
-            raise self._error(400, str(error)) from error
+        entries = max(map(body.count, (b"{", b"[", b",")))
+        if entries > _MARKS_PER_IMAGE * (self._limits.max_queue + 1):  # Before it takes memory.
+            raise self._too_many(f"{entries} brackets or commas")
+        async with self._parsing:
+            try:
+                files, by_name = await asyncio.to_thread(_files_of_json, body)
+            except ValueError as error:
+                raise self._error(400, str(error)) from error
         rows = [self._row(answer) for answer in await self._answers(request, files)]
         if by_name:
             return self._responses.JSONResponse(
@@ -250,11 +268,7 @@ class Service:
     async def _answers(self, request, files):
         """Returns a row of probabilities for each file, or the reason why it cannot be read."""
         if len(files) > self._limits.max_queue:
-            raise self._error(
-                413,
-                f"A request may have at most {self._limits.max_queue} images. "
-                f"Received: {len(files)}",
-            )
+            raise self._too_many(len(files))
         try:
             waiting = self._batcher.submit(files)
         except Overloaded as error:
@@ -262,11 +276,15 @@ class Service:
             raise self._error(503, str(error), headers) from error
         answers = asyncio.gather(*map(asyncio.wrap_future, waiting))
         gone = asyncio.ensure_future(request.receive())
-        await asyncio.wait((answers, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not answers.done():
+        try:
+            await asyncio.wait((answers, gone), return_when=asyncio.FIRST_COMPLETED)
+            is_answered = answers.done()
+        finally:
             answers.cancel()  # Files that are not yet decoded never will be.
+            gone.cancel()
+            await asyncio.gather(answers, gone, return_exceptions=True)
+        if not is_answered:
             raise self._gone()
-        gone.cancel()
         for answer in answers.result():
             result = "unreadable" if isinstance(answer, str) else "classified"
             self._num_images.labels(result).inc()
@@ -305,15 +323,29 @@ class Service:
             )
 
     @contextlib.asynccontextmanager
+    async def _form(self, request, most):
+        """The form of a request with at most `most` files."""
+        try:
+            async with request.form(max_files=most) as form:
+                yield form
+        except self._exceptions.HTTPException as error:
+            if "Too many files" in error.detail:  # Starlette says 400.
+                raise self._too_many("more") from error
+            raise
+
+    @contextlib.asynccontextmanager
     async def _in_time(self):
-        """Ends a request whose body does not arrive."""
+        """Ends a request whose body does not arrive, also with its connection."""
+        close = {"Connection": "close"}
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 yield
         except TimeoutError as error:
             raise self._error(
-                408, f"A request must be sent within {_BODY_SECONDS} seconds."
+                408, f"A request must be sent within {_BODY_SECONDS} seconds.", close
             ) from error
+        except asyncio.CancelledError as error:
+            raise self._error(503, "The server ends.", close) from error
         except self._disconnect as error:
             raise self._gone() from error
 
@@ -343,6 +375,29 @@ class Service:
         self._num_requests.labels(route, status).inc()
         self._request_seconds.labels(route).observe(seconds)
 
+    def check_sender(self, headers: Mapping[bytes, bytes], local_name: str) -> None:
+        """Refuses a request that a page of another site made a browser send.
+
+        A server of this machine alone must not answer to a foreign name that was pointed at
+        127.0.0.1, nor compute for foreign pages.
+
+        Args:
+            headers: Headers of the request by their lower-case name.
+            local_name: The name under which the server listens.
+        """
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = host[: host.find("]") + 1].strip("[]") or host.partition(":")[0]
+        if name.lower() not in ("", "localhost", local_name.lower()) and not _is_address(name):
+            raise self._error(403, f"The host must be localhost or an IP address. Received: {name}")
+        if headers.get(b"sec-fetch-site") == b"cross-site":
+            raise self._error(403, "A page of another site may not use this server.")
+
+    def _too_many(self, received):
+        return self._error(
+            413,
+            f"A request may have at most {self._limits.max_queue} images. Received: {received}",
+        )
+
     def _gone(self):
         return self._error(_CLIENT_GONE, "The client has closed the connection.")
 
@@ -350,6 +405,10 @@ class Service:
         return self._exceptions.HTTPException(status, detail, headers)
 
     async def _refused(self, request, error):
+        return self.refused(error)
+
+    def refused(self, error: Any) -> Any:
+        """Returns the response of a refusal."""
         return self._responses.JSONResponse(
             {"error": for_json(error.detail)}, status_code=error.status_code, headers=error.headers
         )
@@ -409,16 +468,16 @@ class Service:
 class _Accounting:
     """ASGI middleware that bounds the bodies of requests and counts requests and answers."""
 
-    def __init__(self, app: Any, service: Service):
-        self._app, self._service = app, service
+    def __init__(self, app: Any, service: Service, local_name: str | None):
+        self._app, self._service, self._local_name = app, service, local_name
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         service, began = self._service, time.perf_counter()
-        received, status = 0, 0
-        declared = int(dict(scope["headers"]).get(b"content-length", 0))
+        received, status, headers = 0, 0, dict(scope["headers"])
+        declared = int(headers.get(b"content-length", 0))
         has_images = scope["method"] == "POST"
         service.accepted += has_images
 
@@ -439,6 +498,12 @@ class _Accounting:
                 service.answered += has_images
 
         try:
+            try:
+                if self._local_name is not None:
+                    service.check_sender(headers, self._local_name)
+            except service.refusal as error:
+                await service.refused(error)(scope, receive, counting_send)
+                return
             await self._app(scope, bounded_receive, counting_send)
         except Exception:
             if status:  # The answer has begun.
@@ -447,6 +512,22 @@ class _Accounting:
         finally:
             service.release(received)
             service.count(scope, status, time.perf_counter() - began)
+
+
+def local_name(host: str) -> str | None:
+    """Returns the address of a server that only this machine reaches; None for any other."""
+    try:
+        return host if ipaddress.ip_address(host).is_loopback else None
+    except ValueError:
+        return host if host.lower() == "localhost" else None
+
+
+def _is_address(name):
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def served_name(classifier: Classifier, name: str | None = None) -> tuple[str, str]:

@@ -32,7 +32,12 @@ from keras_vit.images.headers import (
     signature_format,
 )
 from keras_vit.images.resizing import resize
-from keras_vit.images.transcoding import SIGNATURE_BYTES, kind_of, transcoded
+from keras_vit.images.transcoding import (
+    SIGNATURE_BYTES,
+    kind_of,
+    transcoded,
+    upright_rgb,
+)
 from keras_vit.preprocessing import (
     IMAGE_SUFFIXES,
     MAX_PIXELS,
@@ -341,12 +346,28 @@ def decode_file(
     """
     if not encoded:
         raise ValueError("The file is empty.")
-    encoded = transcoded(encoded, max_pixels=max_pixels)
+    kind = kind_of(encoded)
     try:
+        if kind is not None:
+            pixels = np.asarray(upright_rgb(encoded, kind, max_pixels))
+            if preprocessing is None:
+                return pixels
+            apply = _compiled_preprocessing if compiled else _preprocessing_function
+            return apply(preprocessing)(tf.constant(pixels)).numpy()
         decode = _compiled_decode if compiled else _decode_function
         return decode(max_pixels, preprocessing)(tf.constant(encoded)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(_reason(error.message)) from error
+
+
+@functools.cache
+def _compiled_preprocessing(preprocessing):
+    apply = _preprocessing_function(preprocessing)
+    return tf.function(lambda pixels: apply(pixels), [tf.TensorSpec([None, None, 3], tf.uint8)])
+
+
+def _preprocessing_function(preprocessing):
+    return lambda pixels: apply_preprocessing(pixels, preprocessing)
 
 
 @functools.cache

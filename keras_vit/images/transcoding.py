@@ -98,8 +98,11 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
                 f"{image.height} {image.width}"
             )
         if kind == "TIFF":
-            return ImageOps.exif_transpose(_tiff_to_rgb(image, encoded))
-        return ImageOps.exif_transpose(image).convert("RGB")
+            image = _tiff_to_rgb(image, encoded)
+        ImageOps.exif_transpose(image, in_place=True)
+        image = _rgb(image)
+        image.load()
+        return image
     except SyntaxError as error:  # Pillow's word for a file of another kind.
         raise ValueError(
             f"The file is damaged, or its pixels are of a kind that Pillow cannot read ({kind})."
@@ -150,4 +153,9 @@ def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:
             f"is not known. Received: TIFF with {tags.get(_BITS_PER_SAMPLE, (32,))[0]} bits, "
             f"Pillow's mode {image.mode}"
         )
-    return image.convert("RGB")
+    return _rgb(image)
+
+
+def _rgb(image):
+    """The image in RGB, without a copy where it is."""
+    return image if image.mode == "RGB" else image.convert("RGB")
