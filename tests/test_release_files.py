@@ -56,6 +56,12 @@ def test_the_checks_run_on_every_python_of_setup_cfg():
     assert {"run": ".ci/run"} in job["steps"]
 
 
+def test_actions_of_others_are_named_by_commit():
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        for action in re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"actions/.*|.*@[0-9a-f]{40}", action), f"{path}: {action}"
+
+
 def test_only_the_job_that_publishes_may_ask_for_an_identity():
     workflow = read(".github/workflows/release.yml")
     assert workflow["permissions"] == {"contents": "read"}
