@@ -17,8 +17,8 @@ MODULES = {
     "scikit-learn": "sklearn",
     "tensorflow-serving-api": "tensorflow_serving",
 }
-# TensorFlow Datasets imports it and does not declare it.
-NOT_IMPORTED = {"importlib_resources"}
+# TensorFlow Datasets imports one and does not declare it; uvicorn parses requests with the other.
+NOT_IMPORTED = {"h11", "importlib_resources"}
 # Tools of this repository, and the builds of TensorFlow and its data sets for TPUs.
 WITHOUT_IMPORTS = {"bench", "dev", "docs", "peers", "release", "tpu"}
 
