@@ -30,6 +30,7 @@ from keras_vit.utils.files import (
 from keras_vit.utils.json_files import read_json
 
 from . import lock
+from .data_record import DATA
 
 PARTIAL = ".partial"
 STATES = "states"
@@ -199,7 +200,8 @@ class RunFolder:
         if not self.writes:
             return
         shutil.rmtree(self.path / STATES, ignore_errors=True)
-        (self.path / BEST).unlink(missing_ok=True)
+        for name in (BEST, DATA):
+            (self.path / name).unlink(missing_ok=True)
         lock.release(self.path)
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
 

@@ -27,6 +27,7 @@ from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
 
+from .data_record import changes_of_data, record_data
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
@@ -103,6 +104,8 @@ class Job:
             model, weights = self.build(plan.start, settings, num_classes)
             trainer = self.make_trainer(model, plan)
         self.check(plan, model)
+        if self.folder.resume:
+            self._check_data(plan.source)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = place.batches(
             plan.source.splits["train"],
@@ -121,6 +124,7 @@ class Job:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
         if self.folder.writes:
             record_split(self.folder.path, plan.source)
+            record_data(self.folder.path, plan.source)
         lines = {"weights": weights}
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
@@ -142,6 +146,17 @@ class Job:
         finished = self.finish(plan, model, history)
         place.leave()
         return finished
+
+    def _check_data(self, source):
+        """Raises ValueError if a resumed run has other images than it began with."""
+        changes = changes_of_data(self.folder.shared, source)
+        if changes and not self.options.changed_data:
+            raise ValueError(
+                "A resumed run must have the images that it began with; with --changed-data "
+                f"(changed_data=True) it goes on with those of now. Received: {changes}"
+            )
+        if changes:
+            self.options.log(f"The images have changed since the run began: {changes}")
 
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.

@@ -26,6 +26,9 @@ class RunOptions:
     )
     overwrite: bool = setting(False, "replace an existing output")
     resume: bool = setting(False, "continue a stopped run; only --output is needed then")
+    changed_data: bool = setting(
+        False, "resume although the images are not those that the run began with"
+    )
     command: str = setting(
         "",
         "the command to record in recipe.json; with the same one an unfinished run continues even "

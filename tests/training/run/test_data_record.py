@@ -1,0 +1,90 @@
+"""A stopped run notices that its images have changed."""
+
+import os
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.training import finetune
+from keras_vit.training.data.sources import open_source
+from keras_vit.training.run.data_record import changes_of_data, record_data
+from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_picture
+
+
+@pytest.fixture
+def photos(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        for number in range(8):
+            pixels = rng.integers(0, 256, (8, 8, 3)).astype("uint8")
+            write_picture(tmp_path / "photos" / name / f"{number}.png", pixels)
+    return tmp_path / "photos"
+
+
+def _changed(photos):
+    write_picture(photos / "cat" / "0.png", np.zeros((8, 8, 3), "uint8"))
+
+
+def _moved(photos):
+    shutil.move(photos / "cat" / "0.png", photos / "dog" / "90.png")
+
+
+def _renamed(photos):
+    (photos / "cat" / "0.png").rename(photos / "cat" / "00.png")
+
+
+def _removed(photos):
+    (photos / "cat" / "0.png").unlink()
+
+
+def test_unchanged_images_are_known_also_in_another_place(photos, tmp_path):
+    record_data(tmp_path, open_source(str(photos)))
+    assert changes_of_data(tmp_path, open_source(str(photos))) == ""
+    moved = shutil.move(photos, tmp_path / "elsewhere")
+    assert changes_of_data(tmp_path, open_source(str(moved))) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(_changed, "cat/0.png"), (_moved, "dog/90.png"), (_renamed, "cat/00.png")],
+)
+def test_a_change_of_content_class_or_name_is_told_with_the_file(change, message, photos, tmp_path):
+    record_data(tmp_path, open_source(str(photos)))
+    change(photos)
+    assert message in changes_of_data(tmp_path, open_source(str(photos)))
+
+
+def test_an_image_that_is_gone_is_told(photos, tmp_path):
+    record_data(tmp_path, open_source(str(photos)))
+    _removed(photos)
+    assert "1 images are gone" in changes_of_data(tmp_path, open_source(str(photos)))
+
+
+class _Interrupt(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_resumes_on_changed_images_only_where_it_is_told_to(photos, tmp_path):
+    weights = tmp_path / "tiny.weights.h5"
+    keras_vit.build(tiny_config(), input_shape=(8, 8, 3), classes=2).save_weights(weights)
+    settings = FineTuning(
+        weights=str(weights), normalization="half", steps=4, batch_size=4, warmup_steps=0
+    )
+    output, quiet = tmp_path / "run", {"log": lambda line: None}
+    with pytest.raises(Interrupted):
+        finetune(photos, output, settings=settings, callbacks=[_Interrupt()], **quiet)
+    _moved(photos)
+    with pytest.raises(ValueError, match="with --changed-data .*dog/90.png"):
+        finetune(photos, output, resume=True, **quiet)
+    lines = []
+    finetune(photos, output, resume=True, changed_data=True, log=lines.append)
+    assert any("have changed since the run began" in line for line in lines)
+    assert not (output / "data.npz").exists()
