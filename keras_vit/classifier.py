@@ -44,6 +44,7 @@ from keras_vit.files import (
     write_text,
 )
 from keras_vit.images.decoding import apply_preprocessing, decode_file, image_files
+from keras_vit.images.transcoding import to_rgb
 from keras_vit.json_files import read_json
 from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
@@ -203,7 +204,7 @@ class Classifier:
             images = [images]
         arrays = []
         for image in images:
-            array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
+            array = np.asarray(to_rgb(image) if hasattr(image, "convert") else image)
             if array.ndim != 3:
                 raise ValueError(
                     "An image must be an array (height, width, channels). "
