@@ -118,6 +118,14 @@ def test_the_check_reads_files_with_pillow_and_reports_the_difference(exports):
         assert (check.agreement, check.largest_difference < 1e-4) == (1, True), name
 
 
+def test_the_export_to_tflite_says_what_mediapipe_needs(exports):
+    (note,) = (note for note in exports["tflite"].notes if "MediaPipe" in note)
+    assert note == (
+        "MediaPipe resizes images to 32x24 pixels in its own way and then answers otherwise than "
+        "predict: export for it with --input-size, the size of its images."
+    )
+
+
 def test_a_tflite_file_has_the_models_size_until_it_is_resized(exports):
     from ai_edge_litert.interpreter import Interpreter
 
@@ -141,6 +149,7 @@ def test_a_file_of_one_size(classifier, photos, tmp_path, precision):
     assert report.checks[0].largest_difference < (3e-3 if precision == "float32" else 0.3)
     (images,) = Interpreter(str(path)).get_input_details()
     assert images["shape_signature"].tolist() == [1, 48, 40, 3]
+    assert not any("MediaPipe" in note for note in report.notes)
     assert keras_vit.export.verify(path).num_images == 3
 
 
