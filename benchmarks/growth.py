@@ -23,8 +23,8 @@ import tempfile
 
 from own_process import run_program
 
-from keras_vit.text_tables import markdown_table
 from keras_vit.training.machine import describe, peak_memory, seconds_of
+from keras_vit.utils.text_tables import markdown_table
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -107,7 +107,7 @@ def _number(value):
 
 def draw(tables, path):
     """Draws seconds against size, a line for each column and a panel for each part."""
-    from keras_vit.plots import new_figure
+    from keras_vit.utils.plots import new_figure
 
     across = min(len(tables), 3)
     down = -(-len(tables) // across)

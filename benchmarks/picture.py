@@ -5,8 +5,8 @@ python benchmarks/picture.py
 
 import pathlib
 
-from keras_vit.files import atomic_write
-from keras_vit.plots import new_figure
+from keras_vit.utils.files import atomic_write
+from keras_vit.utils.plots import new_figure
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 RATE = ", images/s"

@@ -20,7 +20,7 @@ from mkdocs.structure.files import File
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
 from keras_vit.export.all_formats import FORMATS
-from keras_vit.fields import add_arguments
+from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -147,10 +147,7 @@ def _code(language, text):
 
 def commands_index():
     """Returns the page that lists the commands."""
-    lines = [
-        f"| [`keras-vit {name}`]({name}.md) | {help_texts(name)[0]} |"
-        for name in COMMANDS
-    ]
+    lines = [f"| [`keras-vit {name}`]({name}.md) | {help_texts(name)[0]} |" for name in COMMANDS]
     return (
         "# Commands\n\n| command | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
         "`keras-vit COMMAND --help` prints these pages. An error is one line, with exit code 2; "

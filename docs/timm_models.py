@@ -24,7 +24,8 @@ import torch
 from timm.models import resnetv2
 
 import keras_vit
-from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import build_arguments
 from keras_vit.checkpoints.load import load_opened
 
 PAGE = pathlib.Path(__file__).parent / "checkpoints.md"

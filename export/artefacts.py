@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.fields import required
-from keras_vit.files import check_holds_one_model
-from keras_vit.safe_text import for_line
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import check_holds_one_model
+from keras_vit.utils.safe_text import for_line
 
 from .all_formats import format_of
 from .export_format import OpenedExport, Signature

@@ -17,11 +17,11 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier, Prediction, predict_batch
-from keras_vit.files import path_inside
 from keras_vit.models.opening import open_classifier
 from keras_vit.models.rebuild import feature_model
-from keras_vit.optional_packages import import_optional
 from keras_vit.preprocessing import IMAGE_SUFFIXES, MAX_PIXELS
+from keras_vit.utils.files import path_inside
+from keras_vit.utils.optional_packages import import_optional
 
 from .artefacts import RuntimeModel
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import SAMPLES
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.utils.files import SAMPLES
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256

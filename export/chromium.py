@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from keras_vit.optional_packages import import_optional
+from keras_vit.utils.optional_packages import import_optional
 
 from .export_format import Signature
 

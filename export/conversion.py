@@ -17,12 +17,12 @@ from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier import MODEL, save_classifier
 from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
-from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder, check_space
+from keras_vit.description.tasks import DEFAULT_THRESHOLD
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recognition import config_of
-from keras_vit.tasks import DEFAULT_THRESHOLD
+from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder, check_space
 
 from . import other_code_bases
 from .options import CONVERSION_FORMATS
@@ -112,7 +112,7 @@ def convert(
             "imagenet" (mean and deviation of ImageNet by channel), where the source does not
             hold it and the destination does.
         position_resize: How positions are resized to another image size, a key of
-            `keras_vit.position_resize.RULES`; by default as by the source's code base. A
+            `keras_vit.configs.position_resize.RULES`; by default as by the source's code base. A
             classifier keeps it.
         overwrite: Whether to replace an existing destination.
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.images.decoding import read_image
-from keras_vit.json_files import parse_json
+from keras_vit.utils.json_files import parse_json
 
 from .pillow_pixels import with_size
 from .texts import GOLDEN

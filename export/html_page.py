@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keras_vit.fields import documented
-from keras_vit.files import CLASSES
+from keras_vit.utils.fields import documented
+from keras_vit.utils.files import CLASSES
 
 from .browser_templates import in_one_line, page, script, title_of
 from .chromium import import_playwright, page_signature

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.models.rebuild import float32_model
-from keras_vit.tasks import MULTILABEL
 
 from . import quantization
 from .export_format import QuantizedFormat, Written, import_export_package

@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keras_vit.fields import documented, setting
-from keras_vit.files import CLASSES
+from keras_vit.utils.fields import documented, setting
+from keras_vit.utils.files import CLASSES
 
 from .export_format import (
     OpenedExport,

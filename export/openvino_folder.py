@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keras_vit.description_files import read_texts
-from keras_vit.fields import documented
+from keras_vit.description.description_texts import read_texts
+from keras_vit.utils.fields import documented
 
 from .export_format import (
     OpenedExport,

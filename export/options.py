@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.fields import AT_LEAST_1, NOT_NEGATIVE, check_fields, documented, setting
+from keras_vit.utils.fields import AT_LEAST_1, NOT_NEGATIVE, check_fields, documented, setting
 
 # Classes that a SavedModel names.
 TOP = 5

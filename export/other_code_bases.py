@@ -10,9 +10,9 @@ import numpy as np
 
 from keras_vit.checkpoints.metadata import PILLOW_FILTERS
 from keras_vit.configs import ViTConfig
-from keras_vit.files import PREPROCESSING
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing
-from keras_vit.tasks import MULTICLASS, MULTILABEL
+from keras_vit.utils.files import PREPROCESSING
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"

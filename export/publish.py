@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from keras_vit import description_files
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.description import description_texts
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.models.opening import open_classifier
-from keras_vit.tasks import MULTILABEL
+from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check_images import find_check_images
 from .comparison import ExportReport, compare_with_keras
@@ -87,7 +87,7 @@ def texts_of(
         "recipe": classifier.recipe,
     }
     return {
-        **description_files.texts_of(classifier.description),
+        **description_texts.texts_of(classifier.description),
         ORIGIN: json.dumps(origin, indent=2) + "\n",
         GOLDEN: golden_json(classifier, files, input_size),
     }

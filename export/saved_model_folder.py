@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from keras_vit.description_files import read_texts
-from keras_vit.fields import AT_LEAST_1, documented, image_size, setting
+from keras_vit.description.description_texts import read_texts
 from keras_vit.preprocessing import MAX_PIXELS
+from keras_vit.utils.fields import AT_LEAST_1, documented, image_size, setting
 
 from .export_format import (
     ExportFormat,

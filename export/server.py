@@ -20,10 +20,10 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.classifier import Classifier, Prediction, highest
-from keras_vit.json_files import parse_json
 from keras_vit.models.opening import open_classifier
-from keras_vit.optional_packages import import_optional
-from keras_vit.safe_text import for_json
+from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.optional_packages import import_optional
+from keras_vit.utils.safe_text import for_json
 
 from .batching import Batcher, Overloaded
 from .browser_templates import page, script

@@ -12,16 +12,15 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit import description_files
-from keras_vit.description import Description, check_class_names
-from keras_vit.files import CLASSES, PREPROCESSING
-from keras_vit.json_files import parse_json
+from keras_vit.description import Description, check_class_names, description_texts
+from keras_vit.utils.files import CLASSES, PREPROCESSING
+from keras_vit.utils.json_files import parse_json
 
 ORIGIN = "origin.json"
 GOLDEN = "golden.json"  # Golden samples; see `golden.py`.
 CHECK = "check.json"  # The report of the check after the export.
 TFLITE_LABELS = "labels.txt"  # Class names in a TFLite file, whose metadata refer to it.
-NAMES = (*description_files.TEXTS, ORIGIN, GOLDEN, CHECK)
+NAMES = (*description_texts.TEXTS, ORIGIN, GOLDEN, CHECK)
 
 
 def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:
@@ -33,7 +32,7 @@ def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:
     check_texts(texts)
     origin = parse_json(texts.get(ORIGIN, "{}"), ORIGIN)
     recipe = origin.get("recipe") if isinstance(origin, dict) else None
-    description = description_files.description_of_texts(texts, "")
+    description = description_texts.description_of_texts(texts, "")
     return description, recipe if isinstance(recipe, dict) else {}
 
 

@@ -10,9 +10,9 @@ import zipfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keras_vit.fields import documented, image_size, setting
-from keras_vit.files import CLASSES
 from keras_vit.preprocessing import MAX_SIDE
+from keras_vit.utils.fields import documented, image_size, setting
+from keras_vit.utils.files import CLASSES
 
 from .export_format import (
     INPUTS,

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.fields import required
 from keras_vit.images.decoding import apply_preprocessing
-from keras_vit.json_files import parse_json
 from keras_vit.models.opening import open_classifier
+from keras_vit.utils.fields import required
+from keras_vit.utils.json_files import parse_json
 
 from .all_formats import format_of
 from .artefacts import open_export

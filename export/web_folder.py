@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keras_vit.description_files import read_texts
-from keras_vit.fields import documented
-from keras_vit.tasks import MULTILABEL
+from keras_vit.description.description_texts import read_texts
+from keras_vit.description.tasks import MULTILABEL
+from keras_vit.utils.fields import documented
 
 from .browser_templates import (
     CONFIG,

@@ -18,7 +18,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PARENT = os.path.dirname(_PACKAGE)
 
 # A checkout has these folders beside the package, an installation inside it.
-IN_CHECKOUT = os.path.isfile(os.path.join(_PARENT, "training", "settings.py"))
+IN_CHECKOUT = os.path.isfile(os.path.join(_PARENT, "training", "settings", "__init__.py"))
 
 
 def folders_of_package() -> list[str]:

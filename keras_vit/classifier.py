@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_vit import images as image_formats
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
 from keras_vit.checkpoints.hdf5_structure import open_weights_entry
@@ -28,9 +29,13 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description_files import description_of_texts, read_texts, texts_of
-from keras_vit.fields import required
-from keras_vit.files import (
+from keras_vit.description.description_texts import description_of_texts, read_texts, texts_of
+from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.images.transcoding import to_rgb
+from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
+from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import (
     CLASSES,
     DESCRIPTION,
     HISTORY,
@@ -43,13 +48,8 @@ from keras_vit.files import (
     write_csv,
     write_text,
 )
-from keras_vit.images.decoding import apply_preprocessing, decode_file, image_files
-from keras_vit.images.transcoding import to_rgb
-from keras_vit.json_files import read_json
-from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
-from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
-from keras_vit.safe_text import for_markdown
-from keras_vit.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_markdown
 
 # Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
 # these are all decoded by a graph, if their number is known.
@@ -124,16 +124,9 @@ class Classifier:
         task: str = MULTICLASS,
         thresholds: Sequence[float] | None = None,
     ):
-        check_classifier(class_names, model, preprocessing)
         labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
-        self.description = dataclasses.replace(
-            held_description(model),
-            preprocessing=preprocessing,
-            labels=dataclasses.replace(labels, thresholds=labels.limits),
-        )
-        self.model = model
-        self.recipe = dict(recipe or {})
-        self.folder = None if folder is None else pathlib.Path(folder)
+        description = _checked(held_description(model), model, labels, preprocessing)
+        self._set(model, description, recipe, folder)
 
     @classmethod
     def of(
@@ -152,23 +145,14 @@ class Classifier:
             folder: As above.
         """
         labels, preprocessing = description.labels, description.preprocessing
-        if labels.names is None or preprocessing is None:
-            raise ValueError(
-                "The description of a classifier must have class names and a preprocessing. "
-                f"Received: {description}"
-            )
-        made = cls(
-            model,
-            labels.names,
-            preprocessing,
-            recipe,
-            folder,
-            task=labels.task,
-            thresholds=labels.thresholds,
-        )
-        whole = dataclasses.replace(description, labels=made.description.labels)
-        made.description = completed(whole, made.description)
-        return made
+        classifier = cls.__new__(cls)
+        classifier._set(model, _checked(description, model, labels, preprocessing), recipe, folder)
+        return classifier
+
+    def _set(self, model, description, recipe, folder):
+        self.model, self.description = model, description
+        self.recipe = dict(recipe or {})
+        self.folder = None if folder is None else pathlib.Path(folder)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -210,7 +194,9 @@ class Classifier:
                     "An image must be an array (height, width, channels). "
                     f"Received: shape={array.shape}"
                 )
-            arrays.append(np.asarray(apply_preprocessing(array, self.preprocessing)))
+            arrays.append(
+                np.asarray(image_formats.decoding.apply_preprocessing(array, self.preprocessing))
+            )
         return np.stack(arrays)
 
     def predict(
@@ -229,7 +215,7 @@ class Classifier:
         Raises:
             ValueError: If a path does not exist, or a folder has no images.
         """
-        return list(self.stream(image_files(paths), top, batch_size))
+        return list(self.stream(image_formats.decoding.image_files(paths), top, batch_size))
 
     def stream(
         self, paths: Iterable[str | os.PathLike], top: int = 5, batch_size: int = 32
@@ -290,7 +276,9 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        return decode_file(encoded, max_pixels, self.input_preprocessing, compiled=compiled)
+        return image_formats.decoding.decode_file(
+            encoded, max_pixels, self.input_preprocessing, compiled=compiled
+        )
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
@@ -379,6 +367,15 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
             not fit the others.
     """
     folder = classifier_folder(folder)
+    return Classifier.of(*read_classifier(folder), folder)
+
+
+def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
+    """Returns the model, description and recipe of a classifier's folder.
+
+    Raises:
+        ValueError: As `load_classifier`.
+    """
     if not folder.is_dir():
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
@@ -395,15 +392,32 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
             f"Missing in {folder}: {', '.join(missing)}"
         )
     # The small files first, so that an error in them appears before the model is read.
-    description = description_of_texts(read_texts(folder), folder)
+    known = description_of_texts(read_texts(folder), folder)
     recipe = _read_recipe(folder / RECIPE)
     model = read_model(folder / MODEL)
     try:
-        classifier = Classifier.of(model, description, recipe, folder)
+        description = _checked(known, model, known.labels, known.preprocessing)
     except ValueError as error:
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
-    set_description(model, classifier.description)
-    return classifier
+    set_description(model, description)
+    return model, description, recipe
+
+
+def _checked(description, model, labels, preprocessing):
+    """The description of a classifier, which fits its model, with a threshold for each label.
+
+    Raises:
+        ValueError: If it does not fit, or lacks class names or a preprocessing.
+    """
+    if labels.names is None or preprocessing is None:
+        raise ValueError(
+            "The description of a classifier must have class names and a preprocessing. "
+            f"Received: {description}"
+        )
+    check_classifier(labels.names, model, preprocessing)
+    labels = dataclasses.replace(labels, thresholds=labels.limits)
+    whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
+    return completed(whole, held_description(model))
 
 
 def read_model(path: str | os.PathLike) -> keras.Model:
@@ -436,9 +450,7 @@ def read_model(path: str | os.PathLike) -> keras.Model:
 
 def _read_recipe(path):
     """Returns the content of `recipe.json`; {} if there is none."""
-    if not path.is_file():
-        return {}
-    return read_json(path)
+    return read_json(path) if path.is_file() else {}
 
 
 def save_classifier(

@@ -18,11 +18,11 @@ from keras_vit import shell_completion
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.commands import Command
-from keras_vit.fields import add_arguments, from_arguments
-from keras_vit.files import check_writable, named_disk_errors
-from keras_vit.nearest_names import nearest_names
-from keras_vit.optional_packages import install_command
-from keras_vit.terminal import safe_output
+from keras_vit.utils.fields import add_arguments, from_arguments
+from keras_vit.utils.files import check_writable, named_disk_errors
+from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.optional_packages import install_command
+from keras_vit.utils.terminal import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
@@ -153,6 +153,7 @@ def help_texts(name: str) -> tuple[str, str]:
     all commands would take longer than the rest of `keras-vit --help`.
     """
     source = pkgutil.get_data("keras_vit.commands", f"{_module(name).rpartition('.')[2]}.py")
+    assert source is not None
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     found = next(node for node in classes if node.name == COMMANDS[name])
     summary, _, details = (ast.get_docstring(found) or "").partition("\n\n")

@@ -9,9 +9,9 @@ from typing import Any
 
 from keras_vit.checkpoints.catalogue import NAMES as WEIGHTS, RELEASED_NAMES, list_weights
 from keras_vit.configs import list_models
-from keras_vit.fields import field_info, flat_fields
-from keras_vit.optional_packages import import_optional
 from keras_vit.training.recipes import RECIPES
+from keras_vit.utils.fields import field_info, flat_fields
+from keras_vit.utils.optional_packages import import_optional
 
 # The command's words so far are in an environment variable, as argcomplete asks for candidates.
 ASKED_FOR = "_ARGCOMPLETE"

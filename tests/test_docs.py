@@ -10,7 +10,7 @@ import shlex
 import pytest
 
 import keras_vit.command_line
-from keras_vit.fields import add_arguments
+from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = [page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md")]

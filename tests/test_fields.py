@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from keras_vit.fields import (
+from keras_vit.utils.fields import (
     AT_LEAST_1,
     REQUIRED,
     add_arguments,

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from keras_vit.files import (
+from keras_vit.utils.files import (
     DiskError,
     atomic_folder,
     atomic_write,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit.json_files import MAX_DEPTH, check_fields, parse_json, read_json
+from keras_vit.utils.json_files import MAX_DEPTH, check_fields, parse_json, read_json
 
 
 @pytest.mark.parametrize(

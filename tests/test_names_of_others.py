@@ -8,7 +8,7 @@ import types
 import pytest
 
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.files import path_inside
+from keras_vit.utils.files import path_inside
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEADING_OUT = ("../x", "a/../../x", "..", "/x", "//x", "a/./../../x", "..\\x", "C:x", "a\0b", "a/")
@@ -98,7 +98,7 @@ def test_every_place_that_makes_paths_of_such_names_is_tested_here():
     }
     callers = {path for path, text in code.items() if "path_inside(" in text}
     assert callers == {
-        "keras_vit/files.py",
+        "keras_vit/utils/files.py",
         "keras_vit/checkpoints/checkpoint.py",
         "export/beam.py",
     }

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_vit.nearest_names import nearest_names
+from keras_vit.utils.nearest_names import nearest_names
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.pages import (
+from keras_vit.images.pages import (
     MAX_WIDTH,
     GridPicture,
     facts_table,

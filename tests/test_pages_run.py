@@ -135,7 +135,7 @@ BLOCKS_NOT_RUN = {
     "import apache_beam": "needs Beam; tests/export/test_beam.py",
     "import pandas": "needs pandas; tests/training/data/test_in_memory.py",
     "grpc.insecure_channel": "needs TensorFlow Serving",
-    "# training/settings.py, in the class Settings": "parts of two files",
+    "# training/settings/declared.py": "parts of two files",
 }
 
 # Outputs in docstrings that depend on weights or files that are not here.

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from keras_vit.progress import progress_bar
+from keras_vit.utils.progress import progress_bar
 
 
 class Clock:

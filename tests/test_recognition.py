@@ -6,7 +6,7 @@ import json
 import pytest
 
 from keras_vit import configs
-from keras_vit.recognition import config_of_json, config_of_shapes, layer_shapes
+from keras_vit.configs.recognition import config_of_json, config_of_shapes, layer_shapes
 
 
 @pytest.mark.parametrize("name", ["ViT-B/16", "R50+ViT-B/16", "BiT-R50x1", "Axial-ViT-B/16"])

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.safe_text import for_csv, for_json, for_line, for_markdown, for_output
-from keras_vit.text_tables import markdown_table
+from keras_vit.utils.safe_text import for_csv, for_json, for_line, for_markdown, for_output
+from keras_vit.utils.text_tables import markdown_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONTROL = [
@@ -106,10 +106,10 @@ def test_every_table_is_written_by_these_functions():
     }
     written = {p for p, text in code.items() if re.search(r"csv\.(Dict)?[wW]riter\(", text)}
     assert written == {
-        "keras_vit/files.py",
+        "keras_vit/utils/files.py",
         "keras_vit/commands/predict.py",  # By `csv_row`.
         "training/run/loop.py",  # The numbers of a history.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
-        "keras_vit/text_tables.py"
+        "keras_vit/utils/text_tables.py"
     ]

@@ -15,14 +15,14 @@ import keras_vit
 import keras_vit.export
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import config_of, config_of_json
 from keras_vit.models.opening import open_classifier
-from keras_vit.recognition import config_of, config_of_json
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.embeddings import read_embeddings
 from keras_vit.training.evaluation.results import find_results, read_result
 from keras_vit.training.paper.masked_patches import pretrain_masked_patches
-from keras_vit.training.run.job import finetune
+from keras_vit.training.run.classifier_jobs import finetune
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
 

@@ -9,8 +9,8 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.classifier import Classifier, load_classifier, save_classifier
+from keras_vit.description.tasks import task_of_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import task_of_model
 from makers import tiny_config
 
 NAMES = ("cat", "dog", "sea")

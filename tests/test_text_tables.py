@@ -1,4 +1,4 @@
-from keras_vit.text_tables import align_columns
+from keras_vit.utils.text_tables import align_columns
 
 ROWS = [("model", "tokens", "weights"), ("ViT-B/16", "197", "imagenet"), ("BiT-R50x1", "", "-")]
 

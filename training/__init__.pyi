@@ -9,15 +9,15 @@ from .data.spec import (
 from .paper.masked_patches import (
     pretrain_masked_patches as pretrain_masked_patches,
 )
+from .run.classifier_jobs import (
+    finetune as finetune,
+    pretrain as pretrain,
+)
 from .run.distillation import (
     DistillationTrainer as DistillationTrainer,
 )
 from .run.folder import (
     Checkpoints as Checkpoints,
-)
-from .run.job import (
-    finetune as finetune,
-    pretrain as pretrain,
 )
 from .settings import (
     FineTuning as FineTuning,

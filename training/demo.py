@@ -18,13 +18,13 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.fields import required
-from keras_vit.optional_packages import import_optional
-from keras_vit.text_tables import align_columns
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
-from keras_vit.training.run.job import finetune, pretrain
+from keras_vit.training.run.classifier_jobs import finetune, pretrain
 from keras_vit.training.run.transfer import build_model, find_start
+from keras_vit.utils.fields import required
+from keras_vit.utils.optional_packages import import_optional
+from keras_vit.utils.text_tables import align_columns
 
 from .data import open_source
 from .evaluation import few_shot
@@ -76,8 +76,6 @@ def demo(
     *,
     seed: int = 0,
     overwrite: bool = False,
-    pretraining: PreTraining = PRETRAINING,
-    transfer: FineTuning = TRANSFER,
     log: Callable[[str], object] = print,
 ) -> DemoResult:
     """Pre-trains, transfers, evaluates, predicts and exports a small ViT on real digits.
@@ -92,8 +90,6 @@ def demo(
         output: A folder for all files.
         seed: Seed of the held-out third, the weights and the order of the images.
         overwrite: Whether to replace an earlier demonstration.
-        pretraining: The recipe of the pre-training.
-        transfer: The recipe of the transfer.
         log: Receives messages.
 
     Returns:
@@ -106,8 +102,8 @@ def demo(
     output = pathlib.Path(output).absolute()
     _clear(output, overwrite)
     images, digits = output / "images", output / "images" / SECOND
-    pretraining = dataclasses.replace(pretraining, seed=seed)
-    transfer = dataclasses.replace(transfer, weights=str(output / "pretrained"), seed=seed)
+    pretraining = dataclasses.replace(PRETRAINING, seed=seed)
+    transfer = dataclasses.replace(TRANSFER, weights=str(output / "pretrained"), seed=seed)
     seconds: dict[str, float] = {}
 
     @contextlib.contextmanager

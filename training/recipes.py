@@ -1,6 +1,6 @@
 """The paper's training recipes as tables; imports neither Keras nor TensorFlow.
 
-`FineTuning.from_recipe("CIFAR-10")` in `settings.py` gives the settings of a recipe.
+`FineTuning.from_recipe("CIFAR-10")` in `settings/` gives the settings of a recipe.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_vit.nearest_names import nearest_names
+from keras_vit.utils.nearest_names import nearest_names
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {
@@ -32,7 +32,7 @@ class Recipe:
         name: The name that `find_recipe` takes.
         source: Where the numbers are from.
         command: The command that takes the recipe, `keras-vit ...`.
-        settings: Settings, by their names in `settings.py`; the command's defaults complete
+        settings: Settings, by their names in `settings/`; the command's defaults complete
             them.
         data: A data set's name; in fine-tuning its name in TensorFlow Datasets.
         epochs: Passes over the data; None in fine-tuning.

@@ -10,7 +10,7 @@ from typing import Any
 
 from claims import BASE, RATES, SEEDS, Claim
 
-from keras_vit.files import write_text
+from keras_vit.utils.files import write_text
 
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
 

@@ -6,9 +6,6 @@ from .load import (
     LoadReport as LoadReport,
     load_checkpoint as load_checkpoint,
 )
-from .official_weights import (
-    load_pretrained as load_pretrained,
-)
 from .save import (
     save_checkpoint as save_checkpoint,
 )

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_FEATURES
 from keras_vit.checkpoints.config_json import (
     check_family,
     check_model_type,
+    check_stated,
     facts_of_config,
     read_json,
 )
+from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import (
     StoredArray,
     computed_array,
@@ -31,8 +32,7 @@ from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.resize import find_grid
-from keras_vit.checkpoints.timm_models import EVA_NAMES, with_bias_tables, with_block_frequencies
+from keras_vit.checkpoints.timm_models import with_bias_tables, with_block_frequencies
 from keras_vit.checkpoints.torch_names import (
     HUGGING_FACE,
     HUGGING_FACE_CLIP,
@@ -42,10 +42,9 @@ from keras_vit.checkpoints.torch_names import (
     TIMM_BIT,
     TORCHVISION,
 )
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, Gelu, Rotary, ViTConfig
-from keras_vit.description import Description
-from keras_vit.files import MODEL, path_inside
-from keras_vit.recognition import config_of_shapes, layer_shapes, num_classes, shows_swiglu
+from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import layer_shapes, shows_swiglu
+from keras_vit.utils.files import MODEL, path_inside
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
@@ -78,17 +77,6 @@ POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
 # The MLP of a block as big_vision names it.
 _BIG_VISION_BLOCK = re.compile(r"Transformer/encoderblock\w*/MlpBlock_0/")
 
-_GAP_NOTE = (
-    "the head reads the mean over patches; a file does not show big_vision's "
-    'pool_type="0" and "none", which no model here has'
-)
-
-# Facts that are fields of `ViTConfig`.
-_CONFIG_FACTS = (
-    "classifier", *UNSEEN_FEATURES, "map_num_heads", "map_reads_prefix", "position_resize",
-    "position_embedding",
-)  # fmt: skip
-
 # More than any model has.
 _MAX_PARTS = 1000
 _MAX_BLOCKS = 1000
@@ -102,11 +90,9 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `rotary` (fields of `Rotary`),
-            `position_resize`, `position_grid` (down, across) and `image_size` (height, width),
-            where the layout or the file has them.
+        facts: What the file, its config and its code base state.
         config: The object in the `config.json` in the file or beside it; {} without one.
-        assumed: Names of the facts that the code base's models usually have, while the file
+        assumed: Names of the fields that the code base's models usually have, while the file
             does not state it.
         class_token_has_row: Whether the class token has a row in the position table.
         notes: Sentences for a report.
@@ -115,15 +101,15 @@ class Checkpoint:
     path: pathlib.Path
     layout: Layout
     arrays: dict[str, StoredArray]
-    facts: dict[str, Any]
+    facts: Facts
     config: dict[str, Any]
     assumed: tuple[str, ...] = ()
     class_token_has_row: bool = True
     notes: tuple[str, ...] = ()
 
-    def states(self, fact: str) -> bool:
-        """Returns whether the file or its code base determines a fact."""
-        return self.facts.get(fact) is not None and fact not in self.assumed
+    def states(self, field: str) -> bool:
+        """Returns whether the file or its code base determines a field of the config."""
+        return field in self.facts.fields and field not in self.assumed
 
     def position_rule(self, given: str | None = None) -> str:
         """Returns the rule by which positions are resized, a key of `RULES`.
@@ -132,7 +118,7 @@ class Checkpoint:
             given: None for the rule of the file's code base, or the name of a rule. "bicubic"
                 is Hugging Face's own bicubic rule for its files.
         """
-        own = self.facts.get("position_resize") or ViTConfig.position_resize
+        own = self.facts.fields.get("position_resize") or ViTConfig.position_resize
         is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
         return own if given is None or is_own else given
 
@@ -204,7 +190,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     check_family(beside, path)
     arrays, facts, config = _read(path)
     config = config or beside
-    for layout in _LAYOUTS_OF_KERAS.get(facts.get("keras_version", 0), LAYOUTS):
+    for layout in _LAYOUTS_OF_KERAS.get(facts.keras_version, LAYOUTS):
         names = layout.canonical_names(arrays)
         if names is None:
             continue
@@ -232,24 +218,17 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             notes=tuple(notes),
         )
         _check_ranks(path, checkpoint.shapes)
-        stated = {**facts_of_config(layout, config, path, checkpoint.shapes), **facts}
-        rule = _position_resize(checkpoint, arrays)
+        stated = facts.over(facts_of_config(layout, config, path, checkpoint.shapes))
         if shows_swiglu(checkpoint.shapes):
-            stated["gelu"] = "swiglu"
-        stated = _checked(stated, path)
-        is_rotary = layout is HUGGING_FACE_DINOV3 or (
-            layout is TIMM and any(map(EVA_NAMES.search, names))
-        )
-        if is_rotary and "rotary" not in stated:
-            raise ValueError(
-                "Files of DINOv3 and timm's Eva must have their config.json beside them, which "
-                f"shows the rotary positions. Received: {path}"
-            )
-        assumed = tuple(fact for fact in known if fact not in stated) if layout.models_vary else ()
+            stated = Facts({"gelu": "swiglu"}).over(stated)
+        _check_range(stated, path)
+        check_stated(layout, names, stated, path)
+        assumed = tuple(known.keys() - stated.fields.keys()) if layout.models_vary else ()
         if layout is TIMM:
-            with_tables = with_bias_tables(checkpoint.arrays, stated.get("position_grid"), path)
+            with_tables = with_bias_tables(checkpoint.arrays, stated.position_grid, path)
             checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
-        facts = {**known, "position_resize": rule, **stated}
+        rule = _position_resize(checkpoint, arrays)
+        facts = stated.over(Facts({**known, "position_resize": rule}))
         return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
     check_model_type(config, path)
     for layout in LAYOUTS:
@@ -271,31 +250,18 @@ def _position_resize(checkpoint, names):
     if layout is TIMM and "architecture" not in config:
         if any(name.endswith("mask_token") for name in names):  # Meta's DINOv2.
             return "bicubic" if "registers" in checkpoint.shapes else "bicubic_dinov2"
-        if checkpoint.facts.get("wrapper") == "model":  # The code of DeiT and MAE.
+        if checkpoint.facts.wrapper == "model":  # The code of DeiT and MAE.
             return "bicubic_torch"
     return layout.position_resize
 
 
-def _checked(facts, path):
-    """Facts whose numbers are in range.
-
-    Raises:
-        ValueError: If a number is not.
-    """
-    epsilon, heads = facts.get("norm_epsilon"), facts.get("num_heads")
-    sides = facts.get("position_grid") or ()
+def _check_range(facts, path):
+    """Raises ValueError if a number of the numerics is out of range."""
+    epsilon, heads = (facts.fields.get(name) for name in ("norm_epsilon", "num_heads"))
     if not (epsilon is None or 0 < epsilon < 1):
-        wrong = f"norm_epsilon must be between 0 and 1. Received: {epsilon}"
-    elif not all(0 < number < 2**31 for number in (*sides, 1 if heads is None else heads)):
-        wrong = f"heads and grid must be positive. Received: num_heads={heads}, grid={sides}"
-    elif not (rotary := facts.get("rotary")):
-        return facts
-    else:
-        try:
-            return {**facts, "rotary": dataclasses.asdict(Rotary(**rotary))}
-        except (TypeError, ValueError) as error:
-            wrong = f"Rotary positions must have known fields and values. {error}"
-    raise ValueError(f"{wrong} in {path}")
+        raise ValueError(f"norm_epsilon must be between 0 and 1. Received: {epsilon} in {path}")
+    if not (heads is None or 0 < heads < 2**31):
+        raise ValueError(f"num_heads must be positive. Received: num_heads={heads} in {path}")
 
 
 def _check_ranks(path, shapes):
@@ -321,7 +287,7 @@ def _read(path):
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     arrays: dict[str, StoredArray] = {}
-    facts: dict[str, Any] = {}
+    facts = Facts()
     config: dict[str, Any] = {}
     for file in _weight_files(path):
         more, facts_of_file, config_of_file = _read_file(file)
@@ -332,7 +298,7 @@ def _read(path):
                 f"Received: {sorted(twice)[0]} in {file} and in another one"
             )
         arrays.update(more)
-        facts.update(facts_of_file)
+        facts = facts_of_file.over(facts)
         config.update(config_of_file)
     return arrays, facts, config
 
@@ -472,125 +438,3 @@ def _unstacked(path, layout, arrays):
             canonical = one_block.format(block=block) + name.removeprefix(all_blocks)
             expanded[canonical] = dataclasses.replace(array, shape=array.shape[1:], block=block)
     return expanded
-
-
-def build_arguments(
-    checkpoint: Checkpoint,
-    num_heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    gelu: Gelu | None = None,
-) -> Description:
-    """Returns the model of a checkpoint from the names and shapes in it.
-
-    The description has the config, the shape of the images where the file shows it, the classes
-    and a note for each assumption.
-
-    Args:
-        checkpoint: The checkpoint.
-        num_heads: Attention heads, for files that do not show them.
-        image_size: Pixels (height, width) of the images that the position table is for, if
-            neither the file nor its `config.json` shows them and they are not square.
-        gelu: The form of GELU, for files that do not show it; see `ViTConfig`.
-
-    Raises:
-        ValueError: If it is not of a model of this package, or its heads, GELU or grid cannot
-            be known, or are not those given.
-    """
-    shapes, facts = checkpoint.shapes, dict(checkpoint.facts)
-    for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
-        known = facts.get(fact) if checkpoint.states(fact) else None
-        if None not in (known, given) and known != given:
-            raise ValueError(
-                f"{fact} must match the file, {known!r}. Received: {fact}={given!r} for "
-                f"{checkpoint.path}"
-            )
-        facts[fact] = given if known is None else known
-    try:
-        config, notes = config_of_shapes(
-            shapes,
-            num_heads=facts["num_heads"],
-            gelu=facts["gelu"],
-            norm_epsilon=facts.get("norm_epsilon"),
-            fields={
-                "epsilon_in": checkpoint.layout.epsilon_in,
-                **{name: facts[name] for name in _CONFIG_FACTS if name in facts},
-            },
-            has_paper_sizes=not checkpoint.layout.models_vary,
-        )
-    except ValueError as error:
-        raise ValueError(f"{error} in {checkpoint.path}") from error
-    is_official_gap = checkpoint.layout is OFFICIAL and getattr(config, "classifier", None) == "gap"
-    if is_official_gap and num_classes(shapes) and "classifier" not in facts:
-        notes = (*notes, _GAP_NOTE)
-    if "norm_epsilon" in checkpoint.assumed and isinstance(config, ViTConfig):
-        notes = (
-            *notes,
-            f"the file shows neither LayerNorm's epsilon nor what the head reads: "
-            f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
-            f"{checkpoint.layout.name}; its config.json states them",
-        )
-    kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
-    size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
-    if isinstance(config, ViTConfig):
-        size = _image_size(checkpoint, config, image_size)
-    return Description(
-        config=config,
-        input_shape=(*(size or (None, None)), kernel[2]),
-        position_grid=config.grid(size) if size and isinstance(config, ViTConfig) else None,
-        classes=num_classes(shapes),
-        notes=notes,
-    )
-
-
-def _image_size(checkpoint, config, image_size):
-    """Pixels (height, width) of the images that the position table of a file is for."""
-    if checkpoint.has_fixed_positions and image_size is not None:
-        return image_size
-    table = checkpoint.shapes.get("position_embedding")
-    if config.position_embedding in ("relative_bias", "none"):
-        if image_size:
-            return image_size
-        if not (grid := checkpoint.facts.get("position_grid")):
-            raise ValueError(
-                "The image size (image_size, --image-size) must be given where neither the arrays "
-                f"nor config.json show it. Received: {checkpoint.path}"
-            )
-        return _stated_size(checkpoint, config, tuple(grid))
-    if not table or len(table) != 3:
-        hint = (
-            "; give the image size (image_size, --image-size), for which big_vision's sines and "
-            "cosines are filled in"
-            if checkpoint.has_fixed_positions
-            else ""
-        )
-        raise ValueError(
-            "A checkpoint must hold position embeddings of shape (1, rows, D). "
-            f"Received: {checkpoint.path} with {table or 'none'}{hint}"
-        )
-    known = config.grid(image_size) if image_size else checkpoint.facts.get("position_grid")
-    try:
-        _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
-    except ValueError as error:
-        raise ValueError(
-            "The image size (image_size, --image-size) must be given where the position "
-            "embeddings have no square grid and the file does not hold it, and must match the "
-            f"file. Received: {checkpoint.path}: {error}"
-        ) from error
-    return _stated_size(checkpoint, config, grid) if image_size is None else image_size
-
-
-def _stated_size(checkpoint, config, grid):
-    """Pixels (height, width) of images of a grid: those that the file states, or the fewest.
-
-    They may be no multiple of the patch; the model cuts the rest off.
-    """
-    noted = checkpoint.facts.get("description")
-    shape = noted.get("input_shape") if isinstance(noted, dict) else None
-    for stated in (checkpoint.facts.get("image_size"), shape):
-        size = tuple(stated[:2]) if isinstance(stated, list | tuple) else ()
-        is_known = len(size) == 2 and all(isinstance(side, int) for side in size)
-        if is_known and config.grid(size) == tuple(grid):
-            return size
-    stride = config.resnet.stride if config.resnet else 1
-    down, across = config.patch_sizes
-    return (grid[0] * down * stride, grid[1] * across * stride)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.hdf5 import HUB_BACKBONES, HUB_CLASSIFIERS
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT
 from keras_vit.checkpoints.layouts import Layout
-from keras_vit.checkpoints.timm_models import ACTIVATIONS, facts_of_timm
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TIMM_BIT
+from keras_vit.checkpoints.timm_models import ACTIVATIONS, EVA_NAMES, facts_of_timm
+from keras_vit.checkpoints.torch_names import HUGGING_FACE, HUGGING_FACE_DINOV3, TIMM, TIMM_BIT
 from keras_vit.configs import Rotary
-from keras_vit.json_files import Fields, read_json as read_any_json
+from keras_vit.utils.json_files import Fields, read_json as read_any_json
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
 _VIT_DEFAULTS = {
@@ -129,7 +129,7 @@ def facts_of_config(
     config: dict[str, Any],
     path: pathlib.Path,
     shapes: Mapping[str, tuple[int, ...] | None],
-) -> dict[str, Any]:
+) -> Facts:
     """Returns facts about the weights of a layout from the `config.json` beside them.
 
     Args:
@@ -139,8 +139,7 @@ def facts_of_config(
         shapes: Shapes of the weights by layer.
 
     Returns:
-        `gelu`, `norm_epsilon`, `num_heads`, `position_grid`, `image_size`, `rotary` and
-        `classifier`, where the config has them; {} if the config is not of the layout's code base.
+        What the config states; nothing if it is not of the layout's code base.
 
     Raises:
         ValueError: If the config is of a model that no model here equals.
@@ -148,10 +147,27 @@ def facts_of_config(
     if layout.name.startswith(HUGGING_FACE.name) and "model_type" in config:
         return _hugging_face(config, path)
     if layout in (TIMM, TIMM_BIT) and "architecture" in config:
-        return _timm(config, path, shapes)
+        return facts_of_timm(config, shapes, path)
     if layout in (KERAS_HUB, KERAS_HUB_DEIT) and "class_name" in config:
         return _keras_hub(config, path)
-    return {}
+    return Facts()
+
+
+def check_stated(layout: Layout, names: Iterable[str], facts: Facts, path: pathlib.Path) -> None:
+    """Raises ValueError if neither the arrays of a layout nor a config show the architecture.
+
+    Args:
+        layout: The layout of the weights.
+        names: The names of all arrays.
+        facts: What the files state.
+        path: The file or folder of the weights.
+    """
+    is_eva = layout is TIMM and any(map(EVA_NAMES.search, names))
+    if (is_eva or layout is HUGGING_FACE_DINOV3) and "rotary" not in facts.fields:
+        raise ValueError(
+            "Files of DINOv3 and timm's Eva must have their config.json beside them, which "
+            f"shows the rotary positions. Received: {path}"
+        )
 
 
 def check_family(config: dict[str, Any], path: pathlib.Path) -> None:
@@ -216,31 +232,20 @@ def _hugging_face(config, path):
             (size, size) if isinstance(size, int) else tuple(size)
             for size in (config["image_size"], config["patch_size"])
         ]
-        return {
+        fields = {
             "gelu": ACTIVATIONS[activation],
             "norm_epsilon": float(config["layer_norm_eps"]),
             "num_heads": int(config["num_attention_heads"]),
-            "position_grid": [image // patch for image, patch in zip(*sides, strict=True)],
-            "image_size": list(sides[0]),
-            **(
-                {"rotary": dataclasses.asdict(Rotary(float(config["rope_theta"])))}
-                if "rope_theta" in config
-                else {}
-            ),
         }
+        if "rope_theta" in config:
+            fields["rotary"] = Rotary(float(config["rope_theta"]))
+        size, patch = sides
+        grid = tuple(side // pixels for side, pixels in zip(size, patch, strict=True))
+        return Facts(fields, grid, size)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise ValueError(
             f"config.json must hold numbers of a model. Received: {path} ({error})"
         ) from error
-
-
-def _timm(config, path, shapes):
-    facts = facts_of_timm(config, shapes, path)
-    size, kernel = facts.get("image_size"), shapes.get("patch_embedding")
-    if size and kernel and "root_conv" not in shapes:
-        sides = zip(size, kernel[:2], strict=True)
-        facts["position_grid"] = [side // patch for side, patch in sides]
-    return facts
 
 
 def _keras_hub(serialized, path):
@@ -253,12 +258,11 @@ def _keras_hub(serialized, path):
             head, config = task.get("config", {}), serialized["config"]
         height, width, _ = config["image_shape"]
         down, across = config["patch_size"]
-        facts = {
+        fields = {
             "norm_epsilon": float(config["layer_norm_epsilon"]),
             "num_heads": int(config["num_heads"]),
-            "position_grid": [height // down, width // across],
-            "image_size": [height, width],
         }
+        facts = Facts(fields, (height // down, width // across), (height, width))
         pooling, has_token = head.get("pooling"), config.get("use_class_token", True)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ValueError(

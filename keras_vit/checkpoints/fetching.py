@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.progress import progress_bar
+from keras_vit.utils.progress import progress_bar
 
 # A download must be faster than this on the whole, in addition to the limit on waiting for a byte.
 SLOWEST = 50_000  # Bytes per second.

@@ -12,17 +12,15 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from keras_vit.configs import Gelu, HeadInput
-from keras_vit.files import atomic_write
-from keras_vit.json_files import parse_json
-from keras_vit.optional_packages import import_optional
-from keras_vit.position_resize import RULES
-from keras_vit.tasks import TASKS
+from keras_vit.checkpoints.facts import Facts
+from keras_vit.utils.files import atomic_write
+from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.optional_packages import import_optional
 
 # The value of an array in an open file, by the array's key.
 ReadValue = Callable[[Any], np.ndarray]
@@ -132,33 +130,13 @@ def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
     )
 
 
-def _noted_facts(path, text: str | bytes, key: str | None = None) -> dict:
-    """Facts in a note that this package wrote into a file, JSON; {} for any other note."""
+def _noted_facts(path, text: str | bytes, key: str | None = None) -> Facts:
+    """Facts in a note that this package wrote into a file, JSON; none for any other note."""
     if key is not None and key not in str(text):
-        return {}
+        return Facts()
     try:
-        facts = parse_json(text, "the note")
-        facts = facts if key is None else facts[key]
-        noted = {}
-        if facts.get("gelu") in get_args(Gelu):
-            noted["gelu"] = facts["gelu"]
-        if facts.get("classifier") in get_args(HeadInput):
-            noted["classifier"] = facts["classifier"]
-        if facts.get("position_resize") in RULES:
-            noted["position_resize"] = facts["position_resize"]
-        if facts.get("task") in TASKS:
-            noted["task"] = facts["task"]
-        if isinstance(facts.get("num_heads"), int):
-            noted["num_heads"] = facts["num_heads"]
-        if isinstance(facts.get("norm_epsilon"), (int, float)):
-            noted["norm_epsilon"] = facts["norm_epsilon"]
-        if facts.get("position_grid"):
-            down, across = facts["position_grid"]
-            noted["position_grid"] = [int(down), int(across)]
-        for name in ("description", "preprocessing"):  # The second in files of earlier versions.
-            if isinstance(facts.get(name, 0), dict | None):
-                noted[name] = facts[name]
-        return noted
+        note = parse_json(text, "the note")
+        return Facts.from_note(note if key is None else note[key])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged_file("The note of keras-vit in a checkpoint", path, error) from error
 
@@ -196,7 +174,7 @@ _DAMAGE = (
 )
 
 
-def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, StoredArray], dict]:
+def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, StoredArray], Facts]:
     """Returns the arrays of an archive by name, and facts about them, without reading values.
 
     Every header is read and compared with the archive's directory.
@@ -355,7 +333,7 @@ _SAFETENSORS_DTYPES = {
 }
 
 
-def read_safetensors(path) -> tuple[dict[str, StoredArray], dict]:
+def read_safetensors(path) -> tuple[dict[str, StoredArray], Facts]:
     """Returns the arrays of a file by name, and noted facts, without reading the values.
 
     The package safetensors checks the header.
@@ -408,7 +386,7 @@ def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
 _WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema", "model_ema")
 
 
-def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
+def read_torch(path) -> tuple[dict[str, StoredArray], Facts]:
     """Returns the arrays of a `.bin` or `.pth` file by name, and the `wrapper` of its state dict.
 
     PyTorch's weights-only loading runs no code of the file and maps the values into memory,
@@ -449,7 +427,7 @@ def read_torch(path) -> tuple[dict[str, StoredArray], dict]:
         dtype = weight_dtype(path, name, dtypes.get(tensor.dtype, str(tensor.dtype)))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
     _check_arrays(path, arrays)
-    return arrays, {"wrapper": wrapper} if wrapper else {}
+    return arrays, Facts(wrapper=wrapper)
 
 
 def _kind_of(tensor):

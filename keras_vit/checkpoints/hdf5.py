@@ -7,6 +7,7 @@ shifts all others. The names of layers are in the file as well, and they are our
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import zipfile
@@ -15,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import (
     StoredArray,
     check_declared_size,
@@ -28,7 +30,7 @@ from keras_vit.checkpoints.hdf5_structure import (
     open_hdf5,
     open_weights_entry,
 )
-from keras_vit.json_files import parse_json
+from keras_vit.utils.json_files import parse_json
 
 # Entries of a `.keras` archive.
 CONFIG = "config.json"
@@ -55,7 +57,7 @@ HUB_CLASSIFIERS = ("ViTImageClassifier", "DeiTImageClassifier")
 HUB_BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
-def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredArray], dict]:
+def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredArray], Facts]:
     """Returns the arrays of a file by name, and facts about them, without reading the values.
 
     Args:
@@ -65,8 +67,8 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
     Returns:
         The arrays by the path of layer names and the variable's number in its layer, such
         as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; and facts:
-        the `keras_version`, 2 or 3, and `description`, the JSON of a `Description`; files of
-            earlier versions may have `position_grid` and `rotary` instead.
+        the `keras_version`, 2 or 3, and what the description in the file states; in files of
+            earlier versions the grid and the rotary positions.
 
     Raises:
         ValueError: If the file is damaged, is no weights file of Keras, or refers to other
@@ -78,19 +80,20 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
         with open_hdf5(path, content) as file:
             yield lambda key: file.read(key[0]).view(key[1])
 
-    facts: dict = {}
+    note: dict[str, Any] = {}
+    description = None
     arrays: dict[str, StoredArray] = {}
     with open_hdf5(path, content) as file:
-        facts["keras_version"], named = _named_arrays(file)
+        version, named = _named_arrays(file)
         for name, array in named:
             if name.endswith(f"/{_GRID}"):
                 grid = _fact(path, file, array).reshape(-1)[:2]
-                facts["position_grid"] = [int(side) for side in grid]
+                note["position_grid"] = [int(side) for side in grid]
             elif name.endswith(f"/{_ROTARY}"):
-                facts["rotary"] = parse_json(_fact(path, file, array).tobytes(), name)
+                note["rotary"] = parse_json(_fact(path, file, array).tobytes(), name)
             elif name.endswith(f"/{ENTRY}"):
                 text = _fact(path, file, array, _MAX_DESCRIPTION).tobytes()
-                facts |= _described(parse_json(text, name))
+                description = parse_json(text, name)
             elif name in arrays:
                 raise ValueError(
                     "The layers of a .weights.h5 must have different names. "
@@ -105,12 +108,18 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
         )
     declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays.values())
     check_declared_size(path, declared, os.path.getsize(path) if content is None else len(content))
-    return arrays, facts
+    try:
+        facts = Facts.from_note(note)
+        if description is not None:
+            facts = Facts.from_description(description).over(facts)
+    except ValueError as error:
+        raise damaged_file("A .weights.h5", path, error) from error
+    return arrays, dataclasses.replace(facts, keras_version=version)
 
 
 def read_keras_archive(
     path, archive: zipfile.ZipFile
-) -> tuple[dict[str, StoredArray], dict, dict[str, Any]]:
+) -> tuple[dict[str, StoredArray], Facts, dict[str, Any]]:
     """Returns the arrays, facts and config of a `.keras` file; no object in it is made.
 
     Args:
@@ -273,20 +282,6 @@ def _stored_array(path, name, array, reader):
 def _dtype_of(array: Hdf5Array) -> np.dtype:
     is_bfloat16 = array.dtype.itemsize == 2 and array.attributes.get("dtype") == "bfloat16"
     return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
-
-
-def _described(description):
-    """A description as a fact, and what it says of positions."""
-    config = description.get("config") if isinstance(description, dict) else None
-    facts = {"description": description}
-    if isinstance(config, dict):
-        positions = {
-            "position_grid": description.get("position_grid"),
-            "rotary": config.get("rotary"),
-            "position_resize": config.get("position_resize"),
-        }
-        facts |= {name: value for name, value in positions.items() if value is not None}
-    return facts
 
 
 def _fact(path, file, array, most=_MAX_FACT):

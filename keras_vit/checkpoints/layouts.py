@@ -12,6 +12,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -263,7 +264,7 @@ class Layout:
         refusals: Regular expressions of names in files of models that no model here equals,
             and the feature that those have.
         position_resize: How the code base resizes tables of positions to another grid, a key of
-            `keras_vit.position_resize.RULES`.
+            `keras_vit.configs.position_resize.RULES`.
         prefix_rows: Tokens in front of the patches with rows in position tables, the most
             likely case first: "class" tokens, "all" (registers, too) or "none".
         first_block: Number of the first block.
@@ -281,7 +282,7 @@ class Layout:
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
-    epsilon_in: str = "deviation"
+    epsilon_in: Literal["deviation", "variance"] = "deviation"
     models_vary: bool = False
     refusals: tuple[tuple[str, str], ...] = ()
     position_resize: str = "official"

@@ -15,10 +15,10 @@ from keras_vit.checkpoints.match import (
     REFUSE,
     LoadOptions,
     match_checkpoint,
-    numerics,
     position_layers,
     read_match,
     set_position_rule,
+    unseen_fields,
     weights_by_path,
 )
 
@@ -96,7 +96,7 @@ def load_checkpoint(
         path: The file.
         skip: Patterns such as "head/*" of weights to leave out, by name in the file or by path
             in the model; variables that match are not changed.
-        position_resize: A key of `keras_vit.position_resize.RULES`, such as "official"
+        position_resize: A key of `keras_vit.configs.position_resize.RULES`, such as "official"
             (linear, corners aligned); None for the rule of the file's code base; or "refuse"
             for an error if the grids differ.
         position_grid: Patches (down, across) of the file's position embeddings, if they are
@@ -179,9 +179,8 @@ def _warn(report, checkpoint, model):
             '(posemb="sincos2d"), and the model has none.',
             stacklevel=4,
         )
-    ours = {"rotary": None, **numerics(model)}
-    theirs = {fact: checkpoint.facts.get(fact) for fact in ours}
-    differ = [fact for fact in ours if theirs[fact] not in (None, ours[fact])]
+    ours, theirs = unseen_fields(model), checkpoint.facts.fields
+    differ = [fact for fact in ours if fact in theirs and theirs[fact] != ours[fact]]
     if differ:
         warnings.warn(
             f"{checkpoint.path} was trained with "

@@ -28,9 +28,10 @@ from keras_vit.checkpoints.resize import (
     resize_positions,
 )
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
+from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
+from keras_vit.configs.position_resize import RULES
+from keras_vit.configs.recognition import layer_shapes, similar_models
 from keras_vit.description import description_layer, held_description, set_description
-from keras_vit.position_resize import RULES
-from keras_vit.recognition import layer_shapes, similar_models
 
 # Arrays that an error names of each kind.
 MAX_LISTED = 3
@@ -129,7 +130,7 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     """
     variables = weights_by_path(model)
     if POSITIONS in variables:
-        known = options.position_grid or checkpoint.facts.get("position_grid")
+        known = options.position_grid or checkpoint.facts.position_grid
         checkpoint = complete(checkpoint, layer_of(model, POSITIONS).grid, known)
     layout, arrays = checkpoint.layout, checkpoint.arrays
     rules = layout.rules_of_model(variables)
@@ -299,17 +300,10 @@ def set_position_rule(model: keras.Model, rule: str) -> None:
         set_description(model, dataclasses.replace(held, config=config))
 
 
-def numerics(model: keras.Model) -> dict[str, Any]:
-    """Returns `gelu`, `norm_epsilon` and `num_heads` of a model's blocks; {} without any.
-
-    And `rotary`, the fields of `Rotary`, where blocks have such positions.
-    """
+def unseen_fields(model: keras.Model) -> dict[str, Any]:
+    """Returns the fields of a model's blocks that weights do not show; {} without any block."""
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
-    facts = ("gelu", "norm_epsilon", "num_heads")
-    found = {fact: getattr(layer, fact) for fact in facts if hasattr(layer, fact)}
-    if rotary := getattr(layer, "rotary", None):
-        found["rotary"] = dataclasses.asdict(rotary)
-    return found
+    return {name: getattr(layer, name) for name in UNSEEN_BLOCK_FIELDS if hasattr(layer, name)}
 
 
 def _layer_named(model, name):
@@ -475,7 +469,7 @@ def _grid_in_file(checkpoint, rows, prefix_counts, model_grid, options):
     """The rows in front and the grid of a table; see `find_grid`."""
     known = options.position_grid
     if known is None:
-        known = checkpoint.facts.get("position_grid")
+        known = checkpoint.facts.position_grid
     try:
         return find_grid(rows, prefix_counts, known, model_grid)
     except ValueError as error:

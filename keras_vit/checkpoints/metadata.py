@@ -29,16 +29,16 @@ from keras_vit.checkpoints.torch_names import (
     TORCHVISION,
 )
 from keras_vit.description import Description, Labels
-from keras_vit.description_files import description_of_texts, read_texts
-from keras_vit.files import CLASSES, PREPROCESSING
-from keras_vit.json_files import check_fields
+from keras_vit.description.description_texts import description_of_texts, read_texts
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Preprocessing,
     value_range,
 )
-from keras_vit.tasks import MULTICLASS, MULTILABEL
+from keras_vit.utils.files import CLASSES, PREPROCESSING
+from keras_vit.utils.json_files import check_fields
 
 PREPROCESSOR = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"
@@ -78,7 +78,7 @@ def read_metadata(
         ValueError: If no `Preprocessing` prepares images in the same way.
     """
     found = _read_metadata(checkpoint, image_size, classes)
-    task = checkpoint.facts.get("task")
+    task = checkpoint.facts.task
     if task is None:
         return found
     return dataclasses.replace(found, labels=dataclasses.replace(found.labels, task=task))
@@ -103,15 +103,17 @@ def described_in(checkpoint: Checkpoint) -> Description | None:
     Raises:
         ValueError: If it is wrong.
     """
-    noted = checkpoint.facts.get("description")
+    noted = checkpoint.facts.noted.get("description")
     return None if noted is None else Description.from_json(noted, checkpoint.path)
 
 
 def _read_metadata(checkpoint, image_size, classes):
-    if checkpoint.layout is not KERAS and "description" in checkpoint.facts:
+    if checkpoint.layout is not KERAS and "description" in checkpoint.facts.noted:
         return _noted(checkpoint, classes)
-    if "preprocessing" in checkpoint.facts:  # Noted by `convert`; None if it was unknown there.
-        noted = checkpoint.facts["preprocessing"]
+    if (
+        "preprocessing" in checkpoint.facts.noted
+    ):  # Noted by `convert`; None if it was unknown there.
+        noted = checkpoint.facts.noted["preprocessing"]
         if noted is None:
             return _found("the source did not hold it")
         return _found(f"noted in {checkpoint.path.name}", Preprocessing.from_fields(noted))
@@ -128,7 +130,7 @@ def origin_of_numerics(checkpoint: Checkpoint) -> str:
 
 def origin_of_positions(checkpoint: Checkpoint) -> str:
     """Returns where the rule of resizing positions of a checkpoint is from."""
-    if "description" in checkpoint.facts:
+    if "description" in checkpoint.facts.noted:
         return f"noted in {checkpoint.path.name}"
     return "assumed" if checkpoint.layout is KERAS else f"the rule of {checkpoint.layout.name}"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.position_resize import RULES, resize_weights
+from keras_vit.configs.position_resize import RULES, resize_weights
 
 Grid = tuple[int, int]
 
@@ -70,7 +70,7 @@ def resize_positions(
         table: Rows `(old down * old across, D)` in raster order.
         old_grid: Patches (down, across) of the table.
         new_grid: Patches (down, across) of the result.
-        rule: A key of `keras_vit.position_resize.RULES`, which says who uses it.
+        rule: A key of `keras_vit.configs.position_resize.RULES`, which says who uses it.
 
     Returns:
         A float32 array `(new down * new across, D)`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -11,14 +12,19 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.block_configs import UNSEEN_FEATURES, BlockConfig
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.layouts import Layout
-from keras_vit.checkpoints.match import numerics, position_grid, position_rule, weights_by_path
+from keras_vit.checkpoints.match import (
+    position_grid,
+    position_rule,
+    unseen_fields,
+    weights_by_path,
+)
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
 from keras_vit.configs import classifier_layer
-from keras_vit.recognition import config_of
-from keras_vit.tasks import MULTILABEL, task_of_model
+from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
+from keras_vit.configs.recognition import config_of
+from keras_vit.description.tasks import MULTILABEL, task_of_model
 
 
 def save_checkpoint(
@@ -109,10 +115,17 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def facts_of(model: keras.Model) -> dict[str, Any]:
-    """Returns what arrays do not show: numerics, `position_grid`, `position_resize`, and of a
-    head its `classifier` and the `task` of a sigmoid.
+    """Returns what arrays do not show, as types of JSON; `Facts.from_note` reads it.
+
+    Fields of the blocks (features only where they are not the paper's), `position_grid`,
+    `position_resize`, and of a head its `classifier` and the `task` of a sigmoid.
     """
-    facts, grid = numerics(model), position_grid(model)
+    facts: dict[str, Any] = {
+        name: value if isinstance(value, str | int | float) else dataclasses.asdict(value)
+        for name, value in unseen_fields(model).items()
+        if name not in UNSEEN_FEATURES or value != getattr(BlockConfig, name)
+    }
+    grid = position_grid(model)
     if grid:
         facts["position_grid"] = list(grid)
         if rule := position_rule(model):

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.configs import Rotary, ViTConfig
-from keras_vit.recognition import num_classes
+from keras_vit.configs.recognition import num_classes
 
 # Names of activations in `transformers` and timm.
 ACTIVATIONS = {
@@ -87,17 +88,13 @@ _ROTARY_ARGUMENTS = ("rope_", "use_rot_pos_emb", "ref_feat_shape")
 
 def facts_of_timm(
     config: Mapping[str, Any], shapes: Mapping[str, Any], path: pathlib.Path
-) -> dict[str, Any]:
+) -> Facts:
     """Returns facts about the weights of a timm model from its `config.json` and its name.
 
     Args:
         config: The content of `config.json`.
-        shapes: Shapes by layer; see `keras_vit.recognition.layer_shapes`.
+        shapes: Shapes by layer; see `keras_vit.configs.recognition.layer_shapes`.
         path: The file or folder, for messages.
-
-    Returns:
-        `gelu`, `norm_epsilon`, `num_heads`, `classifier`, `block_norm`, `rotary`, fields
-        of the attention pooling and `image_size`, as far as known.
 
     Raises:
         ValueError: If no model here equals it.
@@ -121,16 +118,16 @@ def facts_of_timm(
             "A timm model must have the rotary positions of its name. "
             f"Received: {', '.join(changed)} in the config.json of {path}"
         )
-    facts = _of_name(name, arguments, shapes)
+    fields = _of_name(name, arguments, shapes)
     if activation := arguments.get("act_layer"):
         if activation not in ACTIVATIONS:
             raise ValueError(
                 f"act_layer must be one of {tuple(ACTIVATIONS)}. "
                 f"Received: act_layer={activation!r} beside {path}"
             )
-        facts["gelu"] = ACTIVATIONS[activation]
+        fields["gelu"] = ACTIVATIONS[activation]
     if isinstance(arguments.get("num_heads"), int):
-        facts["num_heads"] = arguments["num_heads"]
+        fields["num_heads"] = arguments["num_heads"]
     # The argument that the model was made with, and the state in which it was saved.
     given = [place.get("global_pool") for place in (arguments, config)]
     if "" in given and num_classes(shapes) is not None:
@@ -146,12 +143,17 @@ def facts_of_timm(
         )
     for pool in pools:
         is_distilled = pool == "token" and "distillation_token" in shapes
-        facts["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
+        fields["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
     if arguments.get("pos_embed") == "none" and "position_embedding" not in shapes:
-        facts["position_embedding"] = "none"
-    if size := _image_size(config, arguments):
-        facts["image_size"] = size
-    return facts
+        fields["position_embedding"] = "none"
+    size, kernel = _image_size(config, arguments), shapes.get("patch_embedding")
+    grid = None
+    if size and kernel and "root_conv" not in shapes:
+        grid = tuple(side // patch for side, patch in zip(size, kernel[:2], strict=True))
+    try:
+        return Facts(fields, grid, size)
+    except ValueError as error:
+        raise ValueError(f"{error} in {path}") from error
 
 
 def with_block_frequencies(arrays: Mapping[str, StoredArray]) -> dict[str, StoredArray]:
@@ -241,24 +243,24 @@ def _bias_table(parts, grid):
 
 
 def _of_name(name, arguments, shapes):
-    """Facts by the name of timm's function; none if timm has no such function here."""
+    """Fields of the config by the name of timm's function; none of functions unknown here."""
     if not re.match(r"(vit|deit3?|flexivit)_", name):
         return {}
-    facts: dict[str, Any] = {"gelu": "exact", "norm_epsilon": ViTConfig.norm_epsilon}
+    fields: dict[str, Any] = {"gelu": "exact", "norm_epsilon": ViTConfig.norm_epsilon}
     width = (shapes.get("patch_embedding") or (0,))[-1]
     if "embed_dim" not in arguments and width % _HEAD_DIM == 0:
-        facts["num_heads"] = width // _HEAD_DIM
+        fields["num_heads"] = width // _HEAD_DIM
     for pattern, more in _FACTS:
         if re.search(pattern, name):
-            facts.update({k: v for k, v in more.items() if k != "num_heads" or k in facts})
+            fields.update({k: v for k, v in more.items() if k != "num_heads" or k in fields})
     if "_pe_core_" in name and "map_head" in shapes:
-        facts |= {"map_num_heads": 8, "map_reads_prefix": "class_token" in shapes}
+        fields |= {"map_num_heads": 8, "map_reads_prefix": "class_token" in shapes}
     for pattern, rotary, is_scaled in _ROTARY:
         if re.search(pattern, name):
             if is_scaled:
                 rotary = _scaled(rotary, name, shapes)
-            facts["rotary"] = dataclasses.asdict(rotary)
-    return facts
+            fields["rotary"] = rotary
+    return fields
 
 
 def _scaled(rotary, name, shapes):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from keras_vit.fields import setting
+from keras_vit.utils.fields import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

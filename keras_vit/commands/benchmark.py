@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import REQUIRED, changed, setting
-from keras_vit.training.machine import usable_cores
 from keras_vit.training.paper import cost, cost_results
-from keras_vit.training.settings import Settings
+from keras_vit.utils.fields import REQUIRED, part, setting
 
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "MB": 10**6, "GB": 10**9}
 
@@ -32,38 +31,23 @@ class Benchmark(Command):
         completion=("models",),
     )
     output: str = setting(REQUIRED, "the folder to write", unit="DIR")
-    sizes: tuple[int, ...] = setting(cost.IMAGE_SIZES, "sides of the images", unit="PIXELS")
-    mode: tuple[str, ...] = setting(
-        ("inference",),
-        "what is timed; training is a step of fine-tuning",
-        choices=cost.MODES,
-    )
-    precision: str = changed(Settings, "precision")
+    plan: dict[str, Any] = part(cost.BenchmarkPlan, make=dict, without=("models", "memory"))
     memory: str = setting(
         "4GiB",
         "memory limit of the process, or of the GPU, such as 4GiB or 900MiB; none skips the "
         "largest batch",
         unit="SIZE",
     )
-    threads: int | None = setting(None, "cores to use", unit="N", absent="all available")
-    runs: int = setting(5, "timed runs, of which the median counts", unit="N")
     no_pictures: bool = shared_arguments.no_pictures()
 
     without_tensorflow = True
 
     def run(self) -> None:
         """Measures, prints the tables and draws the figures."""
-        plan = cost.BenchmarkPlan(
-            models=cost.MODELS if self.names is None else self.names,
-            sizes=self.sizes,
-            modes=self.mode,
-            precision=self.precision,
-            memory=_bytes(self.memory),
-            runs=self.runs,
-            threads=usable_cores() if self.threads is None else self.threads,
-        )
+        models = cost.MODELS if self.names is None else self.names
+        plan = cost.BenchmarkPlan(models=models, memory=_bytes(self.memory), **self.plan)
         if not self.no_pictures:
-            from keras_vit.plots import new_figure
+            from keras_vit.utils.plots import new_figure
 
             new_figure((1, 1))  # Without matplotlib the error comes now, not after hours.
         results = cost.benchmark(self.output, plan, log=lambda line: print(line, flush=True))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from keras_vit.commands import Command
-from keras_vit.commands.shared_arguments import UnknownFacts
+from keras_vit.commands import Command, shared_arguments
 from keras_vit.export.options import CONVERSION_FORMATS
-from keras_vit.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Convert(Command):
         "the file does not show it",
         unit="PIXELS",
     )
-    facts: UnknownFacts = part(UnknownFacts)
+    facts: dict[str, Any] = shared_arguments.unknown_facts()
     overwrite: bool = setting(False, "replace an existing DEST")
 
     def run(self) -> None:
@@ -50,7 +50,7 @@ class Convert(Command):
             self.destination,
             to=self.to,
             image_size=self.image_size,
-            **self.facts.given(),
+            **self.facts,
             overwrite=self.overwrite,
         )
         for note in notes:

@@ -8,9 +8,9 @@ import pathlib
 import time
 
 from keras_vit.commands import Command
-from keras_vit.fields import AT_LEAST_1, REQUIRED, changed, setting
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ class Deduplicate(Command):
 
     def run(self) -> None:
         """Finds the pairs and writes the list, the table and the picture."""
-        from keras_vit.progress import progress_bar
         from keras_vit.training.data.sources import describe_skipped
         from keras_vit.training.paper import duplicates
+        from keras_vit.utils.progress import progress_bar
 
         folder = pathlib.Path(self.output).absolute().parent
         if not folder.is_dir():

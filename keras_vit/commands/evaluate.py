@@ -7,14 +7,14 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import EVALUATED_DATA, UnknownFacts
-from keras_vit.fields import part, setting
-from keras_vit.files import SKIPPED
-from keras_vit.optional_packages import install_command
-from keras_vit.tasks import MULTICLASS
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.description.tasks import MULTICLASS
+from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
+from keras_vit.utils.fields import part, setting
+from keras_vit.utils.files import SKIPPED
+from keras_vit.utils.optional_packages import install_command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Evaluate(Command):
     image_size: int | None = setting(
         None, "with --protocol, for a model's name", unit="PIXELS", absent="224"
     )
-    facts: UnknownFacts = part(UnknownFacts)
+    facts: dict[str, Any] = shared_arguments.unknown_facts()
     output: str | None = setting(
         None,
         "write the confusion matrix and the calibration (CSV and PNG), accuracy by class, "
@@ -62,13 +62,12 @@ class Evaluate(Command):
         data = self.data
         if data.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
-        if self.weights or self.image_size or any(self.facts.given().values()):
+        if self.weights or self.image_size or self.facts:
             raise ValueError(
                 "--weights, --image-size, --num-heads, --gelu, --normalization and "
                 "--position-resize go with --protocol."
             )
         from keras_vit.models.opening import open_classifier
-        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
@@ -76,11 +75,8 @@ class Evaluate(Command):
         classifier = open_classifier(self.model)
         report = evaluate_classifier(
             classifier,
-            data.data,
-            data_dir=data.data_dir,
+            data,
             split=self.split,
-            strict=data.strict,
-            follow_symlinks=data.follow_symlinks,
             batch_size=self.batch_size,
             progress=True,
         )
@@ -106,7 +102,7 @@ class Evaluate(Command):
         given = {
             "weights": self.weights,
             "image_size": self.image_size,
-            **self.facts.given(),
+            **self.facts,
         }
         if not is_export(pathlib.Path(self.model)):
             model = build_evaluated(self.model, classes=imagenet.NUM_CLASSES, **given)

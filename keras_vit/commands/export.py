@@ -8,7 +8,7 @@ from typing import Any
 from keras_vit.commands import Command
 from keras_vit.export.all_formats import FORMATS, any_of
 from keras_vit.export.export_format import ExportFormat
-from keras_vit.fields import REQUIRED, check_given, field_info, flag_of, part, setting
+from keras_vit.utils.fields import REQUIRED, check_given, field_info, flag_of, part, setting
 
 
 def options() -> dict[str, tuple[dataclasses.Field, tuple[str, ...]]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import EVALUATED_DATA, ModelArguments
-from keras_vit.fields import part, setting
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import EVALUATIONS
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import (
     DTYPES,
     FEW_SHOT_RESIZE,
@@ -17,6 +17,7 @@ from keras_vit.training.evaluation.protocols import (
     SHOTS,
 )
 from keras_vit.training.evaluation.results import Result, task_of
+from keras_vit.utils.fields import part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,6 @@ class FewShot(Command):
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
         from keras_vit.models.rebuild import feature_model
-        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation import few_shot
         from keras_vit.training.evaluation.features import default_cache
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.commands.jobs import SETTINGS_GROUP, JobArguments, run_job
-from keras_vit.fields import part
+from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.fields import part
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,11 +17,13 @@ class Finetune(Command):
     """Fine-tune a pre-trained model on your own images."""
 
     data: DataSpec = part(DataSpec, group="data")
-    job: JobArguments = part(JobArguments, group="output")
+    options: RunOptions = part(RunOptions, group="output")
+    dry_run: bool = dry_run()
     settings: FineTuning = part(FineTuning, make=FineTuning.from_options, group=SETTINGS_GROUP)
 
     def run(self) -> int:
         """Fine-tunes; returns 130 or 143 if a signal stopped it."""
-        from keras_vit.training.run.job import FineTune
+        from keras_vit.training.run.classifier_jobs import FineTune
 
-        return run_job(FineTune, self.data, self.settings, self.job, self.called_as)
+        options = dataclasses.replace(self.options, command=self.called_as)
+        return run_job(FineTune(self.data, options, self.settings), dry_run=self.dry_run)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import ModelArguments, UnknownFacts
-from keras_vit.fields import REQUIRED, changed, part, setting
+from keras_vit.commands.shared_arguments import ModelArguments
+from keras_vit.preprocessing import imagenet_classes
+from keras_vit.training.data.outputs import check_output
+from keras_vit.utils.fields import REQUIRED, changed, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,7 +21,7 @@ class Inspect(Command):
     """
 
     model: str = changed(ModelArguments, "model")
-    facts: UnknownFacts = part(UnknownFacts)
+    facts: dict[str, Any] = shared_arguments.unknown_facts()
     images: tuple[str, ...] = setting(
         (), "image files and folders of images", unit="IMAGE", positional=True
     )
@@ -53,8 +56,6 @@ class Inspect(Command):
             )
         from keras_vit.images.decoding import image_files
         from keras_vit.inspection import write_report
-        from keras_vit.preprocessing import imagenet_classes
-        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.evaluation.predictions import build_evaluated
 
         for image in self.images:
@@ -66,7 +67,7 @@ class Inspect(Command):
             self.model,
             weights=self.weights,
             image_size=size and (size[0], size[-1]),
-            **self.facts.given(),
+            **self.facts,
         )
         print(opened.description.facts)
         class_names = opened.description.labels.names

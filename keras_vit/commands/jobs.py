@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 import sys
 from typing import Any
 
-from keras_vit.fields import REQUIRED, setting
-from keras_vit.files import RECIPE, named_disk_errors
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.utils.fields import setting
+from keras_vit.utils.files import RECIPE, named_disk_errors
 
 SETTINGS_GROUP = "recipe, the paper's by default"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobArguments:
-    """Where a job writes, and whether it starts, continues or is only planned."""
-
-    output: str = setting(REQUIRED, "the classifier's folder to write", unit="DIR")
-    overwrite: bool = setting(False, "replace an existing output")
-    resume: bool = setting(False, "continue a stopped run; only --output is needed then")
-    dry_run: bool = setting(
+def dry_run() -> Any:
+    """Returns the field of --dry-run."""
+    return setting(
         False,
         "print the resolved recipe, the memory needed, steps, images seen and epochs; train "
         "nothing, write nothing",
+        group="output",
     )
 
 
-def run_job(
-    job_type: Any, data: DataSpec, settings: Any, arguments: JobArguments, called_as: str
-) -> int:
+def run_job(job: Any, *, dry_run: bool) -> int:
     """Runs a job; returns 130 or 143 if a signal stopped it, and prints how to continue.
 
     Args:
-        job_type: A subclass of `keras_vit.training.run.job.Job`.
-        data: The data.
-        settings: The settings.
-        arguments: The other arguments.
-        called_as: The command, for the files that the job writes.
+        job: A `keras_vit.training.run.job.Job`.
+        dry_run: Whether its plan is printed instead.
     """
     from keras_vit.training.run.loop import Interrupted
 
-    job = job_type(
-        data,
-        arguments.output,
-        settings,
-        overwrite=arguments.overwrite,
-        resume=arguments.resume,
-        command=called_as,
-    )
-    if arguments.dry_run:
+    if dry_run:
         print(job.dry_run())
         return 0
-    output = os.fspath(arguments.output)
-    command = shlex.join(["keras-vit", *settings.command.split(), "--output", output, "--resume"])
+    output = os.fspath(job.options.output)
+    parts = ["keras-vit", *job.settings_type.command.split(), "--output", output, "--resume"]
+    command = shlex.join(parts)
 
     def advice():
         again = command if (job.folder.path / RECIPE).is_file() else "the same command"

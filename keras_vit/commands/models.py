@@ -9,9 +9,9 @@ from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.commands import Command
 from keras_vit.description import describe
-from keras_vit.fields import POSITIVE, setting
-from keras_vit.text_tables import align_columns
 from keras_vit.training.paper.pretraining_compute import table_6
+from keras_vit.utils.fields import POSITIVE, setting
+from keras_vit.utils.text_tables import align_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

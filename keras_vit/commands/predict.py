@@ -9,10 +9,11 @@ import shlex
 import sys
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import AT_LEAST_1, REQUIRED, changed, setting
-from keras_vit.safe_text import for_line
-from keras_vit.tasks import MULTICLASS, MULTILABEL, SEPARATOR
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
+from keras_vit.utils.files import csv_row
+from keras_vit.utils.safe_text import for_line
 
 BEAM_GROUP = "many machines, with Apache Beam"
 
@@ -50,8 +51,6 @@ def _write_json(predictions, several):
 
 def _write_csv(predictions, several):
     """A row for each class; multi-label rows also have all labels of the image."""
-    from keras_vit.files import csv_row
-
     writer = csv.writer(sys.stdout, lineterminator="\n")
     last = ["labels"] if several else []
     writer.writerow(["path", "rank", "class", "probability", "error", *last])

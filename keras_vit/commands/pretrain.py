@@ -6,10 +6,11 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import Command
-from keras_vit.commands.jobs import SETTINGS_GROUP, JobArguments, run_job
-from keras_vit.fields import part, setting
+from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining
+from keras_vit.utils.fields import part, setting
 
 CLASSES = "classes"  # The objective with labels.
 WITH_CLASSES = [field.name for field in dataclasses.fields(PreTraining)]
@@ -20,7 +21,8 @@ class PretrainCommand(Command):
     """Train a model from random weights."""
 
     data: DataSpec = part(DataSpec, group="data")
-    job: JobArguments = part(JobArguments, group="output")
+    options: RunOptions = part(RunOptions, group="output")
+    dry_run: bool = dry_run()
     settings: dict[str, Any] = part(PreTraining, make=dict, group=SETTINGS_GROUP)
     objective: str = setting(
         CLASSES,
@@ -35,16 +37,18 @@ class PretrainCommand(Command):
 
     def run(self) -> int:
         """Pre-trains; returns 130 or 143 if a signal stopped it."""
+        options = dataclasses.replace(self.options, command=self.called_as)
         if self.objective == OBJECTIVE:
             masked = MaskedPatches.from_options(**self.settings, **self.masked_patches)
             from keras_vit.training.paper.masked_patches import PretrainMaskedPatches
 
-            return run_job(PretrainMaskedPatches, self.data, masked, self.job, self.called_as)
+            job: Any = PretrainMaskedPatches(self.data, options, masked)
+            return run_job(job, dry_run=self.dry_run)
         for name in self.masked_patches:
             raise ValueError(
                 f"--{name} needs --objective {OBJECTIVE}. Received: --objective {self.objective}"
             )
         settings = PreTraining.from_options(**self.settings)
-        from keras_vit.training.run import job
+        from keras_vit.training.run.classifier_jobs import Pretrain
 
-        return run_job(job.Pretrain, self.data, settings, self.job, self.called_as)
+        return run_job(Pretrain(self.data, options, settings), dry_run=self.dry_run)

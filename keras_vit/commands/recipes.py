@@ -6,8 +6,6 @@ import dataclasses
 import math
 
 from keras_vit.commands import Command
-from keras_vit.fields import changed, field_info, setting
-from keras_vit.text_tables import align_columns
 from keras_vit.training.recipes import (
     FINETUNING,
     HYPER_RULE,
@@ -18,6 +16,8 @@ from keras_vit.training.recipes import (
     find_recipe,
 )
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
+from keras_vit.utils.fields import changed, field_info, setting
+from keras_vit.utils.text_tables import align_columns
 
 # The settings by the command that takes them.
 SETTINGS = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.fields import REQUIRED, part, setting
-from keras_vit.files import write_skipped
+from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.files import write_skipped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,6 @@ class RecordsCommand(Command):
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""
         from keras_vit.training.data import write_records
-        from keras_vit.training.data.outputs import check_output
         from keras_vit.training.data.sources import describe_skipped
 
         check_output(self.output, self.data.data)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import REQUIRED, setting
+from keras_vit.training.evaluation.results import read_results
+from keras_vit.training.paper import tables
+from keras_vit.utils.fields import REQUIRED, setting
+from keras_vit.utils.text_tables import align_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,10 +31,6 @@ class Report(Command):
 
     def run(self) -> None:
         """Prints the tables, and writes them if --output is given."""
-        from keras_vit.text_tables import align_columns
-        from keras_vit.training.evaluation.results import read_results
-        from keras_vit.training.paper import tables
-
         results = [found for _, found in read_results(self.folders, self.task)]
         print(align_columns(tables.list_results(results)), end="\n\n")
         try:

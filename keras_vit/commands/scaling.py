@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.fields import REQUIRED, setting
+from keras_vit.training.evaluation.results import read_results
+from keras_vit.utils.fields import REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,6 @@ class Scaling(Command):
 
     def run(self) -> None:
         """Writes the figures and lists the results that are not in them."""
-        from keras_vit.training.evaluation.results import read_results
         from keras_vit.training.paper import scaling_figures as scaling
 
         results = read_results(self.results, self.task)

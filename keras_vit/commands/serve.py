@@ -6,7 +6,7 @@ import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.export.options import PORT, TOP, ServingLimits
-from keras_vit.fields import part, setting
+from keras_vit.utils.fields import part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

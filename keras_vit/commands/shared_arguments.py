@@ -6,25 +6,13 @@ import dataclasses
 from typing import Any
 
 from keras_vit.configs import FEATURES
-from keras_vit.fields import AT_LEAST_1, REQUIRED, changed, part, setting
-from keras_vit.training.settings import FineTuning
-
-# The fields of `DataSpec` that evaluations read.
-EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks")
+from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 
 
-@dataclasses.dataclass(frozen=True)
-class UnknownFacts:
-    """What a file of weights may not hold; see `keras_vit.open_model`."""
-
-    num_heads: int | None = changed(FineTuning, "num_heads")
-    gelu: str | None = changed(FineTuning, "gelu")
-    normalization: str | None = changed(FineTuning, "normalization")
-    position_resize: str | None = changed(FineTuning, "position_resize")
-
-    def given(self) -> dict[str, Any]:
-        """Returns the values as keyword arguments."""
-        return dataclasses.asdict(self)
+def unknown_facts() -> Any:
+    """Returns the field of what a file of weights may not hold; see `keras_vit.open_model`."""
+    return part(FineTuning, make=dict, only=UNKNOWN_FACTS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +33,7 @@ class ModelArguments:
         completion=("weights",),
     )
     image_size: int | None = setting(None, "for a model's name", unit="PIXELS", absent="224")
-    facts: UnknownFacts = part(UnknownFacts)
+    facts: dict[str, Any] = unknown_facts()
 
     def open(self, **options: Any) -> Any:
         """Returns the opened model, an `EvaluatedModel`.
@@ -59,7 +47,7 @@ class ModelArguments:
             self.model,
             weights=self.weights,
             image_size=self.image_size,
-            **self.facts.given(),
+            **self.facts,
             **options,
         )
 

@@ -6,11 +6,11 @@ import dataclasses
 
 from keras_vit.commands import Command
 from keras_vit.commands.jobs import SETTINGS_GROUP, report_stop
-from keras_vit.fields import REQUIRED, part, setting
-from keras_vit.files import named_disk_errors
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.files import named_disk_errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.fields import REQUIRED, setting
+from keras_vit.utils.fields import REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

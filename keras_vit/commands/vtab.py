@@ -8,10 +8,10 @@ from typing import Any
 from keras_vit.commands import Command
 from keras_vit.commands.jobs import SETTINGS_GROUP, report_stop
 from keras_vit.commands.shared_arguments import ModelArguments
-from keras_vit.fields import REQUIRED, changed, part, setting
 from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.recipes import FINETUNING
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.fields import REQUIRED, changed, part, setting
 
 _RECIPE = FINETUNING["VTAB"].settings
 
@@ -48,7 +48,7 @@ class Vtab(Command):
         from keras_vit.training.paper import vtab_benchmark
         from keras_vit.training.run.loop import Interrupted
 
-        given = {**self.settings, **self.model.facts.given()}
+        given = {**self.settings, **self.model.facts}
         if self.image_size:
             given["image_size"] = self.image_size
         try:

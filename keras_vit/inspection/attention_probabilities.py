@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from keras_vit.configs import AxialResNetConfig, ViTConfig
+from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock, JoinLines, SplitLines
-from keras_vit.recognition import config_of
 
 QUERIES = ("token", "patches")
 

@@ -13,7 +13,7 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.inspection.heads import axial_attention, axial_strides, has_axial_units
-from keras_vit.plots import new_figure
+from keras_vit.utils.plots import new_figure
 
 
 def attention_distance(

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.inspection.attention_probabilities import keras_model
-from keras_vit.plots import new_figure
+from keras_vit.utils.plots import new_figure
 
 
 def filter_components(model: Any, count: int = 28) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.layers import AxialUnit
-from keras_vit.plots import displayed, evenly_spread, new_figure
+from keras_vit.utils.plots import displayed, evenly_spread, new_figure
 
 # Most layers and units in a drawing; evenly spread ones are drawn if there are more.
 MAX_LAYERS = 12

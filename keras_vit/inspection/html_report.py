@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.classifier import predict_batch
-from keras_vit.files import atomic_folder, check_folder
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components
@@ -25,9 +25,9 @@ from keras_vit.inspection.heads import (
 )
 from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
-from keras_vit.pages import facts_table, heading, paragraph, wide_picture, write_page
-from keras_vit.plots import evenly_spread, new_figure
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.utils.files import atomic_folder, check_folder
+from keras_vit.utils.plots import evenly_spread, new_figure
 
 SEEN_BY = {
     "token": "from the class token",

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.heads import AXES
 from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
-from keras_vit.plots import evenly_spread, new_figure
+from keras_vit.utils.plots import evenly_spread, new_figure
 
 MAX_MATRICES = 12  # Most tables in a drawing; evenly spread ones are drawn if there are more.
 

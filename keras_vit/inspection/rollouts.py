@@ -17,7 +17,7 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.layers import EncoderBlock, SplitLines
-from keras_vit.plots import colored, displayed, new_figure
+from keras_vit.utils.plots import colored, displayed, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240

@@ -1,6 +1,6 @@
 """The layers; importing this package registers all of them with Keras."""
 
-from keras_vit.block_configs import AttentionConfig, BlockConfig, MLPConfig, PoolingConfig
+from keras_vit.configs.blocks import AttentionConfig, BlockConfig, MLPConfig, PoolingConfig
 from keras_vit.layers.attention import BiasedSelfAttention, RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.classification_head import AttentionPooling, class_scores

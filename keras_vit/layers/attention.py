@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.block_configs import AttentionConfig, documented_by
+from keras_vit.configs.blocks import AttentionConfig, documented_by
 from keras_vit.layers.base_layers import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.block_configs import PoolingConfig, documented_by
+from keras_vit.configs.blocks import PoolingConfig, documented_by
 from keras_vit.layers.attention import make_projections
 from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
 from keras_vit.layers.encoder_block import MLP

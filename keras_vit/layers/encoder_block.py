@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.block_configs import BlockConfig, MLPConfig, documented_by
+from keras_vit.configs.blocks import BlockConfig, MLPConfig, documented_by
 from keras_vit.layers.attention import (
     BiasedSelfAttention,
     RelativeSelfAttention,

@@ -5,9 +5,10 @@ import json
 import keras
 import numpy as np
 
+from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
+
 ENTRY = "description"  # In a file of weights.
-# Facts about positions that the shapes of weights do not show.
-_POSITIONS = ("position_grid", "rotary")
+_GRID = "position_grid"
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -52,17 +53,17 @@ class ModelDescription(keras.layers.Layer):
         """Takes over what belongs to the weights: preprocessing, classes, origins.
 
         Raises:
-            ValueError: If they were saved for other positions.
+            ValueError: If they were saved for other positions or blocks.
         """
         if ENTRY not in store.keys():  # noqa: SIM118
             return  # A file of an earlier version.
         saved, own = json.loads(bytes(np.asarray(store[ENTRY]))), self.content
-        for fact in _POSITIONS:
+        for fact in (_GRID, *UNSEEN_FEATURES):
             theirs, ours = _fact(saved, fact), _fact(own, fact)
             if theirs != ours:
                 raise ValueError(
-                    f"The positions of the weights must match the model ({fact}); "
-                    "keras_vit.load_checkpoint resizes tables of positions. "
+                    "The blocks and positions of the weights must match the model "
+                    f"({fact}); keras_vit.load_checkpoint resizes tables of positions. "
                     f"Received: {theirs}, the model has {ours}"
                 )
         self.content = {**saved, **{name: own[name] for name in _OF_THE_MODEL & own.keys()}}
@@ -82,5 +83,6 @@ _OF_THE_MODEL = {"name", "config", "input_shape", "classes", "position_grid"}
 
 
 def _fact(content, name):
-    """A fact of the description, or a field of its config; None where there is none."""
-    return content.get(name) or (content.get("config") or {}).get(name)
+    """The grid of positions, or a field of the config; the default where there is none."""
+    default = getattr(BlockConfig, name, None)
+    return content.get(name) or (content.get("config") or {}).get(name, default)

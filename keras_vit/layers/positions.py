@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.position_resize import RULES, resize_weights
+from keras_vit.configs.position_resize import RULES, resize_weights
 
 
 class GridTable:
@@ -41,7 +41,7 @@ class PositionEmbedding(GridTable, keras.layers.Layer):
         num_prefix_tokens: Tokens in front of the patches, each with a row in the table.
         num_registers: Tokens between those and the patches, which have no position.
         resize: How the table is resized to another grid, a key of
-            `keras_vit.position_resize.RULES`.
+            `keras_vit.configs.position_resize.RULES`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -138,7 +138,7 @@ def grid_weights(rule, old_grid, new_grid):
     """Returns the matrices `(new, old)` that resize a table down and across, float32.
 
     Args:
-        rule: A key of `keras_vit.position_resize.RULES`.
+        rule: A key of `keras_vit.configs.position_resize.RULES`.
         old_grid: Patches (down, across) before, two numbers.
         new_grid: Patches (down, across) after, two numbers or scalar tensors.
     """
@@ -167,7 +167,7 @@ class PositionEmbedding2D(PositionEmbedding):
         num_prefix_tokens: Tokens in front of the patches, each with a row in the table.
         num_registers: Tokens between those and the patches, which have no position.
         resize: How the tables are resized to another grid, a key of
-            `keras_vit.position_resize.RULES`.
+            `keras_vit.configs.position_resize.RULES`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:

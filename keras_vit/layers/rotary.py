@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.block_configs import Rotary, documented_by
+from keras_vit.configs.blocks import Rotary, documented_by
 from keras_vit.layers.base_layers import ConfiguredLayer
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from typing import Any
 
 import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
-from keras_vit.checkpoints.official_weights import grid_of_weights, load_pretrained
+from keras_vit.checkpoints.layouts import KERAS
+from keras_vit.checkpoints.match import weights_by_path
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import LAYER, Description
-from keras_vit.layers import ModelDescription
-from keras_vit.models.resnet import build_resnet, resnet_head
-from keras_vit.models.vit import build_vit, vit_head
-
-POOLINGS = (None, "token", "avg", "max", "map")
+from keras_vit.configs.config_comparison import paper_name
+from keras_vit.configs.recognition import layer_shapes, num_classes
+from keras_vit.description import set_description
+from keras_vit.models.functional import build_model, check_arguments, images_shape
+from keras_vit.models.opening import open_model, open_weights
+from keras_vit.preprocessing import describe_range
 
 
 class _Default(int):
@@ -27,7 +30,7 @@ DEFAULT_CLASSES = _Default(1000)
 
 
 def build(
-    name_or_config: str | ViTConfig | BiTConfig,
+    name_or_config: str | ViTConfig | BiTConfig | None = None,
     *,
     include_top: bool = True,
     weights: str | os.PathLike | None = None,
@@ -42,24 +45,29 @@ def build(
     """Returns a model of the paper as a functional `keras.Model`.
 
     Args:
-        name_or_config: A name of `keras_vit.list_models()` such as "ViT-B/16", or a config.
+        name_or_config: A name of `keras_vit.list_models()` such as "ViT-B/16", or a config; with
+            weights that state their model it may be left out.
         include_top: Whether to end with the classification head.
         weights: None for random values; "imagenet" (1000 classes), "imagenet21k", a key of
-            the catalogue, a classifier of the package, or a path to `.npz`, `.weights.h5` or
-            `.safetensors`. Except for "imagenet", `classes` other than the file's gives a new
-            head of zeros. Another image size resizes the position embeddings, by the rule of the
-            weights' code base or by `position_resize`.
+            the catalogue, a classifier of the package, or a path: a classifier's folder, a
+            folder of another code base, `.keras`, `.npz`, `.weights.h5`, `.safetensors`. Except
+            for "imagenet", `classes` other than the file's gives a new head of zeros. Another
+            image size resizes the position embeddings, by the rule of the weights' code base or
+            by `position_resize`.
         input_tensor: A Keras tensor to build on, instead of a new input.
-        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default. The
-            sides may differ, need not be multiples of the patch (the rest is cut off at the
-            right and below, as the official code does), and may be None without the head.
+        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, without a
+            name the weights' own. The sides may differ, need not be multiples of the patch (the
+            rest is cut off at the right and below, as the official code does), and may be None
+            without the head.
         pooling: Without the head: None gives the patch tokens as a map `(B, H/P, W/P, D)`
             (for a ResNet the last feature map), "token" the class token `(B, D)`, "avg" and
             "max" a pooling over the map `(B, D)`, "map" the attention pooling of a model with
             `classifier="map"`.
-        classes: Classes of the head; by default 1000, or as a classifier of the package has.
+        classes: Classes of the head; by default 1000, or as a classifier of the package has, or
+            without a name as the weights have.
         classifier_activation: Activation of the head; None gives logits. With weights it must
-            be "softmax" or None, as in Keras.
+            be "softmax" or None, as in Keras. Without a name, "softmax" is the sigmoid for
+            multi-label weights.
         name: Name of the Keras model; such as "vit_b16" by default.
         **changes: Fields of the config and their new values.
 
@@ -68,95 +76,93 @@ def build(
         dtype policy.
 
     Raises:
-        ValueError: If an argument is unknown or does not fit the others.
+        ValueError: If an argument is unknown or does not fit the others, there are no such weights
+            for the model, they do not fit it, or they do not state their model and no name is
+            given.
+        OSError: If a file cannot be read or downloaded.
 
     Example:
     >>> model = build("ViT-B/16", classes=10, input_shape=(384, 384, 3))
     >>> model.output_shape
     (None, 10)
+    >>> build(weights="cifar10").output_shape
+    (None, 10)
     """
-    config = configs.resolve(name_or_config, **changes)
-    if classes is DEFAULT_CLASSES:
-        released = find_released(weights)
-        classes = released[0].classes if released else int(classes)
-    _check_arguments(config, include_top, weights, pooling, classes, classifier_activation)
-    if keras.config.image_data_format() != "channels_last":
-        raise ValueError(
-            "Only the `channels_last` image data format is supported; see "
-            "keras.config.set_image_data_format. Received: "
-            f"image_data_format={keras.config.image_data_format()!r}"
-        )
-    side = configs.default_image_size(name_or_config)
-    images = _images(input_tensor, input_shape, (side, side, 3))
-    _check_image_size(config, images.shape[1:], include_top)
-    is_free = None in images.shape[1:3]
-    grid = None
-    if isinstance(config, ViTConfig):
-        grid = config.grid((side, side) if is_free else images.shape[1:3])
-        if is_free and weights is not None:
-            grid = grid_of_weights(name_or_config, weights) or grid
-    is_row = isinstance(name_or_config, str) and not changes
-    description = Description(
-        name=str(name_or_config) if is_row else "",
-        config=config,
-        input_shape=tuple(images.shape[1:]),
-        position_grid=grid,
-    )
-    described = ModelDescription(description.to_json(), name=LAYER)(images)
-    if grid is None:  # A ResNet, also an Axial-ResNet.
-        x = build_resnet(config, described, side)  # (B, h, w, C)
-        outputs = resnet_head(config, x, include_top, pooling, classes, classifier_activation)
-    else:
-        x, patches = build_vit(config, described, grid)  # (B, P + N, D), (B, h, w, D)
-        outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
-    if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
-        # The model includes the layers upstream of the tensor.
-        sources = keras.utils.get_source_inputs(input_tensor)
-        images = sources[0] if len(sources) == 1 else sources
-    if name is None:
-        name = configs.layer_name(name_or_config)
-    model = keras.Model(images, outputs, name=name)
+    opened, states_model, rule = None, name_or_config is None, changes.get("position_resize")
     if weights is not None:
-        load_pretrained(
-            model,
-            name_or_config,
-            weights,
-            include_top=include_top,
-            position_resize=changes.get("position_resize"),
+        _check_head(include_top, weights, classes, classifier_activation)
+    if name_or_config is not None:
+        shape = images_shape(name_or_config, input_tensor, input_shape)
+        config = configs.resolve(name_or_config, **changes)
+        check_arguments(config, shape, include_top, pooling, classes)  # Before a download.
+        if weights is not None:
+            opened = open_weights(weights, name_or_config, config, (shape[0], shape[1]), rule)
+    elif weights is not None:  # They state their model.
+        given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
+        opened = open_model(weights, position_resize=rule, **given)
+        name_or_config, known = opened.stated_config, opened.description
+        if input_tensor is None:
+            input_shape = input_shape or known.input_shape
+        shape = images_shape(name_or_config, input_tensor, input_shape)
+        if classifier_activation == "softmax":
+            classifier_activation = known.labels.activation
+        name = name or configs.layer_name(paper_name(name_or_config) or name_or_config)
+    else:
+        raise ValueError(
+            "The model must be given by its name or config, or by weights that state it. "
+            "Received: none of them"
         )
+    if opened is not None and opened.description.channels not in (None, shape[-1]):
+        raise ValueError(
+            f"The weights {opened.official.key if opened.official else opened.source} are for "
+            f"images with {opened.description.channels} channels; build with "
+            'weights=None, then keras_vit.load_checkpoint(model, path, input_channels="adapt") '
+            f"adapts the first kernel of a file. Received: images with {shape[-1]}"
+        )
+    if classes is DEFAULT_CLASSES:
+        takes_classes = opened is not None and (states_model or find_released(weights))
+        known_classes = opened.description.classes if opened and takes_classes else None
+        classes = known_classes or int(classes)
+    grid = opened.grid_of_free_sizes if opened and None in shape[:2] else None
+    model = build_model(
+        name_or_config,
+        include_top=include_top,
+        input_tensor=input_tensor,
+        input_shape=input_shape,
+        pooling=pooling,
+        classes=classes,
+        classifier_activation=classifier_activation,
+        name=name,
+        position_grid=grid,
+        **changes,
+    )
+    if opened is not None:
+        _load(opened, model, include_top, keep_head=weights == "imagenet")
     return model
 
 
-def _check_arguments(config, include_top, weights, pooling, classes, classifier_activation):
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling must be one of {POOLINGS}. Received: pooling={pooling!r}")
-    if pooling == "token" and not config.has_class_token:
-        raise ValueError(
-            'pooling="token" needs a model with a class token; this one has none: use "avg" or '
-            f'"max". Received: pooling={pooling!r}'
-        )
-    if pooling == "map" and getattr(config, "classifier", None) != "map":
-        raise ValueError(
-            'pooling="map" needs a model with classifier="map", which has the attention pooling. '
-            f"Received: {config}"
-        )
-    if include_top and pooling is not None:
-        raise ValueError(
-            "pooling needs include_top=False; the head has a fixed pooling. "
-            f"Received: include_top=True, pooling={pooling!r}"
-        )
-    if include_top and (not isinstance(classes, int) or classes < 1):
-        raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
+def _load(opened, model, include_top, keep_head):
+    """Loads weights into a model just built, which then holds what is known of them.
+
+    Unlike `load_checkpoint` this allows the changes of a transfer. If the head has other classes,
+    the model's is not changed: it is zero. The hidden layer of pre-training is left out with the
+    head if the model has none (paper, section 3.2: the whole prediction head is removed). Both
+    are left out for a model without the head. All else is strict.
+    """
+    variables = weights_by_path(model)
+    shapes = layer_shapes({path: tuple(weight.shape) for path, weight in variables.items()})
+    skip = _skipped_heads(opened.shapes, shapes, include_top, keep_head)
+    report = opened.load_into(model, skip=skip)
+    logging.getLogger("keras_vit").info("%s", report)
+    set_description(model, opened.description_of(model))
+    _warn_of_range(opened)
+
+
+def _check_head(include_top, weights, classes, classifier_activation):
+    """Raises ValueError if arguments of the head do not fit weights, as in Keras."""
     activation = keras.activations.get(classifier_activation)
-    if (
-        include_top
-        and weights is not None
-        and activation
-        not in (
-            keras.activations.linear,
-            keras.activations.softmax,
-        )
-    ):
+    known = (keras.activations.linear, keras.activations.softmax)
+    if include_top and activation not in known:
         raise ValueError(
             "With weights, `classifier_activation` must be None or 'softmax'; build with None and "
             "add another activation behind the logits. "
@@ -170,35 +176,38 @@ def _check_arguments(config, include_top, weights, pooling, classes, classifier_
         )
 
 
-def _images(input_tensor, input_shape, default):
-    if input_tensor is None:
-        return keras.Input(input_shape or default, name="images")
-    if isinstance(input_tensor, keras.KerasTensor):
-        shape = tuple(input_tensor.shape[1:])
-        if input_shape is not None and shape != tuple(input_shape):
-            raise ValueError(
-                "input_shape must match input_tensor, or be None. "
-                f"Received: input_shape={tuple(input_shape)}, input_tensor of shape {shape}"
-            )
-        return input_tensor
-    return keras.Input(tensor=input_tensor, shape=input_shape or default, name="images")
+def _skipped_heads(in_file, in_model, include_top, keep_head):
+    """Patterns of the layers behind the encoder that are not loaded.
+
+    Args:
+        in_file: Layer shapes of the file.
+        in_model: Layer shapes of the model.
+        include_top: Whether the model has a head.
+        keep_head: Whether a head of other classes is an error.
+    """
+    heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
+    if not include_top:
+        has_pooling = any(layer.startswith("map_head") for layer in in_model)
+        return (*heads, "pre_logits/*", *(() if has_pooling else ("map_head/*",)))
+    if "pre_logits" in in_file and "pre_logits" not in in_model:
+        return (*heads, "pre_logits/*")
+    return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads
 
 
-def _check_image_size(config, shape, include_top):
-    if len(shape) != 3 or shape[2] is None:
-        raise ValueError(
-            "input_shape must be (height, width, channels), the channels known. "
-            f"Received: {tuple(shape)}"
-        )
-    if include_top and None in shape:
-        raise ValueError(
-            "If `include_top` is True, the image size must be known. "
-            f"Received: input_shape={tuple(shape)}"
-        )
-    for side, smallest in zip(shape[:2], config.min_image_size, strict=True):
-        if side is not None and side < smallest:
-            raise ValueError(
-                f"The image must be at least {config.min_image_size[0]}x"
-                f"{config.min_image_size[1]} pixels for one patch to fit. "
-                f"Received: input_shape={tuple(shape)}"
-            )
+def _warn_of_range(opened):
+    """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
+    known, origin = opened.description.preprocessing, opened.description.origins["pixels"]
+    if known is None:
+        # Weights that were saved by hand, without a folder.
+        if opened.checkpoint is None or opened.checkpoint.layout is KERAS:
+            return
+        text = f"does not state the range of its pixels ({origin})"
+    elif known.value_range == (-1.0, 1.0):
+        return
+    else:
+        text = f"needs pixels of {describe_range(known.value_range)} ({origin})"
+    warnings.warn(
+        f"{opened.source} {text}. keras_vit.preprocess_input(x) gives -1 to 1; with "
+        'mode="torch" it gives ImageNet\'s mean and standard deviation.',
+        stacklevel=4,
+    )

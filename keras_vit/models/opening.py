@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import os
 import pathlib
@@ -13,34 +14,33 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import OfficialWeights, classifier_folder
-from keras_vit.checkpoints.checkpoint import Checkpoint, build_arguments, open_checkpoint
+from keras_vit.checkpoints.catalogue import OfficialWeights, find_weights
+from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import (
+    DEFAULT_SIZE,
+    describe_checkpoint,
+    describe_for,
+)
 from keras_vit.checkpoints.config_json import is_regression
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions, set_position_rule
-from keras_vit.checkpoints.metadata import (
-    described_in,
-    origin_of_numerics,
-    origin_of_positions,
-    read_folder,
-    read_metadata,
-    usual_resize,
-)
+from keras_vit.checkpoints.match import LoadOptions, set_position_rule, weights_by_path
+from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.official_weights import download
-from keras_vit.classifier import Classifier, load_classifier, read_model
+from keras_vit.checkpoints.resize import find_grid
+from keras_vit.classifier import Classifier, read_classifier, read_model
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs.config_comparison import check_agrees, paper_name, without_hidden_layer
+from keras_vit.configs.position_resize import RULES
+from keras_vit.configs.recognition import layer_shapes
 from keras_vit.description import (
     Description,
     completed,
     held_description,
     set_description,
 )
-from keras_vit.files import CLASSES, MODEL, PREPROCESSING, RECIPE, check_holds_one_model
-from keras_vit.json_files import read_json
-from keras_vit.models.build import build
+from keras_vit.models.functional import build_model
 from keras_vit.models.rebuild import copy_weights
-from keras_vit.position_resize import RULES
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
@@ -49,9 +49,10 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.recognition import num_classes
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import CLASSES, MODEL, PREPROCESSING, RECIPE
+from keras_vit.utils.json_files import read_json
 
-DEFAULT_SIZE = (configs.DEFAULT_IMAGE_SIZE, configs.DEFAULT_IMAGE_SIZE)
 # The head and the hidden layer of pre-training, as patterns of `skip`.
 HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -93,6 +94,56 @@ class OpenedModel:
         names = self.description.labels.names
         is_numbered = names == tuple(map(str, range(len(names or ()))))
         return None if is_numbered and self.recipe.get("converted") else names
+
+    @functools.cached_property
+    def file(self) -> Checkpoint | None:
+        """The opened file of the weights, official ones downloaded; None for a Keras model."""
+        return open_checkpoint(download(self.official)) if self.official else self.checkpoint
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...] | None]:
+        """Shapes of the weights by layer; see `keras_vit.configs.recognition.layer_shapes`."""
+        if self.file is not None:
+            return self.file.shapes
+        weights = weights_by_path(self.model)
+        return layer_shapes({path: tuple(weight.shape) for path, weight in weights.items()})
+
+    @property
+    def stated_config(self) -> ViTConfig | BiTConfig:
+        """The config that the weights state.
+
+        Raises:
+            ValueError: If they are of a model of other layers, or cannot be loaded into another.
+        """
+        self._check_no_export()
+        if self.description.config is None:
+            raise ValueError(
+                "The weights must state a model of keras_vit.build; give its name or config. "
+                f"Received: {self.source}"
+            )
+        return self.description.config
+
+    @property
+    def grid_of_free_sizes(self) -> tuple[int, int] | None:
+        """The grid (down, across) of positions that a model of free image size is built for.
+
+        Other code bases resize the table of the file once, to the grid of the image. None for
+        weights of the official rule, whose models have the grid of their default image size.
+        """
+        known, checkpoint = self.description, self.checkpoint
+        own = checkpoint.position_rule() if checkpoint else known.position_resize
+        if self.official or own in (None, ViTConfig.position_resize):
+            return None
+        table = checkpoint.shapes.get("position_embedding") if checkpoint else None
+        if checkpoint is None:
+            return known.position_grid
+        if table is None or len(table) != 3:
+            return None
+        return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
+
+    def _check_no_export(self):
+        if self.model is not None and not isinstance(self.model, keras.Model):
+            raise _export_error(self.source)
 
     def classifier(self) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
@@ -160,11 +211,7 @@ class OpenedModel:
         if self.is_random:
             return None
         if self.model is not None:
-            if not isinstance(self.model, keras.Model):
-                raise ValueError(
-                    "The weights of an export are in its own format; give the classifier's folder. "
-                    f"Received: {self.source}"
-                )
+            self._check_no_export()
             return copy_weights(
                 self.model,
                 model,
@@ -172,17 +219,13 @@ class OpenedModel:
                 head_rows=head_rows,
                 position_resize=self.description.position_resize,
             )
-        checkpoint = self.checkpoint
-        if checkpoint is None:
-            assert self.official is not None
-            checkpoint = open_checkpoint(download(self.official))
         options = LoadOptions(
             tuple(skip),
             position_resize=self.description.position_resize,
             position_grid=self.description.position_grid,
             head_rows=head_rows,
         )
-        return load_opened(checkpoint, model, options)
+        return load_opened(required(self.file, "file"), model, options)
 
     def to_model(
         self,
@@ -226,7 +269,7 @@ class OpenedModel:
                 f"{self.checkpoint.config.get('problem_type')!r} and {known.classes} outputs"
             )
         headless = {"include_top": False, "pooling": config.pooling}
-        built = build(
+        built = build_model(
             config,
             input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
             name="vit" if config.architecture == "vit" else None,
@@ -237,11 +280,15 @@ class OpenedModel:
             ),
         )
         report = self.load_into(built, skip=skip)
-        set_description(built, self._description_of(built))
+        set_description(built, self.description_of(built))
         return built, (*notes, *(report.notes if report else ()))
 
-    def _description_of(self, built):
-        """The description of a model with these weights, perhaps of another size or head."""
+    def description_of(self, built: keras.Model) -> Description:
+        """Returns the description of a model with these weights, perhaps of another size or head.
+
+        Args:
+            built: The model, whose own description has its config and shapes.
+        """
         known, held = self.description, held_description(built)
         preprocessing = known.preprocessing
         if preprocessing is not None and held.image_size is not None:
@@ -249,6 +296,7 @@ class OpenedModel:
         labels = known.labels if held.classes == known.classes else held.labels
         return dataclasses.replace(
             known,
+            name=known.name or held.name,
             config=held.config,
             input_shape=held.input_shape,
             position_grid=held.position_grid,
@@ -289,8 +337,8 @@ def open_model(
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
         normalization: A key of `NORMALIZATIONS`; replaces the source's.
-        position_resize: A key of `keras_vit.position_resize.RULES`, by which tables of positions
-            are resized; by default the rule of the weights' code base.
+        position_resize: A key of `keras_vit.configs.position_resize.RULES`, by which tables of
+            positions are resized; by default the rule of the weights' code base.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about
@@ -343,6 +391,43 @@ def open_model(
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
+def open_weights(
+    weights: str | os.PathLike,
+    model: str | ViTConfig | BiTConfig,
+    config: ViTConfig | BiTConfig,
+    image_size: tuple[int | None, int | None],
+    position_resize: str | None = None,
+) -> OpenedModel:
+    """Opens weights for a model that is given, whatever they state themselves.
+
+    Unlike with `open_model` the model may differ from the weights' in all that their arrays do not
+    show. A classifier's folder is read as a checkpoint.
+
+    Args:
+        weights: As for `open_model`.
+        model: The name or config of the model, by which official weights are chosen.
+        config: Its config, perhaps with changes.
+        image_size: Pixels (height, width) of its images; None where any size fits.
+        position_resize: The rule by which positions are resized; by default the weights'.
+
+    Raises:
+        ValueError: If there are no such weights for the model, or they are an export.
+        OSError: If a file cannot be read.
+    """
+    found = find_weights(weights, model, image_size)
+    height, width = image_size
+    size = None if height is None or width is None else (height, width)
+    if isinstance(found, OfficialWeights):
+        opened = _official(weights, found, config, size, name="")
+    elif not (found / MODEL).is_file() and is_export(found):
+        raise _export_error(os.fspath(weights))
+    else:
+        checkpoint = open_checkpoint(found)
+        described = describe_for(checkpoint, config, size, position_resize)
+        opened = OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
+    return opened
+
+
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
     """Returns a model of any origin as a classifier.
 
@@ -363,6 +448,13 @@ def is_model_name(name: Any) -> bool:
         return False
     catalogue.check_unambiguous(name, "a config of keras_vit.configs.MODELS for the model")
     return True
+
+
+def _export_error(source):
+    return ValueError(
+        "The weights of an export are in its own format; give the classifier's folder. "
+        f"Received: {source}"
+    )
 
 
 def _open_random(model, num_heads, gelu, normalization):
@@ -425,19 +517,12 @@ def _with_normalization(opened, normalization):
 
 
 def _open(weights, model, image_size, source_size, num_heads, gelu):
-    if catalogue.is_official(weights):
-        return _open_official(weights, model, image_size)
-    path = classifier_folder(weights, model)
-    if not path.exists():
-        raise ValueError(
-            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
-            f"file of weights, an export, {', '.join(catalogue.RELEASED_NAMES)}, imagenet21k, a "
-            "name of keras_vit.list_weights(), or a model's name with its weights"
-        )
-    check_holds_one_model(path)
+    path = find_weights(weights, model, image_size or (None, None))
+    if isinstance(path, OfficialWeights):
+        return _official(weights, path, configs.resolve(model or path.model))
     if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
-        classifier = load_classifier(path)
-        opened = _of_model(weights, classifier.model, classifier.description, classifier.recipe)
+        model_in_folder, described, recipe = read_classifier(path)
+        opened = _of_model(weights, model_in_folder, described, recipe)
         opened = dataclasses.replace(opened, folder=path)
     elif (path / MODEL).is_file():  # Pre-trained without classes.
         recipe = read_json(path / RECIPE) if (path / RECIPE).is_file() else {}
@@ -456,9 +541,16 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     else:
         checkpoint = open_checkpoint(path)
         if checkpoint.layout is not KERAS or not checkpoint.config:
-            return _of_checkpoint(
-                weights, checkpoint, model, image_size, source_size, num_heads, gelu
+            described = describe_checkpoint(
+                checkpoint,
+                weights,
+                model,
+                image_size=image_size,
+                source_size=source_size,
+                num_heads=num_heads,
+                gelu=gelu,
             )
+            return OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
         found = read_model(path)  # A `.keras` file holds more than its weights show.
         held = held_description(found)
         beside = read_folder(path.parent, held.classes)
@@ -466,7 +558,7 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
             beside = held
         opened = _of_model(weights, found, beside)
     if model is not None:
-        _check_agrees(model, weights, opened.description.config)
+        check_agrees(model, weights, opened.description.config)
     return opened
 
 
@@ -480,22 +572,15 @@ def is_export(path: pathlib.Path) -> bool:
     return True
 
 
-def _open_official(weights, model, image_size):
-    if model is None:
-        model = next((row.model for row in catalogue.rows() if row.key == weights), "ViT-B/16")
-    if not isinstance(model, str):
-        raise ValueError(
-            "Official weights are for the models of keras_vit.list_models(); any other "
-            f"config needs a path. Received: weights={weights!r} for {model}"
-        )
-    config = configs.resolve(model)
-    row = catalogue.find(model, os.fspath(weights), image_size or (None, None))
+def _official(weights, row, config, image_size=None, name=None):
+    """Official weights, for their own image size and under their model's name by default."""
+    side = row.resolution
     description = Description(
-        name=model,
+        name=row.model if name is None else name,
         config=config,
-        input_shape=(row.resolution, row.resolution, 3),
+        input_shape=(side, side, 3),
         classes=row.classes,
-        preprocessing=Preprocessing((row.resolution, row.resolution)),
+        preprocessing=Preprocessing(image_size or (side, side)),
         origins=dict.fromkeys(_FACTS, "the official code"),
     )
     return OpenedModel(os.fspath(weights), description, official=row)
@@ -510,121 +595,3 @@ def _of_model(weights, model, description, recipe=None):
         described, name=name, origins={**origins, **description.origins}
     )
     return OpenedModel(os.fspath(weights), described, recipe or {}, model=model)
-
-
-def _of_checkpoint(weights, checkpoint, model, image_size, source_size, num_heads, gelu):
-    given = None if model is None else configs.resolve(model)
-    kernel = checkpoint.shapes.get("patch_embedding")
-    if given is not None and kernel and kernel[-1] != given.width:
-        _check_agrees(model, weights, None)
-    noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
-    if noted is not None and noted.config is not None:
-        shown = dataclasses.replace(noted, classes=num_classes(checkpoint.shapes), notes=())
-        if model is not None:
-            _check_agrees(model, weights, shown.config)
-    elif given is None or _is_shown_by_shapes(given):
-        shown = _shown(checkpoint, given, image_size, source_size, num_heads, gelu)
-        if model is not None:
-            _check_agrees(model, weights, shown.config)
-    else:
-        names = ("gelu", "norm_epsilon", "position_resize")
-        facts = {name: checkpoint.facts.get(name) for name in names}
-        known = {name: value for name, value in facts.items() if value is not None}
-        shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
-    config = shown.config
-    if noted is not None:
-        numerics = checkpoint.path.name
-    elif checkpoint.layout is KERAS:  # Such a file of an earlier version holds no numerics.
-        numerics = "the given model" if given else "assumed"
-        if isinstance(config, ViTConfig) and given is not None:
-            names = ("gelu", "norm_epsilon", "position_resize")
-            config = dataclasses.replace(config, **{name: getattr(given, name) for name in names})
-    else:
-        numerics = origin_of_numerics(checkpoint)
-    beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
-    is_given = gelu is not None and noted is None and not checkpoint.states("gelu")
-    description = dataclasses.replace(
-        beside,
-        name=paper_name(config) or "ViT",
-        config=config,
-        input_shape=shown.input_shape,
-        position_grid=shown.position_grid,
-        classes=shown.classes,
-        origins={
-            **beside.origins,
-            "gelu": "--gelu" if is_given else numerics,
-            "norm_epsilon": numerics,
-            "position_resize": origin_of_positions(checkpoint),
-        },
-        notes=(*shown.notes, *beside.notes),
-    )
-    return OpenedModel(os.fspath(weights), description, checkpoint=checkpoint)
-
-
-def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):
-    """The model that names and shapes of a file show; what they leave open, as given."""
-    num_heads = num_heads or getattr(given, "num_heads", None)
-    if checkpoint.layout is KERAS:
-        gelu = gelu or getattr(given, "gelu", None)
-    try:
-        shown = build_arguments(checkpoint, num_heads, source_size, gelu)
-    except ValueError:
-        if image_size is None or None in image_size or source_size is not None:
-            raise
-        shown = build_arguments(checkpoint, num_heads, image_size, gelu)
-    config = shown.config
-    if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
-        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
-    return dataclasses.replace(shown, config=config)
-
-
-def _is_shown_by_shapes(config):
-    """Whether names and shapes in a file show a config; see `recognition.config_of_shapes`."""
-    positions = getattr(config, "position_embedding", "learned_1d")
-    place = getattr(config, "position_embedding_at", "input")
-    return (
-        type(config) in (ViTConfig, BiTConfig)
-        and (positions, place) == ("learned_1d", "input")
-        and not getattr(config, "rotary", None)
-    )  # fmt: skip
-
-
-def _check_agrees(model, weights, config):
-    if config is None or _plain(configs.resolve(model)) != _plain(config):
-        raise ValueError(
-            "The weights must be of the given model; without a model, the weights' own is used. "
-            f"Received: model={model}, weights={os.fspath(weights)}, "
-            f"a model of {config or 'another size'}"
-        )
-
-
-def _plain(config):
-    """A config without what the weights of one model may differ in: numerics and head."""
-    config = configs.for_inference(without_hidden_layer(config))
-    if not isinstance(config, ViTConfig):
-        return config
-    gelu = config.gelu if config.gelu == "swiglu" else ViTConfig.gelu  # SwiGLU has more weights.
-    return dataclasses.replace(
-        config,
-        gelu=gelu,
-        norm_epsilon=ViTConfig.norm_epsilon,
-        position_resize=ViTConfig.position_resize,
-    )
-
-
-def paper_name(config: ViTConfig | BiTConfig | None) -> str:
-    """Returns the name in `keras_vit.list_models()` of a config; "" if it has none.
-
-    GELU, LayerNorm's epsilon and the hidden layer of pre-training may differ.
-    """
-    if config is None:
-        return ""
-    names = {_plain(configs.resolve(name)): name for name in configs.list_models()}
-    return names.get(_plain(config), "")
-
-
-def without_hidden_layer(config: Any) -> Any:
-    """Returns a config without the hidden layer of pre-training, for a new head."""
-    fields = {field.name for field in dataclasses.fields(config)}
-    changes = {"representation_size": None, "head_bias": 0.0}
-    return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})

@@ -20,16 +20,17 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import Checkpoint
+from keras_vit.checkpoints.facts import Facts
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.checkpoints.layouts import Layout, Rule
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import description_layer, held_description, set_description
 from keras_vit.layers import EncoderBlock, PositionEmbedding, SelfAttention
-from keras_vit.models.build import build
-from keras_vit.recognition import config_of
+from keras_vit.models.functional import build_model
 
 
 def copy_weights(
@@ -50,7 +51,8 @@ def copy_weights(
         skip: Patterns of paths that are not copied, such as "predictions/*".
         head_rows: For each class of the target its number in the source, or None for a class
             that keeps its initial values; by default the classes are the same.
-        position_resize: A key of `keras_vit.position_resize.RULES`; the source's by default.
+        position_resize: A key of `keras_vit.configs.position_resize.RULES`; by default the
+            source's.
 
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.
@@ -67,7 +69,7 @@ def copy_weights(
             path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
             for path, weight in weights.items()
         },
-        facts=facts_of(source),
+        facts=Facts.from_note(facts_of(source)),
         config={},
     )
     options = LoadOptions(tuple(skip), position_resize, head_rows=head_rows)
@@ -93,7 +95,7 @@ def inference_model(
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
-        rebuilt = build(
+        rebuilt = build_model(
             configs.for_inference(config_of(model)),
             include_top=include_top,
             input_shape=model.input_shape[1:],
@@ -150,11 +152,11 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     """Returns a model for another image size that shares the layers of the first.
 
     Only the position embeddings are new: resized by grid (paper, section 3.2), by the rule of the
-    weights' code base that the model holds. Rotary positions are computed from the grid.
+    weights' code base that the model holds. Positions in the attention are computed from the grid.
 
     Args:
         model: A functional model of this package with learned_1d position embeddings at its
-            input, or rotary positions alone.
+            input, or with positions that its attention computes alone.
         image_size: Pixels (height, width).
 
     Raises:
@@ -171,7 +173,8 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     if patches is None or not is_known:
         raise ValueError(
             "Another image size needs a model of this package with learned_1d position "
-            f"embeddings at its input, or rotary positions alone. Received: {model.name}"
+            "embeddings at its input, or with positions that its attention computes alone. "
+            f"Received: {model.name}"
         )
 
     images = keras.Input((*image_size, model.input_shape[-1]), name="images")

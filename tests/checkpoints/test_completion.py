@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import build_arguments
 from keras_vit.checkpoints.completion import sine_cosine_positions
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions

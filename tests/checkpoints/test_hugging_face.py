@@ -9,7 +9,8 @@ import warnings
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import build_arguments
 from keras_vit.configs import Rotary, ViTConfig
 from keras_vit.export import convert
 from keras_vit.export.conversion import read

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 # Pixels (height, width) of the images: larger, smaller and not square. The models have 48.
 SIZES = [(80, 80), (24, 24), (32, 72)]
 PATCH, SIDE = 8, 48
-# Of tokens of about 4; float32 of two libraries.
+# Two libraries in float32; the tokens are about 4.
 TOLERANCE = 2e-5
 
 SMALL = {

@@ -62,7 +62,7 @@ def _rule_of(folder, arrays, config=None):
     safetensors_numpy.save_file(arrays, folder / "model.safetensors")
     if config:
         (folder / "config.json").write_text(json.dumps(config))
-    return open_checkpoint(folder).facts["position_resize"]
+    return open_checkpoint(folder).facts.fields["position_resize"]
 
 
 def _renamed(arrays, *changes):
@@ -78,7 +78,7 @@ def test_files_of_timm_and_torchvision_and_the_official_code_have_their_rules(tm
     keras_vit.save_checkpoint(model, tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz") as arrays:
         np.savez(tmp_path / "b.npz", **arrays)  # Without the note of this package.
-    assert open_checkpoint(tmp_path / "b.npz").facts["position_resize"] == "official"
+    assert open_checkpoint(tmp_path / "b.npz").facts.fields["position_resize"] == "official"
 
 
 @pytest.mark.parametrize("kind", ["vit", "dinov2"])
@@ -120,7 +120,7 @@ def test_a_file_of_deit_or_mae_holds_its_weights_under_model(tmp_path):
     torch = pytest.importorskip("torch")
     state = {k: torch.tensor(v) for k, v in stored_arrays(_source(), TIMM).items()}
     torch.save({"model": state}, tmp_path / "deit.pth")
-    assert open_checkpoint(tmp_path / "deit.pth").facts["position_resize"] == "bicubic_torch"
+    assert open_checkpoint(tmp_path / "deit.pth").facts.fields["position_resize"] == "bicubic_torch"
 
 
 def test_build_resizes_by_the_rule_of_the_weights(timm):

@@ -6,7 +6,7 @@ import scipy.ndimage
 
 import keras_vit
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.position_resize import RULES
+from keras_vit.configs.position_resize import RULES
 from makers import tiny_config
 
 GRIDS = [((14, 14), (24, 12)), ((5, 3), (1, 7)), ((24, 6), (12, 12)), ((4, 4), (4, 4))]

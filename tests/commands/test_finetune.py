@@ -16,7 +16,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier import load_classifier
-from keras_vit.progress import ProgressBar
+from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 6 --learning-rate 0.05 --validation 0"

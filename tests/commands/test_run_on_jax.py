@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from keras_vit.classifier import load_classifier
-from keras_vit.progress import ProgressBar
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer, strategy
+from keras_vit.utils.progress import ProgressBar
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="a run on JAX")
 RECIPE = (

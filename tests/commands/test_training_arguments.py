@@ -7,9 +7,9 @@ import dataclasses
 
 import pytest
 
-from keras_vit.fields import add_arguments, field_info, from_arguments, given_fields, setting
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
+from keras_vit.utils.fields import add_arguments, field_info, from_arguments, given_fields, setting
 
 
 def parsed(settings_type, *flags):

@@ -12,14 +12,14 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier import save_classifier
+from keras_vit.configs.recognition import config_of
 from keras_vit.export.all_formats import FORMATS as FORMATS_OF_EXPORTS
 from keras_vit.export.artefacts import RuntimeModel, load_artefact
 from keras_vit.export.export_format import Signature
-from keras_vit.files import EXPORT_MARKERS
 from keras_vit.models.opening import open_classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recognition import config_of
 from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.utils.files import EXPORT_MARKERS
 
 FORMATS = (
     pytest.param("saved_model", marks=pytest.mark.slow),

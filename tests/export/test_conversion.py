@@ -16,10 +16,10 @@ from keras_vit.checkpoints.official_names import OFFICIAL
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import config_of
 from keras_vit.export import convert, other_code_bases
 from keras_vit.export.conversion import read
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recognition import config_of
 from makers import tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")

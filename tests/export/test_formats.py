@@ -14,7 +14,7 @@ from keras_vit.commands import export as command
 from keras_vit.export import publish, texts
 from keras_vit.export.all_formats import FORMATS, any_of, format_of
 from keras_vit.export.export_format import ExportFormat
-from keras_vit.files import EXPORT_MARKERS
+from keras_vit.utils.files import EXPORT_MARKERS
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -34,8 +34,9 @@ from keras_vit.training.data.sources import open_source
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.run import lock
+from keras_vit.training.run.classifier_jobs import FineTune
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.job import FineTune
+from keras_vit.training.run.run_options import RunOptions
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 SIZE = (12, 8)
@@ -288,7 +289,7 @@ def _run(folder):
 
 
 def _read_run(folder):
-    FineTune(DataSpec(None), folder / "out", resume=True, log=str)
+    FineTune(DataSpec(None), RunOptions(folder / "out", resume=True, log=str))
     Checkpoints(folder / "out.partial" / "states").restore(trainer())
     run = RunFolder(folder / "out", resume=True)
     if run.best_score():

@@ -4,8 +4,8 @@ import pytest
 from scipy import ndimage
 
 from keras_vit.checkpoints.resize import resize_positions
+from keras_vit.configs.position_resize import RULES
 from keras_vit.layers import PositionEmbedding, PositionEmbedding2D
-from keras_vit.position_resize import RULES
 
 GRID, PREFIX, DIM = (3, 4), 2, 6
 

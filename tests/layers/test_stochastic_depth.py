@@ -9,8 +9,8 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
+from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock
-from keras_vit.recognition import config_of
 from makers import tiny_config
 
 CONFIG = tiny_config(width=8, depth=3, stochastic_depth_rate=0.4)

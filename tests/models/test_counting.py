@@ -16,7 +16,7 @@ from keras_vit.configs import (
     Rotary,
     ViTConfig,
 )
-from keras_vit.recognition import config_of
+from keras_vit.configs.recognition import config_of
 from keras_vit.training.paper.pretraining_compute import pretraining_flops, table_6
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

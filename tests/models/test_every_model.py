@@ -14,7 +14,7 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.recognition import config_of
+from keras_vit.configs.recognition import config_of
 
 SHAPE = (70, 65, 3)  # No multiple of a patch or a stride.
 CLASSES = 3

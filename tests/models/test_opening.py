@@ -198,6 +198,63 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     assert "preprocessing.json" in warned(tmp_path / "vision")
 
 
+@pytest.mark.parametrize("form", ["timm", "classifier", "classifier/model.keras", "a.weights.h5"])
+def test_build_needs_no_name_where_the_weights_state_their_model(form, model, tmp_path):
+    written(tmp_path / "timm", model, TIMM, TIMM_CONFIG)
+    save_classifier(tmp_path / "classifier", model, ("cat", "dog", "fox"), Preprocessing((8, 8)))
+    model.save_weights(tmp_path / "a.weights.h5")
+    with warnings.catch_warnings(action="ignore"):
+        built = keras_vit.build(weights=tmp_path / form)
+    images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
+    np.testing.assert_allclose(built(images), model(images), atol=1e-6)
+
+
+def test_build_without_a_name_takes_changes_of_a_transfer(model, tmp_path):
+    folder = written(tmp_path / "timm", model, TIMM, TIMM_CONFIG)
+    with warnings.catch_warnings(action="ignore"):
+        built = keras_vit.build(weights=folder, classes=5, input_shape=(12, 8, 3), remat=True)
+    assert built.output_shape == (None, 5)
+    assert not np.any(built.get_layer("predictions").kernel)
+    described = keras_vit.describe(built)
+    assert (described.position_grid, described.preprocessing.value_range) == ((3, 2), IMAGENET)
+    assert described.labels.names is None
+
+
+def test_build_without_a_name_gives_the_packages_classifier():
+    built = keras_vit.build(weights="cifar10")
+    assert (built.name, built.output_shape) == ("r14_vit_micro16", (None, 10))
+    assert keras_vit.describe(built).labels.names[0] == "airplane"
+
+
+def test_build_needs_a_name_or_weights_that_state_it(model, tmp_path):
+    path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
+    with pytest.raises(ValueError, match="must be given: attention heads .* the form of GELU"):
+        keras_vit.build(weights=path)
+    with warnings.catch_warnings(action="ignore"):
+        assert keras_vit.build(weights=path, num_heads=2, gelu="exact").output_shape == (None, 3)
+    with pytest.raises(ValueError, match="by its name or config, or by weights that state it"):
+        keras_vit.build()
+    with pytest.raises(ValueError, match="No such folder or file: nowhere"):
+        keras_vit.build(weights="nowhere")
+
+
+def test_build_without_a_name_keeps_the_sigmoid_of_labels(tmp_path):
+    sigmoid = keras_vit.build(
+        CONFIG, input_shape=(8, 8, 3), classes=3, classifier_activation="sigmoid"
+    )
+    save_classifier(tmp_path / "a", sigmoid, "abc", Preprocessing((8, 8)), task="multilabel")
+    built = keras_vit.build(weights=tmp_path / "a")
+    images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
+    np.testing.assert_allclose(built(images), sigmoid(images), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [None, CONFIG])
+def test_build_refuses_an_export_in_its_own_format(name, tmp_path):
+    (tmp_path / "a.tflite").write_bytes(b"")
+    with pytest.raises(ValueError, match="export|TFLite"):
+        keras_vit.build(name, weights=tmp_path / "a.tflite")
+
+
 def test_a_weights_file_of_keras_says_what_its_model_is(model, tmp_path):
     model.save_weights(tmp_path / "a.weights.h5")
     opened = open_model(tmp_path / "a.weights.h5")

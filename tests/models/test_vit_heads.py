@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.recognition import config_of
+from keras_vit.configs.recognition import config_of
 from makers import tiny_config
 
 SMALL = tiny_config(width=8, mlp_dim=12)

@@ -10,8 +10,9 @@ import pytest
 from scipy.special import erf, expit, softmax
 
 import keras_vit
-from keras_vit.checkpoints.checkpoint import build_arguments, open_checkpoint
-from keras_vit.recognition import config_of
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import build_arguments
+from keras_vit.configs.recognition import config_of
 
 SMALL = keras_vit.ViTConfig(4, 8, 2, 12, 2)
 SHAPE = (8, 13, 3)  # A grid of 2 x 3, and a rest that is cut off.

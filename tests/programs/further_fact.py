@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 from keras_vit import description
+from keras_vit.description import description as description_file, description_texts, of_models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Licensed(description.Description):
 
 
 # Before anything else imports it.
-description.Description = Licensed
+for module in (description, description_file, of_models, description_texts):
+    module.Description = Licensed
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402

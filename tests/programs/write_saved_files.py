@@ -31,8 +31,8 @@ from keras_vit.configs import (
 )
 from keras_vit.models.opening import open_classifier
 from keras_vit.training.data import DataSpec
-from keras_vit.training.paper.masked_patches import PretrainMaskedPatches
-from keras_vit.training.run.job import finetune, pretrain
+from keras_vit.training.paper.masked_patches import pretrain_masked_patches
+from keras_vit.training.run.classifier_jobs import finetune, pretrain
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
 
@@ -244,11 +244,11 @@ def write_runs():
         model=TINY, steps=4, evaluate_every=1, warmup_steps=1, validation=0.25, **common
     )
     photos = DataSpec("photos")
-    PretrainMaskedPatches(photos, "runs/masked_patches", masked, **quiet).run()
+    pretrain_masked_patches(photos, "runs/masked_patches", masked, **quiet)
     with contextlib.suppress(KeyboardInterrupt):
-        PretrainMaskedPatches(
+        pretrain_masked_patches(
             photos, "runs/stopped_masked_patches", masked, callbacks=[StopAfter(2)], **quiet
-        ).run()
+        )
 
 
 class StopAfter(keras.callbacks.Callback):

@@ -14,8 +14,9 @@ from keras_vit.classifier import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
-from keras_vit.training.run.job import FineTune, finetune, pretrain
+from keras_vit.training.run.classifier_jobs import FineTune, finetune, pretrain
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import COLORS, tiny_config, write_classes
@@ -302,7 +303,7 @@ def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
         SETTINGS, validation=0.0, class_weights="balanced", sampling="classes"
     )
     spec = DataSpec(data, exclude=tuple(f"red/{i}.png" for i in range(4, 10)))
-    job = FineTune(spec, tmp_path / "run", settings, log=silent)
+    job = FineTune(spec, RunOptions(tmp_path / "run", log=silent), settings)
     plan = job.plan()
     assert plan.recipe["images"]["train"] == 24  # Ten blue, ten green, four red.
     assert np.bincount(plan.source.splits["train"].labels).tolist() == [10, 10, 10]

@@ -12,8 +12,9 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.run.job import FineTune
+from keras_vit.training.run.classifier_jobs import FineTune
 from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.run.run_options import RunOptions
 from makers import COLORS, tiny_config, write_picture
 
 SETTINGS = FineTuning(
@@ -104,7 +105,7 @@ def test_a_plan_has_the_splits_of_a_mapping_and_writes_nothing(arrays, tmp_path)
     data = keras_vit.training.DataSpec(
         {"train": arrays, "test": tf.data.Dataset.from_tensor_slices(arrays).batch(7)}
     )
-    text = FineTune(data, tmp_path / "out", settings).dry_run()
+    text = FineTune(data, RunOptions(tmp_path / "out"), settings).dry_run()
     assert f"{data.name}: 24 images to train, 6 to validate, 30 to test" in text
     assert not list(tmp_path.iterdir())
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.tasks import MULTICLASS
+from keras_vit.description.tasks import MULTICLASS
 
 from .examples import Examples
 from .labels import class_counts, places_by_class, task_of

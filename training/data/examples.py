@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.description.tasks import MULTILABEL, SEPARATOR
 from keras_vit.images.decoding import decodable, upright_size
 from keras_vit.images.headers import read_header
-from keras_vit.tasks import MULTILABEL, SEPARATOR
 
 from .labels import class_numbers, held_out, label_array, relabelled, task_of
 from .split_record import fingerprints_of

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.description.tasks import MULTILABEL, SEPARATOR
 from keras_vit.images.decoding import images_below, is_hidden, read_image, verify_image
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
-from keras_vit.tasks import MULTILABEL, SEPARATOR
 from keras_vit.training.machine import usable_cores
 
 from .examples import RandomAccessExamples, without_autotune

@@ -19,7 +19,7 @@ import tensorflow as tf
 from .examples import Examples, RandomAccessExamples, without_autotune
 from .image_files import SPLITS, LabelledFile, listed_files, sorted_classes
 from .labels import label_array
-from .records import RecordExamples, Records
+from .record_examples import RecordExamples, Records
 
 Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
 # What `open_source` opens.

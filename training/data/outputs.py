@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from keras_vit.files import DESCRIPTION, MODEL, RECIPE
-from keras_vit.json_files import read_json
+from keras_vit.utils.files import DESCRIPTION, MODEL, RECIPE
+from keras_vit.utils.json_files import read_json
 
 ARCHIVE = "__MACOSX"  # A folder that macOS adds to ZIP files.
 

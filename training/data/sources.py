@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL, check_label_names
 from keras_vit.images.decoding import images_below, only_others
-from keras_vit.safe_text import for_line
-from keras_vit.tasks import MULTICLASS, MULTILABEL, check_label_names
+from keras_vit.utils.safe_text import for_line
 
 from .examples import Examples, Source
 from .image_files import (

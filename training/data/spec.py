@@ -7,12 +7,15 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from keras_vit.fields import SHARE, check_fields, check_json, documented, setting
-from keras_vit.tasks import TASKS
+from keras_vit.description.tasks import TASKS
+from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
-    from .examples import Source
+    from .examples import Examples, Source
     from .in_memory import Labelled
+
+# The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks")
 
 
 @documented
@@ -141,13 +144,8 @@ class DataSpec:
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
         share = validation(len(splits["train"])) if callable(validation) else validation
-        if share == 0:
-            splits.pop("validation", None)
-        elif share is not None and "validation" not in splits:
-            train, kept = splits["train"].split(share, self.split_seed or 0)
-            splits["train"] = train
-            if len(kept):
-                splits["validation"] = kept
+        if share is not None:
+            splits = with_validation(splits, share, self.split_seed or 0)
         return dataclasses.replace(source, splits=splits)
 
     def to_json(self) -> dict[str, Any]:
@@ -178,6 +176,22 @@ class DataSpec:
                 )
             values["data"] = given.data
         return cls(**values)
+
+
+def with_validation(splits: dict[str, Examples], share: float, seed: int) -> dict[str, Examples]:
+    """Returns images in splits with a share of the training images for "validation".
+
+    Args:
+        splits: The images; their own "validation" stays if the share is not 0.
+        share: The share; with 0 there is no "validation".
+        seed: Seed of the choice.
+    """
+    if share == 0:
+        return {name: examples for name, examples in splits.items() if name != "validation"}
+    if "validation" in splits:
+        return splits
+    train, kept = splits["train"].split(share, seed)
+    return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
 def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:

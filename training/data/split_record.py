@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.files import SPLIT, atomic_write
 from keras_vit.training.machine import usable_cores
+from keras_vit.utils.files import SPLIT, atomic_write
 
 # Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
 # computed from, with its size. A hash of whole files would read all data once more, in every

@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 
 from .examples import Examples, without_autotune
 from .labels import label_array
-from .records import NotPrepared, RecordExamples, Records, read_tfrecords
+from .record_examples import NotPrepared, RecordExamples, Records, read_tfrecords
 
 
 def open_tfds(

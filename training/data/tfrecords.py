@@ -16,15 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.files import CLASSES, atomic_folder, check_folder
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.images.transcoding import transcoded
-from keras_vit.progress import ProgressBar, progress_bar
-from keras_vit.tasks import MULTILABEL
+from keras_vit.utils.files import CLASSES, atomic_folder, check_folder
+from keras_vit.utils.progress import ProgressBar, progress_bar
 
 from .examples import Examples, Source, add_to_hash, without_autotune
 from .image_files import SPLITS
 from .labels import class_numbers, label_array, multi_hot
-from .records import READ_BYTES, RecordExamples, Records, read_tfrecords
+from .record_examples import READ_BYTES, RecordExamples, Records, read_tfrecords
 
 # Features as in the ImageNet files of TensorFlow's model garden; other programs write "label".
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"

@@ -6,6 +6,7 @@ Splits and rules are from google-research/task_adaptation, which defined the ben
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from .examples import Examples
-from .records import NotPrepared, RecordExamples
+from .record_examples import NotPrepared, RecordExamples
 from .tfds_records import TfdsRecords, prepare
 
 GROUPS = ("Natural", "Specialized", "Structured")
@@ -56,10 +57,10 @@ class VtabTask:
         dataset: The TFDS name, with its config.
         version: The major version of the published results. In other versions the first
             1000 examples may be other ones.
+        num_classes: The count of classes, K.
         train: All training examples; VTAB-1k takes the first 800.
         validation: All validation examples; VTAB-1k takes the first 200.
         test: All test examples; VTAB-1k takes them all.
-        num_classes: The count of classes, K.
         label: Gives the class of an example, a scalar tensor.
         image_scale: Factor that brings the pixels to [0, 255].
         manual: Names and origin of files that TFDS cannot download; or None.
@@ -69,22 +70,13 @@ class VtabTask:
     group: str
     dataset: str
     version: str
+    num_classes: int
     train: Part
     validation: Part
     test: Part
-    num_classes: int
-    label: Label
+    label: Label = operator.itemgetter("label")
     image_scale: int = 1
     manual: str | None = None
-
-
-def field(name: str) -> Label:
-    """Returns the rule that takes a field as the label."""
-
-    def label(example):
-        return example[name]
-
-    return label
 
 
 def bins(name: str, num_values: int, num_bins: int) -> Label:
@@ -128,225 +120,96 @@ def _threshold_class(distance, thresholds):
     return tf.reduce_max(tf.where(below))
 
 
-_LABEL = field("label")
-
 TASKS = {
     "caltech101": VtabTask(
-        title="Caltech101",
-        group="Natural",
-        dataset="caltech101",
-        version="3",
-        train=Part("train", 0, 2754),
-        validation=Part("train", 2754, 3060),
-        test=Part("test", 0, 6084),
-        num_classes=102,  # One is the background.
-        label=_LABEL,
+        *("Caltech101", "Natural", "caltech101", "3", 102),  # One class is the background.
+        *(Part("train", 0, 2754), Part("train", 2754, 3060), Part("test", 0, 6084)),
     ),
     "cifar100": VtabTask(
-        title="CIFAR-100",
-        group="Natural",
-        dataset="cifar100",
-        version="3",
-        train=Part("train", 0, 45000),
-        validation=Part("train", 45000, 50000),
-        test=Part("test", 0, 10000),
-        num_classes=100,
-        label=_LABEL,
+        *("CIFAR-100", "Natural", "cifar100", "3", 100),
+        *(Part("train", 0, 45000), Part("train", 45000, 50000), Part("test", 0, 10000)),
     ),
     "dtd": VtabTask(
-        title="DTD",
-        group="Natural",
-        dataset="dtd",
-        version="3",
-        train=Part("train", 0, 1880),
-        validation=Part("validation", 0, 1880),
-        test=Part("test", 0, 1880),
-        num_classes=47,
-        label=_LABEL,
+        *("DTD", "Natural", "dtd", "3", 47),
+        *(Part("train", 0, 1880), Part("validation", 0, 1880), Part("test", 0, 1880)),
     ),
     "oxford_flowers102": VtabTask(
-        title="Flowers102",
-        group="Natural",
-        dataset="oxford_flowers102",
-        version="2",
-        train=Part("train", 0, 1020),
-        validation=Part("validation", 0, 1020),
-        test=Part("test", 0, 6149),
-        num_classes=102,
-        label=_LABEL,
+        *("Flowers102", "Natural", "oxford_flowers102", "2", 102),
+        *(Part("train", 0, 1020), Part("validation", 0, 1020), Part("test", 0, 6149)),
     ),
     "oxford_iiit_pet": VtabTask(
-        title="Pets",
-        group="Natural",
-        dataset="oxford_iiit_pet",
-        version="3",
-        train=Part("train", 0, 2944),
-        validation=Part("train", 2944, 3680),
-        test=Part("test", 0, 3669),
-        num_classes=37,
-        label=_LABEL,
+        *("Pets", "Natural", "oxford_iiit_pet", "3", 37),
+        *(Part("train", 0, 2944), Part("train", 2944, 3680), Part("test", 0, 3669)),
     ),
     "sun397": VtabTask(
-        title="Sun397",
-        group="Natural",
-        dataset="sun397/tfds",
-        version="4",
-        train=Part("train", 0, 76128),
-        validation=Part("validation", 0, 10875),
-        test=Part("test", 0, 21750),
-        num_classes=397,
-        label=_LABEL,
+        *("Sun397", "Natural", "sun397/tfds", "4", 397),
+        *(Part("train", 0, 76128), Part("validation", 0, 10875), Part("test", 0, 21750)),
     ),
     "svhn": VtabTask(
-        title="SVHN",
-        group="Natural",
-        dataset="svhn_cropped",
-        version="3",
-        train=Part("train", 0, 65931),
-        validation=Part("train", 65931, 73257),
-        test=Part("test", 0, 26032),
-        num_classes=10,
-        label=_LABEL,
+        *("SVHN", "Natural", "svhn_cropped", "3", 10),
+        *(Part("train", 0, 65931), Part("train", 65931, 73257), Part("test", 0, 26032)),
     ),
     "patch_camelyon": VtabTask(
-        title="Camelyon",
-        group="Specialized",
-        dataset="patch_camelyon",
-        version="2",
-        train=Part("train", 0, 262144),
-        validation=Part("validation", 0, 32768),
-        test=Part("test", 0, 32768),
-        num_classes=2,
-        label=_LABEL,
+        *("Camelyon", "Specialized", "patch_camelyon", "2", 2),
+        *(Part("train", 0, 262144), Part("validation", 0, 32768), Part("test", 0, 32768)),
     ),
     "eurosat": VtabTask(
-        title="EuroSAT",
-        group="Specialized",
-        dataset="eurosat/rgb",
-        version="2",
-        train=Part("train", 0, 16200),
-        validation=Part("train", 16200, 21600),
-        test=Part("train", 21600, 27000),
-        num_classes=10,
-        label=_LABEL,
+        *("EuroSAT", "Specialized", "eurosat/rgb", "2", 10),
+        *(Part("train", 0, 16200), Part("train", 16200, 21600), Part("train", 21600, 27000)),
     ),
     "resisc45": VtabTask(
-        title="Resisc45",
-        group="Specialized",
-        dataset="resisc45",
-        version="3",
-        train=Part("train", 0, 18900),
-        validation=Part("train", 18900, 25200),
-        test=Part("train", 25200, 31500),
-        num_classes=45,
-        label=_LABEL,
+        *("Resisc45", "Specialized", "resisc45", "3", 45),
+        *(Part("train", 0, 18900), Part("train", 18900, 25200), Part("train", 25200, 31500)),
         manual="NWPU-RESISC45.rar from https://gcheng-nwpu.github.io/#Datasets",
     ),
     "diabetic_retinopathy": VtabTask(
-        title="Retinopathy",
-        group="Specialized",
-        dataset="diabetic_retinopathy_detection/btgraham-300",
-        version="3",
-        train=Part("train", 0, 35126),
-        validation=Part("validation", 0, 10906),
-        test=Part("test", 0, 42670),
-        num_classes=5,
-        label=_LABEL,
-        manual=(
-            "the images and labels of "
-            "https://www.kaggle.com/c/diabetic-retinopathy-detection/data, unpacked to the "
-            "folders sample, train and test and the file trainLabels.csv"
-        ),
+        *("Retinopathy", "Specialized", "diabetic_retinopathy_detection/btgraham-300", "3", 5),
+        *(Part("train", 0, 35126), Part("validation", 0, 10906), Part("test", 0, 42670)),
+        manual="the images and labels of "
+        "https://www.kaggle.com/c/diabetic-retinopathy-detection/data, unpacked to the "
+        "folders sample, train and test and the file trainLabels.csv",
     ),
     "clevr_count": VtabTask(
-        title="Clevr-Count",
-        group="Structured",
-        dataset="clevr",
-        version="3",
-        train=Part("train", 0, 63000),
-        validation=Part("train", 63000, 70000),
-        test=Part("validation", 0, 15000),  # CLEVR's own test split has no labels.
-        num_classes=8,
+        *("Clevr-Count", "Structured", "clevr", "3", 8),
+        # CLEVR's own test split has no labels.
+        *(Part("train", 0, 63000), Part("train", 63000, 70000), Part("validation", 0, 15000)),
         label=count_objects,
     ),
     "clevr_distance": VtabTask(
-        title="Clevr-Dist",
-        group="Structured",
-        dataset="clevr",
-        version="3",
-        train=Part("train", 0, 63000),
-        validation=Part("train", 63000, 70000),
-        test=Part("validation", 0, 15000),
-        num_classes=6,
+        *("Clevr-Dist", "Structured", "clevr", "3", 6),
+        *(Part("train", 0, 63000), Part("train", 63000, 70000), Part("validation", 0, 15000)),
         label=closest_object_distance,
     ),
     "dmlab": VtabTask(
-        title="DMLab",
-        group="Structured",
-        dataset="dmlab",
-        version="2",
-        train=Part("train", 0, 65550),
-        validation=Part("validation", 0, 22628),
-        test=Part("test", 0, 22735),
-        num_classes=6,
-        label=_LABEL,
+        *("DMLab", "Structured", "dmlab", "2", 6),
+        *(Part("train", 0, 65550), Part("validation", 0, 22628), Part("test", 0, 22735)),
     ),
     "dsprites_location": VtabTask(
-        title="dSpr-Loc",
-        group="Structured",
-        dataset="dsprites",
-        version="2",
-        train=Part("train", 0, 589824),
-        validation=Part("train", 589824, 663552),
-        test=Part("train", 663552, 737280),
-        num_classes=16,
+        *("dSpr-Loc", "Structured", "dsprites", "2", 16),
+        *(Part("train", 0, 589824), Part("train", 589824, 663552), Part("train", 663552, 737280)),
         label=bins("label_x_position", 32, 16),
         image_scale=255,  # The pixels are 0 and 1.
     ),
     "dsprites_orientation": VtabTask(
-        title="dSpr-Ori",
-        group="Structured",
-        dataset="dsprites",
-        version="2",
-        train=Part("train", 0, 589824),
-        validation=Part("train", 589824, 663552),
-        test=Part("train", 663552, 737280),
-        num_classes=16,
+        *("dSpr-Ori", "Structured", "dsprites", "2", 16),
+        *(Part("train", 0, 589824), Part("train", 589824, 663552), Part("train", 663552, 737280)),
         label=bins("label_orientation", 40, 16),
         image_scale=255,
     ),
     "kitti_distance": VtabTask(
-        title="KITTI-Dist",
-        group="Structured",
-        dataset="kitti",
-        version="3",
-        train=Part("train", 0, 6347),
-        validation=Part("validation", 0, 423),
-        test=Part("test", 0, 711),
-        num_classes=4,
+        *("KITTI-Dist", "Structured", "kitti", "3", 4),
+        *(Part("train", 0, 6347), Part("validation", 0, 423), Part("test", 0, 711)),
         label=closest_vehicle_distance,
     ),
     "smallnorb_azimuth": VtabTask(
-        title="sNORB-Azim",
-        group="Structured",
-        dataset="smallnorb",
-        version="2",
-        train=Part("train", 0, 24300),
-        validation=Part("test", 0, 12150),
-        test=Part("test", 12150, 24300),
-        num_classes=18,
-        label=field("label_azimuth"),
+        *("sNORB-Azim", "Structured", "smallnorb", "2", 18),
+        *(Part("train", 0, 24300), Part("test", 0, 12150), Part("test", 12150, 24300)),
+        label=operator.itemgetter("label_azimuth"),
     ),
     "smallnorb_elevation": VtabTask(
-        title="sNORB-Elev",
-        group="Structured",
-        dataset="smallnorb",
-        version="2",
-        train=Part("train", 0, 24300),
-        validation=Part("test", 0, 12150),
-        test=Part("test", 12150, 24300),
-        num_classes=9,
-        label=field("label_elevation"),
+        *("sNORB-Elev", "Structured", "smallnorb", "2", 9),
+        *(Part("train", 0, 24300), Part("test", 0, 12150), Part("test", 12150, 24300)),
+        label=operator.itemgetter("label_elevation"),
     ),
 }
 

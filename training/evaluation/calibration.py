@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.files import atomic_write, write_csv
-from keras_vit.plots import new_figure
+from keras_vit.utils.files import atomic_write, write_csv
+from keras_vit.utils.plots import new_figure
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
 

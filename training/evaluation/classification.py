@@ -16,13 +16,13 @@ import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.files import atomic_write, write_csv
-from keras_vit.plots import new_figure
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import MULTILABEL
 from keras_vit.training.data import Examples
-from keras_vit.training.data.in_memory import Labelled
 from keras_vit.training.data.labels import class_counts, task_of
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.utils.files import atomic_write, write_csv
+from keras_vit.utils.plots import new_figure
 
 from . import multilabel
 from .calibration import Calibration, calibration_of
@@ -356,14 +356,12 @@ def _report_of_outputs(outputs, class_names, numbers, *, from_logits):
 
 def evaluate_classifier(
     classifier: Classifier,
-    data: Labelled,
+    data: Data,
     *,
-    data_dir: str | os.PathLike | None = None,
     split: str | None = None,
-    strict: bool = False,
-    follow_symlinks: bool = False,
     batch_size: int = 32,
     progress: bool = False,
+    **data_options: Any,
 ) -> ClassificationReport | MultilabelReport:
     """Evaluates a classifier on a data set; classes are matched by their names.
 
@@ -377,14 +375,12 @@ def evaluate_classifier(
     Args:
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
-            numbers in arrays and a `tf.data.Dataset` follow the classifier.
-        data_dir: Folder of TFDS, or root of relative paths in a CSV file.
+            numbers in arrays and a `tf.data.Dataset` follow the classifier. Or a `DataSpec`.
         split: "train", "validation" or "test", in the run where it recorded its split; by
             default "test" if the run or the data have it, else all images.
-        strict: Whether an image that cannot be read is an error.
-        follow_symlinks: Whether symbolic links may lead out of the folder.
         batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
+        **data_options: `data_dir`, `strict` and `follow_symlinks`; see `DataSpec`.
 
     Returns:
         The report of the classifier's task.
@@ -393,14 +389,7 @@ def evaluate_classifier(
         ValueError: If the data cannot be opened, lack the split, have a class that the
             classifier does not know, or are multi-label where it gives one class.
     """
-    images = choose_images(
-        classifier,
-        data,
-        data_dir=data_dir,
-        split=split,
-        strict=strict,
-        follow_symlinks=follow_symlinks,
-    )
+    images = choose_images(classifier, data_spec(data, **data_options), split)
     numbers = {name: number for number, name in enumerate(classifier.class_names)}
 
     def report_of(examples: Examples) -> ClassificationReport | MultilabelReport:

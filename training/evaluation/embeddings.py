@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.files import atomic_write
-from keras_vit.optional_packages import import_optional
 from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.utils.files import atomic_write
+from keras_vit.utils.optional_packages import import_optional
 
 from .features import extract
 from .predictions import EvaluatedModel, weights_hash

@@ -11,11 +11,11 @@ import pathlib
 import keras
 import numpy as np
 
-from keras_vit.files import atomic_write
+from keras_vit.configs.recognition import config_of
 from keras_vit.models.rebuild import feature_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.recognition import config_of
 from keras_vit.training.data import Examples
+from keras_vit.utils.files import atomic_write
 
 from .predictions import predictions_of, weights_hash
 

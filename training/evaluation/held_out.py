@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from keras_vit.classifier import Classifier
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.in_memory import InMemory, Labelled
-from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.in_memory import InMemory
+from keras_vit.training.data.spec import EVALUATED_DATA, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
 
 _WORDS = {
@@ -41,13 +40,7 @@ class EvaluatedImages:
 
 
 def choose_images(
-    classifier: Classifier,
-    data: Labelled,
-    *,
-    data_dir: str | os.PathLike | None = None,
-    split: str | None = None,
-    strict: bool = False,
-    follow_symlinks: bool = False,
+    classifier: Classifier, given: DataSpec, split: str | None = None
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
 
@@ -57,29 +50,26 @@ def choose_images(
 
     Args:
         classifier: The classifier.
-        data: See `evaluate_classifier`.
-        data_dir: See `evaluate_classifier`.
+        given: The data.
         split: See `evaluate_classifier`.
-        strict: See `evaluate_classifier`.
-        follow_symlinks: See `evaluate_classifier`.
 
     Raises:
         ValueError: As `evaluate_classifier`.
     """
-    given = DataSpec(data, holdout=0.0)
+    _check_fields(given)
     of_run = spec_of_run(classifier.recipe, given)
     in_memory = isinstance(given.data, InMemory)
     spec = of_run
     if spec is None:
         is_numbered = in_memory and not given.data.is_frame
         names = classifier.class_names if is_numbered else None
-        spec = dataclasses.replace(given, class_names=names)
+        spec = dataclasses.replace(given, holdout=0.0, class_names=names)
     spec = dataclasses.replace(
         spec,
         data=given.data,
-        data_dir=data_dir,
-        strict=strict,
-        follow_symlinks=follow_symlinks or spec.follow_symlinks,
+        data_dir=given.data_dir,
+        strict=given.strict,
+        follow_symlinks=given.follow_symlinks or spec.follow_symlinks,
         test=True,
         task=classifier.task,
     )
@@ -88,7 +78,7 @@ def choose_images(
         excluded = (f"split   the {len(spec.exclude)} images that the run excluded are left out",)
     record = SplitRecord.read(classifier.folder)
     if record is not None:
-        is_verified = strict or in_memory
+        is_verified = spec.strict or in_memory
         source = dataclasses.replace(spec, holdout=0.0).open(verify=is_verified)
         _check_classes(source, classifier, given)
         found = _by_record(source, record, split, is_verified)
@@ -96,7 +86,7 @@ def choose_images(
             return dataclasses.replace(found, lines=(*found.lines, *excluded))
     # What is held out then depends on the files that can be decoded.
     images = classifier.recipe.get("images") or {}
-    is_verified = strict or (images.get("skipped") != 0 if of_run else in_memory)
+    is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
     source = spec.open(verify=is_verified)
     _check_classes(source, classifier, given)
     if split is None:
@@ -106,6 +96,19 @@ def choose_images(
     line = _without_record(classifier, source, split, bool(of_run))
     lines = (line, *_other_parts(source, split), *source.notes, *excluded)
     return EvaluatedImages(source, examples, None, lines, _is_skipping(is_verified, examples))
+
+
+def _check_fields(given):
+    others = [
+        field.name
+        for field in dataclasses.fields(given)
+        if field.name not in EVALUATED_DATA and getattr(given, field.name) != field.default
+    ]
+    if others:
+        raise ValueError(
+            f"An evaluation must have no data options but {', '.join(EVALUATED_DATA[1:])}: the "
+            f"classifier and its run have the others. Received: {', '.join(others)}"
+        )
 
 
 def _check_classes(source, classifier, given):

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from keras_vit.files import write_csv
-from keras_vit.pages import GridPicture, paragraph, picture_grid, write_page
-from keras_vit.tasks import SEPARATOR
+from keras_vit.description.tasks import SEPARATOR
+from keras_vit.images.pages import GridPicture, paragraph, picture_grid, write_page
 from keras_vit.training.data import Examples
+from keras_vit.utils.files import write_csv
 
 MAX_SHOWN = 100  # Errors on a page.
 

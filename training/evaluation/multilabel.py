@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.tasks import DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTILABEL
 
 from .per_class import ClassCounts, average_precision, best_threshold
 from .reports import EvaluationReport

@@ -14,14 +14,14 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.classifier import Classifier, predict_batch
 from keras_vit.description import Description
-from keras_vit.fields import required
 from keras_vit.models.opening import is_model_name, open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.progress import progress_bar
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.image_files import decoding_errors
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.trainer.data_adapter import pad_rows
+from keras_vit.utils.fields import required
+from keras_vit.utils.progress import progress_bar
 
 from .results import PRETRAINING, pretraining_fields
 
@@ -208,10 +208,7 @@ def build_evaluated(
     image_size: int | tuple[int, int] | None = None,
     evaluation: str | None = None,
     classes: int | None = None,
-    num_heads: int | None = None,
-    gelu: Any = None,
-    normalization: str | None = None,
-    position_resize: str | None = None,
+    **facts: Any,
 ) -> EvaluatedModel:
     """Returns the model to evaluate, from its weights or by its name.
 
@@ -222,11 +219,8 @@ def build_evaluated(
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
-        num_heads: Attention heads, where the weights do not show them.
-        gelu: The form of GELU, where the weights do not state it.
-        normalization: "half" or "imagenet", where the weights do not hold the range of the
-            pixels.
-        position_resize: How positions are resized; by default as by the weights' code base.
+        **facts: What the weights may not hold: `num_heads`, `gelu`, `normalization` and
+            `position_resize`; see `keras_vit.open_model`.
 
     Raises:
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
@@ -234,19 +228,13 @@ def build_evaluated(
     """
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    given: dict[str, Any] = {
-        "num_heads": num_heads,
-        "gelu": gelu,
-        "normalization": normalization,
-        "position_resize": position_resize,
-    }
     if weights is None and not is_model_name(source):
         if image_size is not None:
             raise ValueError(
                 "The image size is stored in the classifier's folder; give it only "
                 f"with a model's name. Received: model={source!r}, image_size={image_size}"
             )
-        opened = open_model(model, **given)
+        opened = open_model(model, **facts)
         built, _ = opened.to_model()
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
         return EvaluatedModel(
@@ -257,7 +245,7 @@ def build_evaluated(
             pretraining=pretraining_fields(recipe, None),
             recipe=recipe,
         )
-    opened = open_model(model, weights=weights, image_size=size, **given)
+    opened = open_model(model, weights=weights, image_size=size, **facts)
     if size is None and (opened.official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
     pretraining = {"pretraining": PRETRAINING.get(str(weights))}

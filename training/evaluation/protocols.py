@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from keras_vit.fields import documented, setting
+from keras_vit.utils.fields import documented, setting
 
 # Few-shot evaluation, as in big_vision's `fewshot_lsr`.
 SHOTS = (1, 5, 10, 25)  # Images per class.

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.files import write_csv, write_skipped, write_text
-from keras_vit.text_tables import align_columns
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.utils.files import write_csv, write_skipped, write_text
+from keras_vit.utils.text_tables import align_columns
 
 from .mistakes import Answers
 from .per_class import ClassCounts

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_vit._version import __version__
-from keras_vit.files import MODEL, RECIPE, write_text
-from keras_vit.json_files import read_json
-from keras_vit.tasks import MULTILABEL
+from keras_vit.description.tasks import MULTILABEL
+from keras_vit.utils.files import MODEL, RECIPE, write_text
+from keras_vit.utils.json_files import read_json
 
 RESULT = "result.json"
 _FORMAT = 1

@@ -21,7 +21,8 @@ from tqdm import tqdm
 from keras_vit import configs
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.machine import available_memory, process_memory, processor, usable_cores
-from keras_vit.training.settings import PRECISIONS
+from keras_vit.training.settings import Settings
+from keras_vit.utils.fields import POSITIVE, changed, check_fields, documented, required, setting
 
 from .cost_results import MODES, BenchmarkCell, BenchmarkResults, Measurement
 
@@ -55,46 +56,46 @@ MAX_BATCH = 2**16
 WATCH_INTERVAL = 0.02  # Seconds between two looks at a child's memory.
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class BenchmarkPlan:
-    """Settings of a benchmark.
-
-    Args:
-        models: Names of `keras_vit.list_models()`.
-        sizes: Pixels per side.
-        modes: "inference", "training" or both.
-        precision: "float32", "mixed_bfloat16" or "mixed_float16".
-        memory: Bytes that a process, or a GPU, may hold; None skips the largest batch.
-        threads: Cores to use; by default all that this process may use.
-        runs: Timed runs; the result is their median.
-        min_seconds: Duration of a timed run.
+    """What a benchmark measures, and how.
 
     Raises:
         ValueError: If a name is unknown, a number not positive or an image too small.
     """
 
-    models: tuple[str, ...] = MODELS
-    sizes: tuple[int, ...] = IMAGE_SIZES
-    modes: tuple[str, ...] = ("inference",)
-    precision: str = "float32"
-    memory: int | None = 4 * GIB
-    threads: int = dataclasses.field(default_factory=usable_cores)
-    runs: int = 5
-    min_seconds: float = 0.25
+    models: tuple[str, ...] = setting(MODELS, "names of keras_vit.list_models()")
+    sizes: tuple[int, ...] = setting(
+        IMAGE_SIZES, "sides of the images", unit="PIXELS", limits=POSITIVE
+    )
+    modes: tuple[str, ...] = setting(
+        MODES[:1],
+        "what is timed; training is a step of fine-tuning",
+        choices=MODES,
+        flag="mode",
+    )
+    precision: str = changed(Settings, "precision")
+    memory: int | None = setting(
+        4 * GIB,
+        "bytes that a process, or a GPU, may hold; None skips the largest batch",
+        limits=POSITIVE,
+    )
+    threads: int | None = setting(
+        None, "cores to use", unit="N", absent="all available", limits=POSITIVE
+    )
+    runs: int = setting(5, "timed runs, of which the median counts", unit="N", limits=POSITIVE)
+    min_seconds: float = setting(0.25, "duration of a timed run", flag="", limits=POSITIVE)
 
     def __post_init__(self):
-        if not self.modes or not set(self.modes) <= set(MODES):
-            raise ValueError(f"modes must be of {MODES}. Received: modes={self.modes}")
-        if self.precision not in PRECISIONS:
+        check_fields(self)
+        if not self.modes or not self.sizes:
             raise ValueError(
-                f"precision must be one of {PRECISIONS}. Received: precision={self.precision!r}"
+                "The numbers of modes and sizes must be positive. "
+                f"Received: modes={self.modes}, sizes={self.sizes}"
             )
-        for name in ("threads", "runs", "min_seconds", "memory"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive. Received: {name}={value}")
-        if min(self.sizes, default=0) <= 0:
-            raise ValueError(f"sizes must be positive. Received: sizes={self.sizes}")
+        if self.threads is None:
+            object.__setattr__(self, "threads", usable_cores())
         for model in self.models:
             smallest = max(configs.resolve(model).min_image_size)
             if smallest > min(self.sizes):
@@ -177,7 +178,7 @@ def measure(cell: BenchmarkCell, plan: BenchmarkPlan) -> Measurement:
 
     def run(batch_size: int, runs: int) -> Trial | None:
         if not processes or not processes[-1].alive:
-            processes.append(MeasuringProcess(cell, plan.threads, plan.memory))
+            processes.append(MeasuringProcess(cell, required(plan.threads, "threads"), plan.memory))
             _check_memory(processes[-1])
         timed = processes[-1].time(batch_size, runs, plan.min_seconds)
         if timed is None:

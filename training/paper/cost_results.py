@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.files import atomic_write, write_csv, write_text
-from keras_vit.json_files import read_json
-from keras_vit.text_tables import markdown_table
 from keras_vit.training.evaluation.results import check_same_settings
+from keras_vit.utils.files import atomic_write, write_csv, write_text
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.text_tables import markdown_table
 
 MODES = ("inference", "training")
 _FORMAT = 1
@@ -275,7 +275,7 @@ def _draw(points: Mapping[tuple[str, int], tuple], title: str, label: str) -> An
     """Draws (middle, lowest, highest) by model and image size on logarithmic axes."""
     if not points:
         return None
-    from keras_vit.plots import new_figure
+    from keras_vit.utils.plots import new_figure
 
     figure = new_figure((7.5, 5))
     from matplotlib.ticker import LogLocator, NullLocator

@@ -26,7 +26,7 @@ class CostSteps:
     """Steps of a model at any batch size, with one compiled function for all.
 
     Inference is a forward pass to probabilities. Training is a step of the paper's
-    fine-tuning (`keras_vit.training.run.job`): forward, backward, clipping, SGD with
+    fine-tuning (`keras_vit.training.run`): forward, backward, clipping, SGD with
     momentum.
 
     Args:

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from keras_vit.files import atomic_write, write_csv, write_text
 from keras_vit.images.decoding import image_files
 from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.training.data import Examples, open_source
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
+from keras_vit.utils.files import atomic_write, write_csv, write_text
 
 from .fingerprints import (
     NUM_VIEWS,

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from keras_vit.optional_packages import import_optional
+from keras_vit.utils.optional_packages import import_optional
 
 from .duplicates import Duplicate, DuplicateIndex, SkippedImage
 from .fingerprints import fingerprint_or_reason

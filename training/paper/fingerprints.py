@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_vit.images.transcoding import to_rgb, transcoded
-from keras_vit.optional_packages import import_optional
+from keras_vit.utils.optional_packages import import_optional
 
 imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
 

@@ -16,25 +16,26 @@ from keras import ops
 
 from keras_vit import configs
 from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, RECIPE, write_history
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import set_description
-from keras_vit.description_files import texts_of
-from keras_vit.fields import required
-from keras_vit.files import write_text
+from keras_vit.description.description_texts import texts_of
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
-from keras_vit.recognition import config_of
 from keras_vit.training.data import Source, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import Data
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run import trainer_setup
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.model_card import recipe_lines
 from keras_vit.training.run.plan import TrainingPlan
+from keras_vit.training.run.run_options import run_arguments
 from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import write_text
 
 from .patch_targets import CELLS, TARGETS, cut_patches
 
@@ -43,12 +44,7 @@ def pretrain_masked_patches(
     data: Data,
     output: str | os.PathLike,
     settings: MaskedPatches | None = None,
-    *,
-    overwrite: bool = False,
-    resume: bool = False,
-    command: str = "",
-    log: Callable[[str], object] = print,
-    **data_options: Any,
+    **options: Any,
 ) -> Pretrained:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 
@@ -62,11 +58,7 @@ def pretrain_masked_patches(
         output: The folder to write: `model.keras`, without a head, recipe, history and model
             card. Until the end everything is in `OUTPUT.partial`.
         settings: The settings; the paper's by default.
-        overwrite: As for `finetune`.
-        resume: As for `finetune`.
-        command: As for `finetune`.
-        log: As for `finetune`.
-        **data_options: As for `finetune`.
+        **options: As for `finetune`.
 
     Returns:
         A `Pretrained`.
@@ -81,15 +73,7 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    return PretrainMaskedPatches(
-        data_spec(data, **data_options),
-        output,
-        settings,
-        overwrite=overwrite,
-        resume=resume,
-        command=command,
-        log=log,
-    ).run()
+    return PretrainMaskedPatches(*run_arguments(data, output, options), settings).run()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,9 +255,6 @@ class PretrainMaskedPatches(Job):
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> MaskedPatchTrainer:
         return make_trainer(model, plan.settings)
 
-    def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
-        pass  # There are no classes.
-
     def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
         batches = evaluation_batches(
             required(plan.validation, "validation"),
@@ -305,7 +286,7 @@ class PretrainMaskedPatches(Job):
         write_text(folder.path / MODEL_CARD, _card(recipe, history))
         self.publish(plan.source)
         if folder.writes:
-            self.log(
+            self.options.log(
                 f"written {folder.output}; give it classes with keras-vit finetune --weights "
                 f"{folder.output}"
             )

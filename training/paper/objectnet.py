@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
-from keras_vit.json_files import read_json
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing
 from keras_vit.training.data.examples import without_autotune
 from keras_vit.training.data.labels import multi_hot
+from keras_vit.utils.json_files import read_json
 
 NUM_CLASSES = 1000
 BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.

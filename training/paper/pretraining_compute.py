@@ -10,8 +10,8 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs.recognition import config_of_json
 from keras_vit.description import describe
-from keras_vit.recognition import config_of_json
 from keras_vit.training.evaluation.results import Result
 
 from .tables import paper_table

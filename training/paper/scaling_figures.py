@@ -14,9 +14,9 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.files import atomic_write, write_csv
-from keras_vit.plots import new_figure
 from keras_vit.training.evaluation.results import Result
+from keras_vit.utils.files import atomic_write, write_csv
+from keras_vit.utils.plots import new_figure
 
 from .pretraining_compute import (
     COMPUTE_FIELDS,

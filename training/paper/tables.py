@@ -13,9 +13,9 @@ import pathlib
 import statistics
 from collections.abc import Callable, Iterable
 
-from keras_vit.files import atomic_write, write_csv, write_text
-from keras_vit.text_tables import markdown_table
 from keras_vit.training.evaluation.results import Result
+from keras_vit.utils.files import atomic_write, write_csv, write_text
+from keras_vit.utils.text_tables import markdown_table
 
 PAPER, OURS = "paper", "ours"
 
@@ -104,7 +104,7 @@ class FilledTable:
             ImportError: Without matplotlib.
         """
         # Inside, because plots imports NumPy, and `keras-vit models` only reads `paper_table`.
-        from keras_vit.plots import new_figure
+        from keras_vit.utils.plots import new_figure
 
         header, *body = self.lines()
         widths = [max(len(line[k]) for line in (header, *body)) + 2 for k in range(len(header))]

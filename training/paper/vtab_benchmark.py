@@ -14,11 +14,9 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.fields import required
 from keras_vit.models.opening import open_model
-from keras_vit.text_tables import align_columns
 from keras_vit.training import recipes
-from keras_vit.training.data import open_source
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.vtab_tasks import (
     GROUPS,
     VtabTask,
@@ -32,8 +30,11 @@ from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated
 from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
-from keras_vit.training.run.job import finetune
+from keras_vit.training.run.classifier_jobs import finetune_once
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import RECIPE
+from keras_vit.utils.text_tables import align_columns
 
 from . import tables
 
@@ -122,8 +123,7 @@ def run_vtab(
     settings = dataclasses.replace(scaled(settings, asked.scale), **_start(model, weights))
     if settings.model is not None:
         configs.resolve(settings.model)  # A wrong name is an error before data are downloaded.
-    names = ("num_heads", "gelu", "normalization", "position_resize")
-    facts = {name: getattr(settings, name) for name in names}
+    facts = settings.unknown_facts
     if settings.weights is not None:  # So is a fact that must be given.
         start = {"model": settings.model, "image_size": settings.image_size}
         open_model(settings.weights, **start, **facts).preprocessing_for()
@@ -268,17 +268,10 @@ def _recipe(start: Any, seed: int | None, asked: VtabOptions) -> dict[str, Any]:
 
 
 def _finetune(name, folder, settings, seed, asked, command, log):
-    if not folder.exists():  # It exists if a stop came before the result file.
-        finetune(
-            f"vtab{'-tune' if asked.tune else ''}:{name}",
-            folder,
-            dataclasses.replace(settings, seed=seed, head="new"),  # As in the protocol.
-            data_dir=asked.data_dir,
-            resume=(folder.with_name(folder.name + ".partial") / "recipe.json").exists(),
-            command=command,
-            log=log,
-        )
-    return read_result(folder / "recipe.json")
+    data = DataSpec(f"vtab{'-tune' if asked.tune else ''}:{name}", asked.data_dir)
+    settings = dataclasses.replace(settings, seed=seed, head="new")  # As in the protocol.
+    finetune_once(data, folder, settings, command=command, log=log)
+    return read_result(folder / RECIPE)
 
 
 def _probe(

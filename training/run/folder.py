@@ -18,16 +18,16 @@ import numpy as np
 
 from keras_vit.checkpoints.formats import damaged_file, load_arrays
 from keras_vit.classifier import MODEL, RECIPE
-from keras_vit.files import (
+from keras_vit.training.trainer.devices import backend_devices, is_chief
+from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.files import (
     atomic_write,
     check_folder,
     publish_folder,
     remove_leftovers,
     write_text,
 )
-from keras_vit.json_files import read_json
-from keras_vit.training.trainer.devices import backend_devices, is_chief
-from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.json_files import read_json
 
 from . import lock
 

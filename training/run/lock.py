@@ -9,8 +9,8 @@ import pathlib
 import socket
 from typing import Any
 
-from keras_vit.files import temporary_sibling
-from keras_vit.json_files import read_json
+from keras_vit.utils.files import temporary_sibling
+from keras_vit.utils.json_files import read_json
 
 LOCK = "lock.json"
 

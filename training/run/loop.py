@@ -17,15 +17,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.fields import required
-from keras_vit.files import HISTORY, write_csv
-from keras_vit.optional_packages import import_optional
-from keras_vit.progress import progress_bar
-from keras_vit.tasks import MULTICLASS, MULTILABEL, SCORES
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import HISTORY, write_csv
+from keras_vit.utils.optional_packages import import_optional
+from keras_vit.utils.progress import progress_bar
 
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .trainer_setup import make_schedule

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from keras_vit.classifier import LOADING
-from keras_vit.files import SAMPLES
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import describe_range
-from keras_vit.safe_text import for_line
-from keras_vit.tasks import MULTILABEL
-from keras_vit.text_tables import markdown_table
 from keras_vit.training.data import Examples
+from keras_vit.utils.files import SAMPLES
+from keras_vit.utils.safe_text import for_line
+from keras_vit.utils.text_tables import markdown_table
 
 from .transfer import fact_lines
 

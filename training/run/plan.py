@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.description import describe
-from keras_vit.fields import field_info, required
-from keras_vit.tasks import MULTILABEL
-from keras_vit.text_tables import align_columns
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
+from keras_vit.utils.fields import field_info, required
+from keras_vit.utils.text_tables import align_columns
 
 from .distillation import Teacher
 from .transfer import Start, fact_lines

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import DataSpec, Source
 from keras_vit.training.data.mixed import MixedExamples
-from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.spec import spec_of_run, with_validation
 from keras_vit.training.data.split_record import NEW, SplitRecord
 from keras_vit.training.settings import FineTuning
 
@@ -101,8 +101,5 @@ def _by_record(spec, record, validation, *, download):
             splits[split] = train.take(np.flatnonzero(of_train == split))
     splits = {split: examples for split, examples in splits.items() if len(examples)}
     share = validation(len(splits["train"]))
-    if share == 0:
-        splits.pop("validation", None)
-    elif "validation" not in splits:
-        splits["train"], splits["validation"] = splits["train"].split(share, spec.split_seed or 0)
+    splits = with_validation(splits, share, spec.split_seed or 0)
     return dataclasses.replace(source, splits=splits)

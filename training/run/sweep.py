@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.classifier import HISTORY, RECIPE
-from keras_vit.files import write_text
-from keras_vit.json_files import read_json
-from keras_vit.tasks import MULTILABEL, SCORES
-from keras_vit.text_tables import markdown_table
+from keras_vit.description.tasks import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.files import write_text
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.text_tables import markdown_table
 
-from .folder import PARTIAL
-from .job import FineTune, finetune
+from .classifier_jobs import FineTune, finetune_once
+from .run_options import RunOptions
 
 PROTOCOL = "sweep"
 
@@ -218,35 +218,11 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
         raise ValueError(
             f"The output folder must be new, empty or of the same sweep. Received: {folder}"
         )
-    plan = FineTune(data, folder / "plan", settings).plan()
+    plan = FineTune(data, RunOptions(folder / "plan"), settings).plan()
     if not plan.recipe["images"]["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")
-
-
-def finetune_once(
-    data: DataSpec,
-    folder: pathlib.Path,
-    settings: FineTuning,
-    *,
-    command: str,
-    log: Callable[[str], object],
-) -> dict[str, Any]:
-    """Starts, resumes or skips a run; returns its recipe.
-
-    Args:
-        data: The data.
-        folder: The output of the run. If it has a recipe, the run has finished.
-        settings: Settings of the run.
-        command: The command to record.
-        log: Receives messages.
-    """
-    if not (folder / RECIPE).exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        is_unfinished = (folder.with_name(folder.name + PARTIAL) / RECIPE).exists()
-        finetune(data, folder, settings, resume=is_unfinished, command=command, log=log)
-    return read_json(folder / RECIPE)
 
 
 def _last_score(run, weights):

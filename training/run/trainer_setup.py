@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from keras_vit.fields import required
-from keras_vit.tasks import MULTICLASS
+from keras_vit.description.tasks import MULTICLASS
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.losses import (
     SigmoidCrossentropy,
@@ -19,6 +18,7 @@ from keras_vit.training.trainer.losses import (
 from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
 from keras_vit.training.trainer.schedule import WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.fields import required
 
 T = TypeVar("T", bound=Trainer)
 

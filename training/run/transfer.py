@@ -12,19 +12,18 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
+from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
-from keras_vit.fields import required
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
 from keras_vit.models.opening import (
     HEAD,
     OpenedModel,
     open_model,
-    paper_name,
-    without_hidden_layer,
 )
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
+from keras_vit.utils.fields import required
 
 DEFAULT_MODEL = "ViT-B/16"
 
@@ -84,11 +83,7 @@ def find_start(
     model: str | configs.ViTConfig | None,
     weights: str | None,
     image_size: tuple[int | None, int | None] | None = None,
-    *,
-    num_heads: int | None = None,
-    gelu: Any = None,
-    normalization: str | None = None,
-    position_resize: str | None = None,
+    **facts: Any,
 ) -> Start:
     """Returns what a run starts from, without downloading or building it.
 
@@ -96,22 +91,12 @@ def find_start(
         model: A name, a config, or None for the model of the weights, or ViT-B/16 without.
         weights: Anything that `keras_vit.open_model` takes, or None.
         image_size: As for `keras_vit.open_model`.
-        num_heads: Attention heads, where the weights do not show them.
-        gelu: The form of GELU, where the weights do not state it.
-        normalization: A key of `NORMALIZATIONS`, where the weights do not hold the range of
-            the pixels.
-        position_resize: How positions are resized; by default as by the weights' code base.
+        **facts: What the weights may not hold, see `FineTuning.unknown_facts`.
 
     Raises:
         ValueError: If the model or the weights are unknown, do not fit each other, or a fact
             about the weights was neither found nor given.
     """
-    facts: dict[str, Any] = {
-        "num_heads": num_heads,
-        "gelu": gelu,
-        "normalization": normalization,
-        "position_resize": position_resize,
-    }
     if weights is None:
         opened = open_model(model or DEFAULT_MODEL, weights="random", **facts)
     else:

@@ -9,7 +9,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import (
     evaluation_batches,
     open_source,
-    records,
+    record_examples,
     tfds_records,
     training_batches,
 )
@@ -160,7 +160,7 @@ def test_a_part_is_read_as_a_part(source):
 )
 def test_every_epoch_has_each_labelled_example_once_in_its_own_order(source, monkeypatch, block):
     train = source.splits["train"]
-    monkeypatch.setattr(records, "BUFFER_BYTES", block * train._records.mean_bytes)
+    monkeypatch.setattr(record_examples, "BUFFER_BYTES", block * train._records.mean_bytes)
     tf.random.set_seed(3)
     batches = list(training_batches(train, **OPTIONS).take(20).as_numpy_iterator())
     seen = numbers(batches)
@@ -240,7 +240,7 @@ def unprepared():
 
 
 def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path):
-    with pytest.raises(records.NotPrepared) as caught:
+    with pytest.raises(record_examples.NotPrepared) as caught:
         open_source(unprepared, data_dir=tmp_path, download=False)
     message = str(caught.value)
     assert "tfds:tiny_birds/2.0.0 is not prepared" in message

@@ -8,7 +8,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import (
     evaluation_batches,
     open_source,
-    records,
+    record_examples,
     training_batches,
     write_records,
 )
@@ -90,7 +90,7 @@ def test_shards_are_numbered_and_a_sample_of_all_classes(written):
 @pytest.mark.parametrize("block", [1e9, 6])
 def test_every_epoch_has_each_example_once_and_goes_on_anywhere(written, monkeypatch, block):
     train = open_source(written).splits["train"]
-    monkeypatch.setattr(records, "BUFFER_BYTES", block * train._records.mean_bytes)
+    monkeypatch.setattr(record_examples, "BUFFER_BYTES", block * train._records.mean_bytes)
     seen = numbers(training_batches(train, **OPTIONS).take(15).as_numpy_iterator())
     epochs = [seen[start : start + 20] for start in range(0, 60, 20)]
     assert all(sorted(epoch) == list(range(20)) for epoch in epochs)

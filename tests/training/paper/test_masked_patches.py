@@ -19,7 +19,7 @@ from keras_vit.training.paper.masked_patches import (
     masked_patch_model,
     pretrain_masked_patches,
 )
-from keras_vit.training.run.job import finetune
+from keras_vit.training.run.classifier_jobs import finetune
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, MaskedPatches

@@ -1,5 +1,6 @@
 import dataclasses
 import io
+import shutil
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from keras_vit.training.data import evaluation_batches, open_source, vtab_tasks
 from keras_vit.training.data.vtab_tasks import TASKS, Part
 from keras_vit.training.evaluation.results import Result
 from keras_vit.training.paper import vtab_benchmark as runner
+from keras_vit.training.run import classifier_jobs
 from makers import tiny_config
 
 # (train, validation, test, classes) as the benchmark published them.
@@ -303,9 +305,9 @@ def try_vtab(mock_data, small_tasks, pretrained, tmp_path):
     settings = dataclasses.replace(runner.SETTINGS, image_size=(8, 8), steps=2, batch_size=4)
     arguments = {"settings": settings, "data_dir": mock_data("svhn_cropped"), "log": str}
 
-    def run(**changes):
+    def run(model=pretrained, **changes):
         given = {"tasks": ("svhn",), "seeds": (0, 1), **arguments, **changes}
-        return runner.run_vtab(pretrained, tmp_path / "out", **given)
+        return runner.run_vtab(model, tmp_path / "out", **given)
 
     run.output, run.settings = tmp_path / "out", settings
     return run
@@ -320,7 +322,7 @@ def no_training(monkeypatch):
     def finetune(data, *arguments, **more):
         raise Reached(data)
 
-    monkeypatch.setattr(runner, "finetune", finetune)
+    monkeypatch.setattr(classifier_jobs, "finetune", finetune)
 
 
 @pytest.mark.slow
@@ -336,7 +338,9 @@ def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(try_vtab, 
     assert data["published_version"] is True
     assert len(results[0].model["model_keras_sha256"]) == 64
 
-    monkeypatch.setattr(runner, "finetune", lambda data, folder, *_, **__: started.append(folder))
+    monkeypatch.setattr(
+        classifier_jobs, "finetune", lambda data, folder, *_, **__: started.append(folder)
+    )
     started = []
     with pytest.raises(FileNotFoundError):  # This stand-in writes no folder.
         try_vtab()
@@ -372,9 +376,11 @@ def test_a_linear_probe_is_a_result_of_its_own(try_vtab, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_linear_probe_takes_the_range_of_its_weights(try_vtab, monkeypatch):
+def test_a_linear_probe_takes_the_range_of_its_weights(try_vtab, pretrained, monkeypatch, tmp_path):
     ours = Preprocessing((8, 8), "resize", value_range(*NORMALIZATIONS["imagenet"]))
-    monkeypatch.setattr(Preprocessing, "from_json", lambda text: ours)  # As if the file had it.
+    folder = shutil.copytree(pretrained, tmp_path / "other")
+    (folder / "description.json").unlink()
+    (folder / "preprocessing.json").write_text(ours.to_json())
     seen, extract = [], runner.extract
 
     def recorded(model, examples, *, preprocessing, **more):
@@ -383,7 +389,7 @@ def test_a_linear_probe_takes_the_range_of_its_weights(try_vtab, monkeypatch):
 
     monkeypatch.setattr(runner, "extract", recorded)
     lines = []
-    (result,) = try_vtab(linear=True, log=lines.append)
+    (result,) = try_vtab(folder, linear=True, log=lines.append)
     assert seen == [ours] * 3
     assert result.model["value_range"] == [list(side) for side in ours.value_range]
     assert "ImageNet's mean and deviation (preprocessing.json)" in lines[0]

@@ -15,7 +15,8 @@ import numpy as np
 
 from keras_vit.training import demo
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.job import FineTune, Pretrain
+from keras_vit.training.run.classifier_jobs import FineTune, Pretrain
+from keras_vit.training.run.run_options import RunOptions
 
 STEPS = 10
 OUTPUT = pathlib.Path(sys.argv[1])
@@ -54,7 +55,8 @@ class FromSeed(Pretrain):
 def first_losses(job, part, settings):
     first = FirstSteps()
     data = DataSpec(OUTPUT / "images" / part)
-    job(data, OUTPUT / job.__name__, settings, callbacks=[first], log=lambda line: None).run()
+    options = RunOptions(OUTPUT / job.__name__, callbacks=[first], log=lambda line: None)
+    job(data, options, settings).run()
     return first.losses
 
 

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.run.job import with_note_of_seen
+from keras_vit.training.run.classifier_jobs import with_note_of_seen
 from keras_vit.training.run.replay import extend
 from makers import tiny_config, write_classes
 

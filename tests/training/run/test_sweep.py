@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from keras_vit.command_line import main
-from keras_vit.progress import ProgressBar
 from keras_vit.training.evaluation.results import find_results, read_result
-from keras_vit.training.run import sweep as module
+from keras_vit.training.run import classifier_jobs, sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config, write_classes
 
 SETTINGS = FineTuning.from_recipe(
@@ -138,7 +138,7 @@ class Pretend:
 
     def __init__(self, monkeypatch, scores, metrics=("accuracy", "top_1")):
         self.scores, self.metrics, self.calls = scores, metrics, []
-        monkeypatch.setattr(module, "finetune", self)
+        monkeypatch.setattr(classifier_jobs, "finetune", self)
         monkeypatch.setattr(module, "write_result", lambda result, command: None)
 
     def __call__(self, data, output, settings, **options):

@@ -22,10 +22,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.files import MODEL
 from keras_vit.training import Adam, FineTuning, SoftmaxCrossentropy, Trainer, warmup_schedule
 from keras_vit.training.run.folder import PARTIAL, RunFolder
 from keras_vit.training.run.loop import train
+from keras_vit.utils.files import MODEL
 
 FOLDER = pathlib.Path(sys.argv[1]).resolve()
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from keras_vit.safe_text import for_csv
+from keras_vit.utils.safe_text import for_csv
 
 # Files of a classifier's folder.
 MODEL = "model.keras"

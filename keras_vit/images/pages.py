@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps
 
-from keras_vit.files import write_text
 from keras_vit.images.transcoding import to_rgb, transcoded
+from keras_vit.utils.files import write_text
 
 MAX_THUMBNAIL = 160  # Pixels of the longer side.
 MAX_WIDTH = 1600  # Pixels of a wide picture.

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from keras_vit.safe_text import for_markdown
+from keras_vit.utils.safe_text import for_markdown
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = None) -> str:

@@ -29,7 +29,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_vit import json_files
+from keras_vit.utils import json_files
 
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
 
@@ -172,6 +172,7 @@ def documented(settings_type: Class) -> Class:
     for field in dataclasses.fields(settings_type):
         known = field_info(field)
         default = known.absent if field.default is None and known.absent else repr(field.default)
+        default = getattr(field.default, "__name__", default)  # A function.
         text = f"{field.name}: {known.help}"
         if field.default is not REQUIRED:
             text += f" (default: {default})"
@@ -222,14 +223,18 @@ def add_arguments(
         required: Names of fields with a default that must be given all the same.
         group: The title in `--help` above the fields without a `group`.
     """
-    groups: dict[str | None, Any] = {None: parser}
+    _add_arguments({None: parser}, settings_type, only, without, required, group)
+
+
+def _add_arguments(groups, settings_type, only=None, without=(), required=(), group=None):
+    """Adds the arguments to `groups`, by title; the parser stands under None."""
     for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            add_arguments(parser, inner.settings_type, **inner.options)
+            _add_arguments(groups, inner.settings_type, **inner.options)
         elif field_info(field).flag != "":
             title = field_info(field).group or group
             if title not in groups:
-                groups[title] = parser.add_argument_group(title)
+                groups[title] = groups[None].add_argument_group(title)
             add_argument(groups[title], field, required=field.name in required)
 
 
@@ -344,11 +349,20 @@ def given_fields(
     return given
 
 
-def flat_fields(settings_type: Any) -> Iterator[dataclasses.Field]:
-    """Yields the fields of a dataclass of settings and of its parts."""
-    for field in dataclasses.fields(settings_type):
+def flat_fields(
+    settings_type: Any, only: Collection[str] | None = None, without: Collection[str] = ()
+) -> Iterator[dataclasses.Field]:
+    """Yields the fields with an argument, of a dataclass of settings and of its parts.
+
+    Args:
+        settings_type: The dataclass.
+        only: See `add_arguments`.
+        without: See `add_arguments`.
+    """
+    for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            yield from flat_fields(inner.settings_type)
+            chosen = {name: inner.options[name] for name in ("only", "without")}
+            yield from flat_fields(inner.settings_type, **chosen)
         else:
             yield field
 

@@ -18,10 +18,10 @@ from keras_vit.description import (
     description_text,
     read_description,
 )
-from keras_vit.files import CLASSES, DESCRIPTION, PREPROCESSING, TASK
-from keras_vit.json_files import check_fields, parse_json
+from keras_vit.description.tasks import ACTIVATIONS, MULTILABEL
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import ACTIVATIONS, MULTILABEL
+from keras_vit.utils.files import CLASSES, DESCRIPTION, PREPROCESSING, TASK
+from keras_vit.utils.json_files import check_fields, parse_json
 
 TEXTS = (DESCRIPTION, CLASSES, PREPROCESSING, TASK)
 

@@ -11,18 +11,17 @@ import collections
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from keras_vit import configs
-from keras_vit.block_configs import BLOCK_LAYERS
 from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
     BiTConfig,
-    Gelu,
     ResNetStem,
     ViTConfig,
 )
+from keras_vit.configs.blocks import BLOCK_LAYERS, UNSEEN_FEATURES
 
 Shape = tuple[int, ...]
 
@@ -70,22 +69,18 @@ def config_of(model: Any) -> ViTConfig | BiTConfig:
 
 def config_of_shapes(
     shapes: Mapping[str, Shape | None],
-    *,
-    num_heads: int | None = None,
-    gelu: Gelu | None = None,
-    norm_epsilon: float | None = None,
     fields: Mapping[str, Any] | None = None,
+    *,
+    epsilon_in: Literal["deviation", "variance"] = ResNetStem.epsilon_in,
     has_paper_sizes: bool = True,
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
 
     Args:
         shapes: What `layer_shapes` returns.
-        num_heads: Attention heads, for weights that do not show them.
-        gelu: The form of GELU, or None if it is unknown.
-        norm_epsilon: LayerNorm's epsilon, or None if it is unknown.
-        fields: More fields of `ViTConfig` that weights do not show, such as `classifier`, and
-            `epsilon_in` of its stem.
+        fields: Fields of `ViTConfig` that weights do not show: the form of GELU, LayerNorm's
+            epsilon, the heads where shapes do not show them, and others.
+        epsilon_in: How kernels of a stem are standardised.
         has_paper_sizes: Whether weights that do not show the heads have the paper's for their
             width.
 
@@ -113,7 +108,8 @@ def config_of_shapes(
     if usual == "token" and head and "pre_logits" not in shapes and head[0] == 2 * shown["width"]:
         usual = "token+gap"
     notes = []
-    heads = shown.get("num_heads") or num_heads
+    fields = {name: value for name, value in (fields or {}).items() if value is not None}
+    heads, gelu = shown.get("num_heads") or fields.get("num_heads"), fields.get("gelu")
     if heads is None and has_paper_sizes and shown["width"] in _HEADS:
         heads = _HEADS[shown["width"]]
         notes.append(
@@ -126,41 +122,40 @@ def config_of_shapes(
             f"What the file does not show must be given: {' and '.join(unknown)}. "
             f"Received: weights with a token size of {shown['width']}"
         )
-    if norm_epsilon is None:
+    if "norm_epsilon" not in fields:
         notes.append(
             "the file does not hold LayerNorm's epsilon: 1e-6, the official one, is assumed"
         )
-    fields = dict(fields or {})
-    epsilon_in = fields.pop("epsilon_in", ResNetStem.epsilon_in)
     classifier = fields.get("classifier") or usual
-    if fields.get("rotary") and "position_embedding" not in shapes:
-        fields.setdefault("position_embedding", "none")
     # The table of biases is the only variable of two axes that an attention itself has.
     has_biases = len(shapes.get("encoder_block_0/attention") or ()) == 2
     representation, registers = shapes.get("pre_logits"), shapes.get("registers")
-    config = ViTConfig(
-        patch_size=shown["patch_size"],
-        width=shown["width"],
-        depth=shown["depth"],
-        mlp_dim=shown["mlp_dim"],
-        num_heads=heads,
-        representation_size=representation[1] if representation and has_head else None,
-        resnet=ResNetStem(*resnet, epsilon_in) if "root_width" in shown else None,
-        num_registers=registers[1] if registers else 0,
-        gelu=gelu,
-        norm_epsilon=norm_epsilon or ViTConfig.norm_epsilon,
-        **{
-            **({"position_embedding": "relative_bias"} if has_biases else {}),
-            **_norms_and_tokens(shapes, classifier),
-            **{
-                field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()
-            },
-            **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
-            **fields,
-            "classifier": classifier,
-        },
-    )
+    found = {
+        "patch_size": shown["patch_size"],
+        "width": shown["width"],
+        "depth": shown["depth"],
+        "mlp_dim": shown["mlp_dim"],
+        "representation_size": representation[1] if representation and has_head else None,
+        "resnet": ResNetStem(*resnet, epsilon_in) if "root_width" in shown else None,
+        "num_registers": registers[1] if registers else 0,
+        **({"position_embedding": "relative_bias"} if has_biases else {}),
+        **_norms_and_tokens(shapes, classifier),
+        **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
+        **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
+    }
+    config = ViTConfig(**{**found, **fields, "num_heads": heads, "classifier": classifier})
+    if config.block(0).reads_grid and not {"position_embedding"} & (shapes.keys() | fields.keys()):
+        config = dataclasses.replace(config, position_embedding="none")  # No table.
     return config, tuple(notes)
+
+
+def is_shown_by_shapes(config: ViTConfig | BiTConfig) -> bool:
+    """Returns whether `config_of_shapes` finds a config from the weights of its model."""
+    if type(config) is not ViTConfig:
+        return type(config) is BiTConfig
+    positions = (config.position_embedding, config.position_embedding_at)
+    is_seen = all(getattr(config, name) == getattr(ViTConfig, name) for name in UNSEEN_FEATURES)
+    return positions == ("learned_1d", "input") and is_seen
 
 
 def _map_sizes(shapes, num_heads, mlp_dim):

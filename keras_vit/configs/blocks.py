@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
-from keras_vit.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
+from keras_vit.configs.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
 
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 BlockNorm = Literal["before", "after"]
@@ -24,6 +24,8 @@ TRAINING_FIELDS = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_r
 BLOCK_LAYERS = {"layer_scale": "layer_scale_1", "qk_norm": "attention/query_norm"}
 # Features that they do not show.
 UNSEEN_FEATURES = ("block_norm", "rotary")
+# All fields of a block that they do not show, or not in every layout.
+UNSEEN_BLOCK_FIELDS = ("gelu", "norm_epsilon", "num_heads", *UNSEEN_FEATURES)
 
 Config = TypeVar("Config")
 Class = TypeVar("Class", bound=type)

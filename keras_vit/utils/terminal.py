@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from keras_vit.safe_text import for_output
+from keras_vit.utils.safe_text import for_output
 
 
 @contextlib.contextmanager

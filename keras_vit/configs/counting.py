@@ -1,14 +1,14 @@
 """The size and cost of a model, counted without Keras or TensorFlow.
 
-What counts as an operation is in `keras_vit.costs`; the costs of the encoder block's fields
-stand with them in `keras_vit.block_configs`.
+What counts as an operation is in `keras_vit.configs.costs`; the costs of the encoder block's fields
+stand with them in `keras_vit.configs.blocks`.
 """
 
 from __future__ import annotations
 
 from keras_vit import configs
-from keras_vit.block_configs import AttentionConfig
-from keras_vit.costs import (
+from keras_vit.configs.blocks import AttentionConfig
+from keras_vit.configs.costs import (
     AXIAL_POOL,
     POOL,
     SOFTMAX,

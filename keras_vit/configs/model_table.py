@@ -1,0 +1,284 @@
+"""All models of the paper, one row of a table each, and what their names and configs give."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from keras_vit.configs.blocks import (
+    TRAINING_FIELDS,
+    UNSEEN_BLOCK_FIELDS,
+    BlockConfig,
+)
+from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, ResNetStem
+from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
+from keras_vit.utils.nearest_names import nearest_names
+
+# Layers that end in class scores. With DeiT's distillation token there are two linear layers,
+# the class token's first, and "predictions" is the mean of their logits without weights.
+CLASSIFIER_LAYERS = ("class_token_head", "distillation_token_head", "predictions")
+# The head that transfer learning replaces: these and the hidden layer of pre-training.
+HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
+
+# Representations of an image. "pre_logits": the input of the head, as in the official
+# few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.
+FEATURES = ("pre_logits", "token", "avg")
+
+
+# Fields of `ViTConfig` that weights do not show; files of this package note them.
+UNSEEN_FIELDS = (*UNSEEN_BLOCK_FIELDS, "classifier", "position_resize")
+
+
+DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
+# Exceptions: pixels per side of models for other images.
+IMAGE_SIZES = {"ViT-Mini/4": 32, "R14+ViT-Micro/16": 96}
+
+# Paper, Table 1; Ti and S are from the official checkpoints.
+SIZES: dict[str, dict[str, Any]] = {
+    # Ours, for images of 32 pixels: a million parameters, and 2.6 with a ResNet in front.
+    "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
+    "Micro": {"width": 192, "depth": 5, "mlp_dim": 768, "num_heads": 6},
+    "Ti": {"width": 192, "depth": 12, "mlp_dim": 768, "num_heads": 3},
+    "S": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 6},
+    "B": {"width": 768, "depth": 12, "mlp_dim": 3072, "num_heads": 12},
+    # Figure 4: B with all hidden dimensions halved, the heads' too, so there are 12 heads.
+    "b": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 12},
+    "L": {"width": 1024, "depth": 24, "mlp_dim": 4096, "num_heads": 16},
+    "H": {"width": 1280, "depth": 32, "mlp_dim": 5120, "num_heads": 16},
+}
+
+VIT = {
+    "ViT-Mini/4": ViTConfig(4, **SIZES["Mini"]),
+    "ViT-Ti/16": ViTConfig(16, **SIZES["Ti"]),
+    "ViT-S/16": ViTConfig(16, **SIZES["S"]),
+    "ViT-S/32": ViTConfig(32, **SIZES["S"]),
+    "ViT-b/16": ViTConfig(16, **SIZES["b"]),
+    "ViT-b/32": ViTConfig(32, **SIZES["b"]),
+    "ViT-B/8": ViTConfig(8, **SIZES["B"]),
+    "ViT-B/16": ViTConfig(16, **SIZES["B"]),
+    "ViT-B/32": ViTConfig(32, **SIZES["B"]),
+    "ViT-L/16": ViTConfig(16, **SIZES["L"]),
+    "ViT-L/32": ViTConfig(32, **SIZES["L"]),
+    "ViT-H/14": ViTConfig(14, **SIZES["H"]),
+}
+
+# Paper, section 4.1 and the official checkpoints. /16 has the units of the fourth block in the
+# third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
+# a root with stride 4, are 32 pixels wide.
+HYBRID = {
+    # Ours: images of 32 pixels, enlarged to 96 for the root's stride of 4, give 6x6 tokens.
+    "R14+ViT-Micro/16": ViTConfig(2, **SIZES["Micro"], resnet=ResNetStem((2, 2), 0.5)),
+    "R+ViT-Ti/16": ViTConfig(8, **SIZES["Ti"], resnet=ResNetStem(())),
+    "R26+ViT-S/32": ViTConfig(1, **SIZES["S"], resnet=ResNetStem((2, 2, 2, 2))),
+    "R26+ViT-B/32": ViTConfig(1, **SIZES["B"], resnet=ResNetStem((2, 2, 2, 2))),
+    "R50+ViT-B/16": ViTConfig(1, **SIZES["B"], resnet=ResNetStem((3, 4, 9))),
+    "R50+ViT-B/32": ViTConfig(1, **SIZES["B"], resnet=ResNetStem((3, 4, 6, 3))),
+    "R50+ViT-L/16": ViTConfig(1, **SIZES["L"], resnet=ResNetStem((3, 4, 9))),
+    "R50+ViT-L/32": ViTConfig(1, **SIZES["L"], resnet=ResNetStem((3, 4, 6, 3))),
+}
+
+BIT = {
+    "BiT-R50x1": BiTConfig((3, 4, 6, 3), 1),
+    "BiT-R50x2": BiTConfig((3, 4, 6, 3), 2),
+    "BiT-R50x3": BiTConfig((3, 4, 6, 3), 3),
+    "BiT-R101x1": BiTConfig((3, 4, 23, 3), 1),
+    "BiT-R101x3": BiTConfig((3, 4, 23, 3), 3),
+    "BiT-R152x1": BiTConfig((3, 8, 36, 3), 1),
+    "BiT-R152x2": BiTConfig((3, 8, 36, 3), 2),
+    "BiT-R152x4": BiTConfig((3, 8, 36, 3), 4),
+    "BiT-R200x3": BiTConfig((3, 24, 36, 3), 3),
+}
+
+# Paper, Appendix D.6.
+AXIAL: dict[str, ViTConfig | BiTConfig] = {
+    "Axial-ViT-B/16": AxialConfig(16, **SIZES["B"]),
+    "Axial-ViT-B/32": AxialConfig(32, **SIZES["B"]),
+    "Axial-ResNet50": AxialResNetConfig((3, 4, 6, 3)),
+}
+
+MODELS: dict[str, ViTConfig | BiTConfig] = {**VIT, **HYBRID, **BIT, **AXIAL}
+
+# The base of the shape study, where the lines of Figure 8 meet.
+SHAPE_STUDY_BASE = ViTConfig(32, width=1024, depth=8, mlp_dim=2048, num_heads=16)
+
+
+def shape_study(
+    factors: Iterable[float] = (0.5, 1, 2, 4, 8),
+) -> dict[str, dict[float, ViTConfig]]:
+    """Returns the models of the shape study, by the scaled dimension and the factor.
+
+    Paper, Appendix D.2 and Figure 8: the depth, the width, the MLP, the patches or all of
+    them are scaled from a base of 8 blocks, D = 1024, an MLP of 2048 and patches of 32
+    pixels. Heads stay 64 wide, so their number grows with the width. A factor divides the
+    patch, as a smaller one makes the model larger. The paper gives the base and a
+    largest depth of 64; the other factors are ours.
+
+    Args:
+        factors: Numbers by which every size stays a whole number; 1 is the base.
+
+    Returns:
+        Configs by "depth", "width", "mlp", "patch" and "all", then by factor.
+
+    Raises:
+        ValueError: If a scaled size is not a whole number.
+
+    Example:
+    >>> shape_study()["depth"][8].depth
+    64
+    """
+    base = SHAPE_STUDY_BASE
+    lines = {
+        "depth": ("depth",),
+        "width": ("width", "num_heads"),
+        "mlp": ("mlp_dim",),
+        "patch": ("patch_size",),
+        "all": ("depth", "width", "num_heads", "mlp_dim", "patch_size"),
+    }
+    factors = tuple(factors)
+
+    def scaled(field, factor):
+        value = getattr(base, field)
+        value = value / factor if field == "patch_size" else value * factor
+        if value != int(value) or value < 1:
+            raise ValueError(
+                f"A factor must make every size a whole number. Received: factor={factor}, "
+                f"which makes {field}={value}"
+            )
+        return int(value)
+
+    return {
+        line: {
+            factor: dataclasses.replace(base, **{field: scaled(field, factor) for field in fields})
+            for factor in factors
+        }
+        for line, fields in lines.items()
+    }
+
+
+def list_models() -> list[str]:
+    """Returns the names for `keras_vit.build`, as printed in the paper."""
+    return list(MODELS)
+
+
+def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
+    """Returns the default pixels per side of a model's images."""
+    name = name_or_config if isinstance(name_or_config, str) else None
+    return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
+
+
+def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
+    """Returns the config of a name, with some fields replaced.
+
+    Args:
+        name_or_config: A name of `list_models()`, or a config, which passes through.
+        **changes: Fields of the config and their new values.
+
+    Returns:
+        A `ViTConfig` or `BiTConfig`, by the name; callers that know which need no cast.
+
+    Raises:
+        ValueError: If the name is unknown (the nearest names are given), or a field.
+    """
+    if isinstance(name_or_config, str):
+        if name_or_config not in MODELS:
+            raise ValueError(
+                f"The model must be one of keras_vit.list_models(). {_nearest(name_or_config)}. "
+                f"Received: {name_or_config!r}"
+            )
+        config = MODELS[name_or_config]
+    else:
+        config = name_or_config
+    fields = {field.name for field in dataclasses.fields(config)}
+    unknown = sorted(set(changes) - fields)
+    if unknown:
+        raise ValueError(
+            f"Only fields of {type(config).__name__} can be changed: {sorted(fields)}. "
+            f"Received: {unknown}"
+        )
+    return dataclasses.replace(config, **changes) if changes else config
+
+
+def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns some fields of `ViTConfig`, such as a file states them, as the config holds them.
+
+    Args:
+        fields: Values by the names of the fields.
+
+    Raises:
+        ValueError: If the type of a value is wrong, or it is unknown or out of range.
+    """
+    kinds = get_type_hints(ViTConfig)
+    for name, value in fields.items():
+        choices = get_args(kinds[name]) if get_origin(kinds[name]) is Literal else None
+        if choices and value not in choices:
+            raise ValueError(f"{name} must be one of {choices}. Received: {name}={value!r}")
+    of_block = {field.name for field in dataclasses.fields(BlockConfig)} & fields.keys()
+    try:
+        stated = {name: fields[name] for name in of_block}
+        block = BlockConfig(**{"num_heads": 1, "mlp_dim": 1, **stated})
+    except TypeError as error:  # Fields of a part.
+        raise ValueError(f"The fields must match a block's. Received: {error}") from error
+    found = {name: getattr(block, name) for name in of_block}
+    for name, value in found.items():
+        kind = int | float if kinds[name] is float else kinds[name]
+        if get_origin(kind) is not Literal and not isinstance(value, kind):
+            raise ValueError(f"{name} must be {kind}. Received: {name}={value!r:.80}")
+    return {**fields, **found}
+
+
+def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:
+    """Returns the fields of a config as files hold them.
+
+    The official rule for positions is left out, so that settings and files of models with it are
+    as earlier versions wrote them, and runs that these began go on.
+    """
+    fields = dataclasses.asdict(config)
+    if fields.get("position_resize") == ViTConfig.position_resize:
+        del fields["position_resize"]
+    return fields
+
+
+def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
+    """Returns a config without the options that matter in training only.
+
+    These are dropout, stochastic depth and remat: two configs that differ in nothing else
+    compute the same scores from the same weights.
+
+    Args:
+        config: A `ViTConfig`, `BiTConfig` or one of their variants.
+    """
+    fields = {field.name for field in dataclasses.fields(config)}
+    defaults: dict[str, Any] = {name: getattr(BlockConfig, name) for name in TRAINING_FIELDS}
+    return dataclasses.replace(config, **{k: v for k, v in defaults.items() if k in fields})
+
+
+def classifier_layer(layers: Mapping[str, Any]) -> Any:
+    """Returns the linear layer that gives the class scores, or None without a head.
+
+    With a distillation token it is the class token's.
+
+    Args:
+        layers: Layers, or anything else, by the name of a layer.
+    """
+    return next((layers[name] for name in CLASSIFIER_LAYERS if name in layers), None)
+
+
+def layer_name(name_or_config: str | ViTConfig | BiTConfig) -> str:
+    """Returns the name of a Keras model, such as "vit_b16" for "ViT-B/16"."""
+    if not isinstance(name_or_config, str):
+        return name_or_config.architecture
+    # ViT-b and ViT-B differ in case only.
+    name_or_config = name_or_config.replace("ViT-b/", "ViT-half_b/")
+    return name_or_config.lower().replace("/", "").replace("+", "_").replace("-", "_")
+
+
+# Names of timm, Hugging Face and KerasHub, such as vit_base_patch16_224.
+_SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
+_OTHER_NAMES = re.compile(rf".*vit[-_]({'|'.join(_SIZES)})[-_]patch(\d+).*", re.IGNORECASE)
+
+
+def _nearest(name: str) -> str:
+    name = _OTHER_NAMES.sub(lambda m: f"ViT-{_SIZES[m[1].lower()]}/{m[2]}", name)
+    return nearest_names(name, MODELS)

@@ -1,0 +1,125 @@
+"""The configs of ResNets: a hybrid's stem, BiT and Axial-ResNet."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class _ResNet:
+    """The ResNets of the paper: a root with total stride 4, then blocks of units."""
+
+    num_blocks: tuple[int, ...]
+    width_factor: float = 1
+
+    def __post_init__(self):
+        object.__setattr__(self, "num_blocks", tuple(self.num_blocks))
+        if any(not isinstance(units, int) or units < 1 for units in self.num_blocks):
+            raise ValueError(
+                "num_blocks must be the number of units in each block, 1 or more. "
+                f"Received: num_blocks={self.num_blocks}"
+            )
+        if self.width < 32 or self.width % 32:
+            raise ValueError(
+                "width_factor must make the root's width, 64 * width_factor, a multiple of the "
+                f"32 groups of GroupNorm. Received: width_factor={self.width_factor}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Channels of the root, and of the bottlenecks of the first block."""
+        return int(64 * self.width_factor)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the feature map."""
+        blocks = len(self.num_blocks)
+        return 4 * self.width * 2 ** (blocks - 1) if blocks else self.width
+
+    @property
+    def stride(self) -> int:
+        """Pixels per cell of the feature map; a part of a cell counts as one."""
+        return 4 * 2 ** max(len(self.num_blocks) - 1, 0)
+
+    def feature_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Returns the cells (down, across) of the feature map of an image."""
+        height, width = image_size
+        return (-(-height // self.stride), -(-width // self.stride))
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetStem(_ResNet):
+    """The ResNet in front of a hybrid's patch embedding; paper, section 3.1.
+
+    Args:
+        num_blocks: Units in each block ("stage" in the paper). Empty: the root convolution
+            and pool alone.
+        width_factor: Multiplies every width.
+        epsilon_in: How kernels are standardised: "deviation" as in the official code, or
+            "variance" as in timm; see `keras_vit.layers.StandardizedConv2D`.
+
+    Raises:
+        ValueError: If a block has no unit, or a width is no multiple of 32.
+    """
+
+    num_blocks: tuple[int, ...] = (3, 4, 9)
+    epsilon_in: Literal["deviation", "variance"] = "deviation"
+
+
+@dataclasses.dataclass(frozen=True)
+class BiTConfig(_ResNet):
+    """A ResNet with GroupNorm and standardised convolutions (BiT), the paper's baseline.
+
+    Args:
+        num_blocks: Units in each block, such as (3, 4, 6, 3).
+        width_factor: Multiplies every width.
+        head_bias: Initial value of the head's bias.
+
+    Raises:
+        ValueError: If a block has no unit, or a width is no multiple of 32.
+    """
+
+    head_bias: float = 0.0
+
+    architecture = "bit"
+    has_class_token = False
+    pooling = "avg"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.num_blocks:
+            raise ValueError(f"A ResNet needs a block. Received: num_blocks={self.num_blocks}")
+
+    @property
+    def min_image_size(self) -> tuple[int, int]:
+        """Pixels (height, width) of the smallest image."""
+        return (1, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class AxialResNetConfig(BiTConfig):
+    """A ResNet whose 3x3 convolutions are axial self-attention; paper, Appendix D.6.
+
+    Args:
+        num_blocks: Units in each block, such as (3, 4, 6, 3).
+        width_factor: Multiplies every width.
+        head_bias: Initial value of the head's bias.
+        num_heads: Attention heads; 8, as in Axial-DeepLab (arXiv 2003.07853), on whose code
+            the paper's code is based.
+
+    Raises:
+        ValueError: If a block has no unit, a width is no multiple of 32, or of `num_heads`.
+    """
+
+    num_heads: int = 8
+
+    architecture = "axial_resnet"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_heads < 1 or self.width % self.num_heads:
+            raise ValueError(
+                "The number of heads must divide the root's width. "
+                f"Received: num_heads={self.num_heads}, width={self.width}"
+            )

@@ -1,0 +1,290 @@
+"""The config of a Vision Transformer: what its fields mean, allow and give."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from keras_vit.configs.blocks import (
+    BlockConfig,
+    BlockNorm,
+    Gelu,
+    PoolingConfig,
+    Rotary,
+    check_choices,
+    documented_by,
+    part_of,
+)
+from keras_vit.configs.position_resize import PositionRule
+from keras_vit.configs.resnet_configs import ResNetStem
+
+HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
+FinalNorm = Literal["tokens", "pooled", "none"]
+PositionKind = Literal["none", "learned_1d", "learned_2d", "relative", "relative_bias"]
+PositionPlace = Literal["input", "every_block", "every_block_shared"]
+
+
+@documented_by(BlockConfig)
+@dataclasses.dataclass(frozen=True)
+class ViTConfig:
+    """A Vision Transformer; paper, Table 1 and equations 1 to 4.
+
+    The fields of its blocks are described in `keras_vit.layers.BlockConfig`.
+
+    Args:
+        patch_size: Pixels of a patch, a number or (height, width); for a hybrid, cells of
+            the ResNet's feature map.
+        width: Token size, D.
+        depth: Encoder blocks, L.
+        classifier: Input of the head: the class "token"; the mean ("gap"), the maximum ("max")
+            or an attention pooling ("map") over the patches, without a class token; the class
+            token and the mean ("token+gap", DINOv2's); or the class token and DeiT's
+            distillation token, each with a separate head ("token+distillation"; see
+            `keras_vit.models.vit.vit_head`).
+        representation_size: Units of the hidden tanh layer of the pre-training head; None
+            means no such layer.
+        dropout_rate: Share of units dropped after each dense layer except query, key and
+            value, and after the position embeddings; in [0, 1).
+        position_embedding: "learned_1d" (the paper's choice), "none", "learned_2d" or
+            "relative", Appendix D.4; or "relative_bias", a number for each step of rows and
+            columns that each head adds to its logits (Swin, arXiv 2103.14030).
+        position_embedding_at: "input", "every_block" (a table for each block) or
+            "every_block_shared" (one table, added again in front of each block); Table 8.
+            Kinds that add nothing to tokens allow "input" only.
+        resnet: The stem of a hybrid, or None.
+        num_registers: Learned tokens behind the class token, without positions, which the
+            head does not read.
+        head_bias: Initial value of the head's bias. The official pre-training uses -10.0 with
+            a sigmoid loss, so that all classes start out unlikely.
+        stochastic_depth_rate: The rate of the last block, see `BlockConfig`; in [0, 1). It grows
+            linearly from 0 in the first block, as in AugReg (arXiv 2106.10270). Not for an
+            Axial-ViT, whose blocks see lines and not images.
+        embedding_norm: Whether tokens are normalised in front of the first block, as in CLIP.
+        final_norm: Where equation 4's normalisation stands: on all "tokens", behind the
+            pooling ("pooled", as timm's `fc_norm` and MAE), or nowhere ("none").
+        unread_class_token: Whether there is a class token though the head pools the patches.
+        map_num_heads: Heads of the attention pooling; None means `num_heads`.
+        map_mlp_dim: Hidden units of the attention pooling's MLP; None means `mlp_dim`.
+        map_reads_prefix: Whether the attention pooling reads the tokens in front of the patches,
+            too, as in the Perception Encoder (arXiv 2504.13181).
+        position_resize: How tables of positions that are added to tokens are resized to another
+            grid: the rule of the weights' code base, a key of
+            `keras_vit.configs.position_resize.RULES`.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+
+    patch_size: int | tuple[int, int]
+    width: int
+    depth: int
+    mlp_dim: int
+    num_heads: int
+    classifier: HeadInput = "token"
+    representation_size: int | None = None
+    dropout_rate: float = BlockConfig.dropout_rate
+    attention_dropout_rate: float = BlockConfig.attention_dropout_rate
+    gelu: Gelu = BlockConfig.gelu
+    position_embedding: PositionKind = "learned_1d"
+    position_embedding_at: PositionPlace = "input"
+    resnet: ResNetStem | None = None
+    norm_epsilon: float = BlockConfig.norm_epsilon
+    remat: bool = BlockConfig.remat
+    num_registers: int = 0
+    head_bias: float = 0.0
+    stochastic_depth_rate: float = BlockConfig.stochastic_depth_rate
+    embedding_norm: bool = False
+    final_norm: FinalNorm = "tokens"
+    block_norm: BlockNorm = BlockConfig.block_norm
+    layer_scale: bool = BlockConfig.layer_scale
+    qk_norm: bool = BlockConfig.qk_norm
+    unread_class_token: bool = False
+    map_num_heads: int | None = None
+    map_mlp_dim: int | None = None
+    map_reads_prefix: bool = False
+    rotary: Rotary | None = BlockConfig.rotary
+    position_resize: PositionRule = "official"
+
+    def __post_init__(self):
+        if not isinstance(self.patch_size, int):
+            object.__setattr__(self, "patch_size", tuple(self.patch_size))
+        if isinstance(self.resnet, dict):
+            object.__setattr__(self, "resnet", ResNetStem(**self.resnet))
+        check_choices(
+            self,
+            classifier=HeadInput,
+            position_embedding=PositionKind,
+            position_embedding_at=PositionPlace,
+            final_norm=FinalNorm,
+            position_resize=PositionRule,
+        )
+        block = part_of(BlockConfig, self)  # Checks the fields of the blocks.
+        object.__setattr__(self, "rotary", block.rotary)
+        sizes = [*self.patch_sizes, self.width, self.depth, self.mlp_dim, self.num_heads]
+        if len(self.patch_sizes) != 2 or min(sizes) < 1:
+            raise ValueError(f"Every size must be positive. Received: {self}")
+        if self.width % self.num_heads:
+            raise ValueError(
+                "The number of heads must divide the width. "
+                f"Received: width={self.width}, num_heads={self.num_heads}"
+            )
+        if self.rotary and self.width // self.num_heads % 4:
+            raise ValueError(
+                "Rotary positions need heads with a multiple of 4 units. "
+                f"Received: width={self.width}, num_heads={self.num_heads}"
+            )
+        if self.rotary and not (self.adds_positions or self.position_embedding == "none"):
+            raise ValueError(
+                "Rotary positions must come with positions that are added, or alone "
+                f'(position_embedding="none"). Received: "{self.position_embedding}"'
+            )
+        if self.position_embedding_at != "input" and not self.adds_positions:
+            raise ValueError(
+                f'position_embedding="{self.position_embedding}" adds nothing to tokens and needs '
+                'position_embedding_at="input". '
+                f'Received: position_embedding_at="{self.position_embedding_at}"'
+            )
+        if self.position_embedding == "learned_2d" and self.width % 2:
+            raise ValueError(
+                'position_embedding="learned_2d" gives half of the width to each axis; it must '
+                f"be even. Received: width={self.width}"
+            )
+        if self.num_registers < 0:
+            raise ValueError(
+                f"num_registers must be 0 or more. Received: num_registers={self.num_registers}"
+            )
+        if self.classifier == "token+distillation" and self.representation_size:
+            raise ValueError(
+                'classifier="token+distillation" has no representation layer. '
+                f"Received: representation_size={self.representation_size}"
+            )
+        if self.unread_class_token and self.classifier not in ("gap", "max", "map"):
+            raise ValueError(
+                "unread_class_token is for a head that pools the patches. "
+                f"Received: classifier={self.classifier!r}"
+            )
+        if self.classifier != "map" and (
+            self.map_num_heads or self.map_mlp_dim or self.map_reads_prefix
+        ):
+            raise ValueError(
+                'map_num_heads, map_mlp_dim and map_reads_prefix need classifier="map". '
+                f"Received: classifier={self.classifier!r}"
+            )
+
+    @property
+    def patch_sizes(self) -> tuple[int, int]:
+        """Patch height and width."""
+        if isinstance(self.patch_size, int):
+            return (self.patch_size, self.patch_size)
+        return self.patch_size
+
+    @property
+    def adds_positions(self) -> bool:
+        """Whether learned position embeddings are added to tokens."""
+        return self.position_embedding in ("learned_1d", "learned_2d")
+
+    @property
+    def class_tokens(self) -> tuple[str, ...]:
+        """The layers whose tokens stand in front of all others, in their order."""
+        if self.classifier == "token+distillation":
+            return ("class_token", "distillation_token")
+        reads_token = self.classifier in ("token", "token+gap")
+        return ("class_token",) if reads_token or self.unread_class_token else ()
+
+    @property
+    def has_class_token(self) -> bool:
+        """Whether a learned token stands in front of the patches."""
+        return bool(self.class_tokens)
+
+    @property
+    def pooling(self) -> str:
+        """The `pooling` of `keras_vit.build` that gives the input of the head without the head.
+
+        "token" where the head reads more than one vector.
+        """
+        return {"gap": "avg", "max": "max", "map": "map"}.get(self.classifier, "token")
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Tokens in front of the patches: class tokens, then registers."""
+        return len(self.class_tokens) + self.num_registers
+
+    @property
+    def stochastic_depth_rates(self) -> tuple[float, ...]:
+        """The rate of each block: from 0 to `stochastic_depth_rate`."""
+        last = max(self.depth - 1, 1)
+        return tuple(self.stochastic_depth_rate * (index / last) for index in range(self.depth))
+
+    def block(self, index: int) -> BlockConfig:
+        """Returns the config of an encoder block."""
+        rate = self.stochastic_depth_rates[index]
+        return part_of(BlockConfig, self, stochastic_depth_rate=rate)
+
+    @property
+    def attention_pooling(self) -> PoolingConfig:
+        """The config of the attention pooling of `classifier="map"`."""
+        return part_of(
+            PoolingConfig,
+            self,
+            num_heads=self.map_num_heads or self.num_heads,
+            mlp_dim=self.map_mlp_dim or self.mlp_dim,
+        )
+
+    @property
+    def architecture(self) -> str:
+        """Name of the architecture."""
+        return "hybrid_vit" if self.resnet else "vit"
+
+    @property
+    def min_image_size(self) -> tuple[int, int]:
+        """Pixels (height, width) of the smallest image: one patch."""
+        if self.resnet:
+            down, across = ((cells - 1) * self.resnet.stride + 1 for cells in self.patch_sizes)
+            return (down, across)
+        return self.patch_sizes
+
+    def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Returns the patches (down, across) of an image of (height, width) pixels."""
+        height, width = self.resnet.feature_size(image_size) if self.resnet else image_size
+        return (height // self.patch_sizes[0], width // self.patch_sizes[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class AxialConfig(ViTConfig):
+    """An Axial-ViT; paper, Appendix D.6.
+
+    Each block of the Vision Transformer becomes two, the first with self-attention along the
+    rows of the grid of patches and an MLP, the second along the columns and an MLP. The paper
+    does not define the role of the class token. Here there is none by default and the head
+    reads the mean over patches, which is as good (Appendix D.3): a token that all rows read
+    would connect them, which the axes are to avoid. With `classifier="token"` it is part of
+    every line, as in `keras_vit.layers.SplitLines`.
+
+    "relative" positions are relative along the line.
+
+    Args:
+        **fields: As in `ViTConfig`; `depth` counts pairs of blocks.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+
+    classifier: HeadInput = "gap"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.stochastic_depth_rate:
+            raise ValueError(
+                "An Axial-ViT has no stochastic depth: its blocks see lines, not images. "
+                f"Received: stochastic_depth_rate={self.stochastic_depth_rate}"
+            )
+        if self.position_embedding == "relative_bias" or self.rotary:
+            raise ValueError(
+                "An Axial-ViT has no steps of rows and columns: its blocks see lines. "
+                f'Received: position_embedding="{self.position_embedding}", rotary={self.rotary}'
+            )
+
+    @property
+    def architecture(self) -> str:
+        """Name of the architecture."""
+        return "axial_vit"

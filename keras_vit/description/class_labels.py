@@ -1,0 +1,115 @@
+"""The classes of a classifier: their names, and how many of them an image may have."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_vit.description.tasks import (
+    ACTIVATIONS,
+    DEFAULT_THRESHOLD,
+    MULTICLASS,
+    MULTILABEL,
+    TASKS,
+    check_label_names,
+)
+from keras_vit.utils.json_files import check_fields
+
+_MAX_LISTED = 3  # Names in an error.
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The classes of a classifier, and how many of them an image may have.
+
+    Args:
+        names: The K names, in the order of the model's outputs; None if they are unknown.
+        task: "multiclass" if an image has one class, "multilabel" if it may have several.
+        thresholds: Multi-label only: the probability above which an image has each label, K
+            numbers in [0, 1); None stands for 0.5 each.
+
+    Raises:
+        ValueError: If the task is unknown, thresholds do not fit it or the names, or a name of
+            a label holds the separator of labels.
+    """
+
+    names: tuple[str, ...] | None = None
+    task: str = MULTICLASS
+    thresholds: tuple[float, ...] | None = None
+
+    def __post_init__(self):
+        names, thresholds = self.names, self.thresholds
+        if self.task not in TASKS:
+            raise ValueError(f"task must be one of {TASKS}. Received: task={self.task!r}")
+        if self.task == MULTICLASS and thresholds is not None:
+            raise ValueError(
+                f"Thresholds are for task={MULTILABEL!r}. Received: {len(thresholds)} of them"
+            )
+        if names is not None:
+            object.__setattr__(self, "names", tuple(names))
+        if names is not None and self.is_multilabel:
+            check_label_names(names)
+        if thresholds is not None:
+            values = tuple(float(value) for value in thresholds)
+            if len(values) != len(names or ()) or not all(0 <= value < 1 for value in values):
+                raise ValueError(
+                    "Thresholds must be probabilities in [0, 1), one for each of the "
+                    f"{len(names or ())} classes. Received: {list(values)[:10]}"
+                )
+            object.__setattr__(self, "thresholds", values)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether an image may have several of the labels."""
+        return self.task == MULTILABEL
+
+    @property
+    def activation(self) -> str:
+        """Activation of the model's last layer."""
+        return ACTIVATIONS[self.task]
+
+    @property
+    def limits(self) -> tuple[float, ...] | None:
+        """The threshold of each label, 0.5 where none was chosen; None for one class an image."""
+        if not self.is_multilabel or self.names is None:
+            return None
+        return self.thresholds or (DEFAULT_THRESHOLD,) * len(self.names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as types of JSON."""
+        return {
+            "names": None if self.names is None else list(self.names),
+            "task": self.task,
+            "thresholds": None if self.thresholds is None else list(self.thresholds),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Labels:
+        """Returns the labels that `to_json` wrote."""
+        check_fields(content, {"names": list, "task": str, "thresholds": list}, "labels")
+        return cls(**content)
+
+
+def check_class_names(class_names: Sequence[str]) -> None:
+    """Raises ValueError if a class name cannot be a line of text, or there is one twice."""
+    wrong = [
+        name
+        for name in class_names
+        if not isinstance(name, str) or not name.strip() or not _is_line(name)
+    ]
+    if not class_names or wrong:
+        raise ValueError(
+            "Class names must be one line of text each; rename the folder or label. "
+            f"Received: {wrong[:_MAX_LISTED] or 'none'}"
+        )
+    if len(set(class_names)) != len(class_names):
+        counts = collections.Counter(class_names)
+        twice = sorted(name for name, count in counts.items() if count > 1)[:_MAX_LISTED]
+        raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
+
+
+def _is_line(name):
+    # Bytes of a file name that are no UTF-8 are surrogates.
+    return len(name.splitlines()) == 1 and not any("\ud800" <= c <= "\udfff" for c in name)

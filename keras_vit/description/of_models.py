@@ -1,0 +1,233 @@
+"""The description that a model holds, in its layer "description"."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from keras_vit import configs
+from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import config_of
+from keras_vit.description.class_labels import Labels
+from keras_vit.description.description import Description
+from keras_vit.description.tasks import (
+    MULTICLASS,
+    task_of_model,
+)
+
+LAYER = "description"  # Name of the layer that holds the description of a model.
+
+
+def describe(
+    name_or_config_or_model: Any,
+    *,
+    input_shape: tuple[int, int, int] | None = None,
+    include_top: bool = True,
+    classes: int = 1000,
+    **changes: Any,
+) -> Description:
+    """Returns what a model is, with its size and cost, without building it.
+
+    Args:
+        name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
+            that `keras_vit.build` returned, that was loaded from a file, or that was cut out of
+            one; the other arguments are then known from the model and must be left out.
+        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
+            for a model of free image size.
+        include_top: Whether the classification head counts.
+        classes: Classes of the head.
+        **changes: Fields of the config and their new values.
+
+    Raises:
+        ValueError: If the name is unknown, or the model is not from this package, has
+            additional layers or lacks some of its config's.
+
+    Example:
+    >>> describe("ViT-B/16").parameters
+    86567656
+    """
+    if hasattr(name_or_config_or_model, "count_params"):
+        model = name_or_config_or_model
+        if changes or input_shape or not include_top or classes != 1000:
+            raise ValueError(
+                "The input shape, classes and config of a model are known; leave them out. "
+                f"Received: input_shape={input_shape}, include_top={include_top}, "
+                f"classes={classes}, {changes}"
+            )
+        return _describe_model(model)
+    config = configs.resolve(name_or_config_or_model, **changes)
+    side = configs.default_image_size(name_or_config_or_model)
+    name = (
+        name_or_config_or_model if isinstance(name_or_config_or_model, str) else config.architecture
+    )
+    shape = input_shape or (side, side, 3)
+    classes_counted = classes if include_top else None
+    return _with_cost(Description(name, config, shape, classes=classes_counted))
+
+
+def _describe_model(model):
+    described = held_description(model)
+    config: Any = described.config or config_of(model)  # An error that shows the layers.
+    height, width, channels = described.input_shape or model.input_shape[1:]
+    side = _table_side(config, model.layers)  # Where the image size is free.
+    described = dataclasses.replace(
+        described, name=model.name, input_shape=(height or side, width or side, channels)
+    )
+    _with_cost(described)
+    if described.classes is None and described.parameters != model.count_params():
+        described = dataclasses.replace(described, classes=0)  # With the pooling of its head.
+    if described.parameters != model.count_params():
+        missing = _missing_layers(config, {layer.name for layer in model.layers})
+        raise ValueError(
+            "Only whole models of keras_vit.build can be described, with or without their head and "
+            f"without additional layers. Received: a model with {model.count_params():,} "
+            f"parameters, of which {described.parameters:,} are "
+            f"{config.architecture}'s" + (f"; it lacks {', '.join(missing[:3])}" if missing else "")
+        )
+    return described
+
+
+def _missing_layers(config, names):
+    """The first and last layers of the blocks of a config that a model lacks."""
+    if isinstance(config, ViTConfig):
+        block = "row_block" if config.architecture == "axial_vit" else "encoder_block"
+        wanted = [f"{block}_{index}" for index in range(config.depth)]
+    else:
+        wanted = [
+            f"block_{block}_unit_{unit}"
+            for block, units in enumerate(config.num_blocks, 1)
+            for unit in range(1, units + 1)
+        ]
+    return [name for name in wanted if name not in names]
+
+
+def _with_cost(description):
+    """The description, whose cost is known; errors of the image size are raised here."""
+    description.cost  # noqa: B018
+    return description
+
+
+def _table_side(config, layers):
+    """Returns the pixels per side that tables of positions are made for."""
+    side = configs.DEFAULT_IMAGE_SIZE
+    for layer in layers:
+        if hasattr(layer, "grid") and hasattr(layer, "num_prefix_tokens"):
+            if layer.grid[-1] != config.grid((side, side))[-1]:
+                stride = config.resnet.stride if config.resnet else 1
+                side = layer.grid[-1] * config.patch_sizes[1] * stride
+            break
+    return side
+
+
+def held_description(model: Any) -> Description:
+    """Returns the description that a Keras model holds, completed by its shapes.
+
+    Models of this package have a layer with it, also those that were cut out of one. Files of
+    earlier versions have none: their config is recognised by the names of layers. The config of
+    any other model is None.
+
+    Args:
+        model: A functional `keras.Model`, or an export in its runtime.
+    """
+    layer = description_layer(model)
+    if layer is None:
+        described = Description(config=_recognised(model))
+    else:
+        described = _description_of_text(layer.text, layer.path)
+    layers = {part.name: part for part in getattr(model, "layers", ())}
+    has_head = configs.classifier_layer(layers) is not None
+    outputs = tuple(model.output_shape) if described.config is None or has_head else ()
+    labels = described.labels if has_head or described.config is None else Labels()
+    if layers and labels.task == MULTICLASS and labels.names is None:
+        labels = Labels(task=task_of_model(model))
+    shape, grid = _images_shape(model, layer), described.position_grid
+    if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
+        grid = described.config.grid(shape[:2])
+    return dataclasses.replace(
+        described,
+        name=described.name or getattr(model, "name", ""),
+        input_shape=shape,
+        position_grid=grid,
+        classes=outputs[-1] if outputs else None,
+        labels=labels,
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _description_of_text(text, path):
+    return Description.from_json(json.loads(text), f"the layer {path}")
+
+
+def set_description(model: Any, description: Description) -> None:
+    """Makes a model of this package hold a description; others have no place for one."""
+    layer = description_layer(model)
+    if layer is not None:
+        layer.content = description.to_json()
+
+
+@contextlib.contextmanager
+def described(model: Any, description: Description) -> Iterator[None]:
+    """Makes a model hold a description inside a `with` block, as when it is saved."""
+    layer = description_layer(model)
+    before = None if layer is None else layer.content
+    set_description(model, description)
+    try:
+        yield
+    finally:
+        if layer is not None:
+            layer.content = before
+
+
+def completed(description: Description, held: Description) -> Description:
+    """Returns the description in a file, completed by what the model in it holds.
+
+    Args:
+        description: The file's description.
+        held: The description in its model.
+
+    Raises:
+        ValueError: If they are of two models.
+    """
+    if None not in (description.config, held.config) and description.config != held.config:
+        raise ValueError(
+            "The description must match the model. "
+            f"Received: a description of {description.config}, a model of {held.config}"
+        )
+    return dataclasses.replace(
+        description,
+        name=description.name or held.name,
+        config=description.config or held.config,
+        input_shape=held.input_shape,
+        position_grid=held.position_grid,
+        classes=held.classes,
+    )
+
+
+def description_layer(model: Any) -> Any:
+    """Returns the layer that holds the description of a model, or None."""
+    for layer in getattr(model, "layers", ()):
+        if layer.name == LAYER and hasattr(layer, "content"):
+            return layer
+    return None
+
+
+def _images_shape(model, layer):
+    """The shape of the images; layers in front of the model's own may resize them."""
+    layers = {part.name: part for part in getattr(model, "layers", ())}
+    first = layer or layers.get("root_conv") or layers.get("patch_embedding")
+    try:
+        shape = model.input_shape if first is None else first.input.shape
+    except AttributeError:  # A layer that other models share has several inputs.
+        shape = model.input_shape
+    return tuple(shape[1:]) if len(shape) == 4 else None
+
+
+def _recognised(model):
+    try:
+        return config_of(model)
+    except ValueError:
+        return None

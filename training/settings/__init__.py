@@ -1,0 +1,18 @@
+"""Settings of fine-tuning and pre-training, each written once; imports no TensorFlow."""
+
+from .declared import (
+    DECAYS as DECAYS,
+    HIGHER_RESOLUTION as HIGHER_RESOLUTION,
+    PRECISIONS as PRECISIONS,
+    STRATEGIES as STRATEGIES,
+    WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
+    check_data_service as check_data_service,
+)
+from .finetuning import UNKNOWN_FACTS as UNKNOWN_FACTS, FineTuning as FineTuning
+from .pretraining import (
+    OBJECTIVE as OBJECTIVE,
+    TARGETS as TARGETS,
+    MaskedPatches as MaskedPatches,
+    PreTraining as PreTraining,
+)
+from .shared import Settings as Settings

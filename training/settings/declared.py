@@ -1,0 +1,402 @@
+"""The fields of the settings that fine-tuning and pre-training share."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import re
+from typing import Any, ClassVar
+
+from keras_vit.preprocessing import EVALUATIONS
+from keras_vit.utils.fields import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_NUMBER,
+    SHARE,
+    check_fields,
+    setting,
+)
+
+OPTIMIZERS = ("sgd", "adam")
+DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
+WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
+LOSSES = ("softmax", "sigmoid")
+SAMPLINGS = ("images", "classes")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
+HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
+RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
+
+
+@dataclasses.dataclass(frozen=True)
+class DeclaredSettings:
+    """The fields of `Settings`, in the order of `--help`, and which values fit each other.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+
+    recipe: str | None = setting(
+        None,
+        "a recipe of the paper; other options win over it (see keras-vit recipes)",
+        unit="NAME",
+        absent="none",
+        completion=("recipes",),
+    )
+    recipe_source: str | None = setting(
+        None, "where the recipe's numbers are from", flag="", line="recipe"
+    )
+    scale: float = setting(
+        1.0,
+        "share of the recipe's images, in (0, 1]: fewer steps of smaller batches, with a lower "
+        "learning rate",
+        unit="SHARE",
+        line="recipe",
+    )
+    model: Any = setting(
+        None,
+        "a model's name, see keras-vit models; in Python also a config",
+        unit="NAME",
+        absent="the model of the weights, or ViT-B/16",
+        completion=("models",),
+    )
+    image_size: tuple[int, int] | None = setting(
+        (HIGHER_RESOLUTION, HIGHER_RESOLUTION),
+        "384, or 384x512 for height x width",
+        unit="PIXELS",
+        source="paper, Table 4",
+        limits=POSITIVE,
+        line="model",
+        column="pixels",
+    )
+    steps: int | None = setting(
+        None,
+        "optimizer steps",
+        unit="STEPS",
+        absent="500 with fewer than 20,000 images, 10,000 with fewer than 500,000, else 20,000",
+        source="paper, Table 4",
+        limits=POSITIVE,
+        column="steps",
+    )
+    batch_size: int = setting(
+        512,
+        "images of an optimizer step",
+        unit="IMAGES",
+        source="paper, Table 4",
+        limits=POSITIVE,
+        line="steps",
+        column="batch",
+    )
+    accumulate: int | None = setting(
+        None,
+        "micro-batches of a step, which change no result",
+        unit="N",
+        absent="as few as the memory allows",
+        limits=POSITIVE,
+        line="steps",
+    )
+    # The optimizer and its schedule.
+    optimizer: str = setting(
+        "sgd", "the optimizer", choices=OPTIMIZERS, source="paper, Table 4", column="optimizer"
+    )
+    learning_rate: float = setting(
+        0.03,
+        "the highest learning rate, after warm-up",
+        unit="RATE",
+        source="the official code, within the paper's sweep",
+        limits=POSITIVE_NUMBER,
+        column="learning rate",
+    )
+    warmup_steps: int | None = setting(
+        None,
+        "steps of linear warm-up",
+        unit="STEPS",
+        absent="500, or a fifth of a short run",
+        source="the official code",
+        column="warm-up",
+    )
+    decay: str = setting(
+        "cosine",
+        "decay of the learning rate after warm-up",
+        choices=DECAYS,
+        source="paper, Table 4",
+        column="decay",
+    )
+    boundaries: tuple[int, ...] | None = setting(
+        (),
+        "steps after which the decay staircase falls to a tenth",
+        unit="STEP",
+        absent="by BiT's HyperRule",
+        off=((), None),
+    )
+    timescale: float = setting(
+        10_000,
+        "steps after which the decay rsqrt has fallen to 0.71",
+        unit="STEPS",
+        limits=POSITIVE,
+        used=lambda settings: settings.decay == "rsqrt",
+        needs="--decay rsqrt",
+    )
+    cooldown_steps: int = setting(
+        0, "steps at the end over which the decay rsqrt falls to 0", unit="STEPS", off=(0,)
+    )
+    momentum: float = setting(
+        0.9,
+        "momentum of the optimizer sgd",
+        unit="FACTOR",
+        source="paper, Table 4",
+        used=lambda settings: settings.optimizer == "sgd",
+        needs="--optimizer sgd",
+    )
+    beta_1: float = setting(
+        0.9,
+        "decay of Adam's first moment",
+        source="paper, Table 3",
+        flag="",
+        used=lambda settings: settings.optimizer == "adam",
+        needs="--optimizer adam",
+    )
+    beta_2: float = setting(
+        0.999,
+        "decay of Adam's second moment",
+        source="paper, Table 3",
+        flag="",
+        used=lambda settings: settings.optimizer == "adam",
+        needs="--optimizer adam",
+    )
+    weight_decay: float = setting(
+        0.0,
+        "decoupled weight decay, of kernels alone",
+        unit="STRENGTH",
+        source="paper, Table 4",
+        column="weight decay",
+    )
+    weight_decay_times: str = setting(
+        "learning_rate",
+        "factor of the weight decay: the learning rate, as in the paper and Keras, or its schedule "
+        "alone (a share of the highest), as in big_vision",
+        choices=WEIGHT_DECAY_TIMES,
+        used=lambda settings: settings.weight_decay,
+        needs="--weight-decay",
+    )
+    clip_norm: float | None = setting(
+        1.0,
+        "largest norm of all gradients together; 0 does not clip",
+        unit="NORM",
+        none=0,
+        source="paper, Table 4",
+        limits=POSITIVE,
+    )
+    layer_decay: float = setting(
+        1.0,
+        "ratio of a layer's learning rate to the next layer's, such as 0.75",
+        unit="RATIO",
+        limits=("in (0, 1]", lambda value: 0 < value <= 1),
+        off=(1,),
+    )
+    averaging: float | None = setting(
+        None,
+        "factor of Polyak averaging, 0.9999 in the paper; the averages are kept in place of the "
+        "weights, and the weights of the last step in last.keras",
+        unit="FACTOR",
+        none=0,
+        absent="no averaging",
+        off=(0, None),
+    )
+    skip_nonfinite_steps: int = setting(
+        0,
+        "steps with NaN or infinity that are left out before the run stops",
+        unit="STEPS",
+        off=(0,),
+    )
+    # The loss and regularisation.
+    loss: str | None = setting(
+        None,
+        "cross-entropy; sigmoid sums over the classes",
+        choices=LOSSES,
+        absent="softmax, or sigmoid for multi-label data",
+    )
+    head_bias: float = setting(
+        0.0,
+        "logit of every class at the start: with the loss sigmoid about -10 for 21,000 classes, "
+        "-6.9 for 1000",
+        unit="LOGIT",
+        off=(0, None),
+    )
+    label_smoothing: float = setting(
+        0.0,
+        "share of the label that is spread over all classes",
+        unit="SHARE",
+        limits=SHARE,
+        off=(0,),
+    )
+    class_weights: str | None = setting(
+        None,
+        "weights of the classes in the loss: balanced, so that each class weighs the same, or a "
+        "CSV file of class,weight",
+        unit="balanced|FILE",
+        absent="none",
+        off=(None,),
+    )
+    dropout_rate: float = setting(
+        0.0, "share of units dropped", unit="RATE", flag="dropout", limits=SHARE
+    )
+    stochastic_depth_rate: float = setting(
+        0.0,
+        "share of examples that skip a part of the last block, fewer the blocks before it; 0.1 in "
+        "AugReg",
+        unit="RATE",
+        flag="stochastic-depth",
+        limits=SHARE,
+        off=(0, None),
+    )
+    # The images.
+    sampling: str = setting(
+        "images",
+        "what is drawn equally often in training: images, or classes (images of small classes "
+        "again and again)",
+        choices=SAMPLINGS,
+        off=("images",),
+    )
+    augmentation: str = setting(
+        "inception_crop",
+        "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
+        unit="NAME",
+        source="the official code",
+    )
+    mixup: float | None = setting(
+        None,
+        "parameter of mixup's beta distribution, 0 for none",
+        unit="P",
+        absent="the augmentation's own",
+        limits=NOT_NEGATIVE,
+        off=(0, None),
+    )
+    resize: tuple[int, int] | None = setting(
+        None,
+        "size before the crop of the augmentation resize_random_crop",
+        unit="PIXELS",
+        absent="a fifteenth more than the image size",
+        limits=POSITIVE,
+        off=((), None),
+    )
+    evaluation: str | None = setting(
+        None,
+        "how an image gets its size in evaluation",
+        choices=EVALUATIONS,
+        absent="as for the weights, or resize",
+    )
+    # Validation.
+    validation: float | None = setting(
+        None,
+        "share of the training images that chooses the best weights; 0 keeps the last",
+        unit="SHARE",
+        absent="0.1, 0.02 or 0.01 by the number of images",
+        source="paper, Table 4",
+        limits=SHARE,
+    )
+    evaluate_every: int | None = setting(
+        None,
+        "optimizer steps between two validations",
+        unit="STEPS",
+        absent="a tenth of the run",
+        limits=POSITIVE,
+    )
+    patience: int | None = setting(
+        None,
+        "stop after this many validations in a row without a better one",
+        unit="N",
+        absent="never",
+        limits=POSITIVE,
+        off=(0,),
+    )
+    seed: int = setting(0, "seed of weights, image order, augmentation and dropout", unit="N")
+    # The computation; changes no result except for rounding.
+    precision: str = setting("float32", "type of the computation", choices=PRECISIONS)
+    remat: bool = setting(
+        False,
+        "recompute activations in the backward pass: less memory, about a third more time",
+        off=(False, None),
+    )
+    strategy: str | None = setting(
+        None,
+        "where to run: one device, all GPUs, several machines (not on JAX), a TPU, or the best "
+        "available",
+        choices=STRATEGIES,
+        absent="the first GPU, or the CPU",
+        off=(None,),
+    )
+    jit_compile: bool | None = setting(
+        None, "compile with XLA, or not", absent="where Keras would", off=(False, None)
+    )
+    steps_per_execution: int = setting(
+        1,
+        "optimizer steps that are run at once, which saves time on TPUs",
+        unit="STEPS",
+        limits=POSITIVE,
+        off=(1,),
+    )
+    data_service: str | None = setting(
+        None,
+        "grpc://HOST:PORT of a tf.data service that reads, decodes and augments",
+        unit="ADDRESS",
+        absent="this machine",
+        off=(None,),
+    )
+
+    command: ClassVar[str]  # The command of `keras-vit`, with its objective.
+
+    def __post_init__(self):
+        for name in ("image_size", "resize"):
+            size = getattr(self, name)
+            if size is not None:
+                size = (size, size) if isinstance(size, int) else tuple(size)
+                object.__setattr__(self, name, size)
+        if self.boundaries is not None:
+            object.__setattr__(self, "boundaries", tuple(self.boundaries))
+        check_fields(self)
+        check_data_service(self.data_service)
+        if self.accumulate and self.batch_size % self.accumulate:
+            raise ValueError(
+                "accumulate must divide the batch size. "
+                f"Received: accumulate={self.accumulate}, batch_size={self.batch_size}"
+            )
+        if self.label_smoothing and self.loss == "sigmoid":
+            raise ValueError(
+                'label_smoothing is for loss="softmax". Received: '
+                f"label_smoothing={self.label_smoothing}, loss={self.loss!r}"
+            )
+        if self.resize and self.augmentation != RESIZED_CROP:
+            raise ValueError(
+                f"resize is for augmentation={RESIZED_CROP!r}. Received: resize={self.resize}, "
+                f"augmentation={self.augmentation!r}"
+            )
+        if self.resize and self.image_size and any(map(operator.lt, self.resize, self.image_size)):
+            raise ValueError(
+                "resize must not be less than the image size. "
+                f"Received: resize={self.resize}, image_size={self.image_size}"
+            )
+        if self.warmup_steps is not None and self.steps is not None:
+            check_warmup(self.warmup_steps, self.steps)
+
+
+def check_data_service(address: str | None) -> None:
+    """Checks the address of a `tf.data` service.
+
+    Raises:
+        ValueError: If it is not of the form "grpc://host:port"; None is allowed.
+    """
+    if address is not None and not re.fullmatch(r"grpc://.+:\d+", address):
+        raise ValueError(
+            "data_service must be an address such as grpc://host:5000. "
+            f"Received: data_service={address!r}"
+        )
+
+
+def check_warmup(warmup_steps: int, steps: int) -> None:
+    """Raises ValueError unless the warm-up is shorter than the run."""
+    if not 0 <= warmup_steps < steps:
+        raise ValueError(
+            "The warm-up must be shorter than the run. "
+            f"Received: warmup_steps={warmup_steps}, steps={steps}"
+        )

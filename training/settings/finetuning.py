@@ -1,0 +1,189 @@
+"""Settings of fine-tuning."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args
+
+from keras_vit.configs import Gelu
+from keras_vit.configs.position_resize import RULES
+from keras_vit.preprocessing import NORMALIZATIONS
+from keras_vit.utils.fields import POSITIVE, POSITIVE_NUMBER, changed, documented, setting
+
+from .shared import Settings
+
+TRAINED = ("all", "head", "lora")
+# What a file of weights may not hold; see `keras_vit.open_model`.
+UNKNOWN_FACTS = ("num_heads", "gelu", "normalization", "position_resize")
+HEADS = ("keep", "extend", "new")
+DISTILLATIONS = ("soft", "hard")
+
+
+@documented
+@dataclasses.dataclass(frozen=True)
+class FineTuning(Settings):
+    """The paper's fine-tuning; Table 4, section 4.1, and the official code for the rest.
+
+    By default 500 steps with fewer than 20,000 images, 10,000 with fewer than 500,000, else
+    20,000: the rows of Table 4. A tenth, a fiftieth or a hundredth of the training images
+    is kept for validation, as there.
+    """
+
+    image_size: tuple[int, int] | None = changed(
+        Settings,
+        "image_size",
+        None,
+        absent="384 for weights of 224 pixels, else the weights' size",
+    )
+    weights: str | None = setting(
+        "imagenet21k",
+        "the weights to start from: imagenet21k, imagenet, a name of the catalogue, a file, a "
+        "classifier's folder, or none for random values",
+        unit="WEIGHTS",
+        none="none",
+        completion=("weights",),
+    )
+    head: str | None = setting(
+        None,
+        "keep the rows of the weights' head for classes of the same name; extend it, so that all "
+        "classes of the weights stay in addition to the data's; or a new head of zeros",
+        choices=HEADS,
+        absent="keep where the weights name a class of the data",
+        off=(None,),
+        line="head",
+    )
+    replay: str | None = setting(
+        None,
+        "images of the classes that the weights know, which are trained on again so that they are "
+        "not forgotten; as --data, and extends the head",
+        unit="DATA",
+        absent="none",
+        off=(None,),
+    )
+    replay_share: float = setting(
+        0.2,
+        "share of the images of each step that are replayed",
+        unit="SHARE",
+        limits=("in (0, 1)", lambda value: 0 < value < 1),
+        used=lambda settings: settings.replay is not None,
+        needs="--replay",
+    )
+    normalization: str | None = setting(
+        None,
+        "range of the pixels: half is -1 to 1, imagenet ImageNet's mean and standard deviation",
+        choices=tuple(NORMALIZATIONS),
+        absent="as in the weights",
+        off=(None,),
+        line="pixels",
+    )
+    gelu: str | None = setting(
+        None,
+        "form of GELU, where the weights do not state it",
+        choices=get_args(Gelu),
+        absent="as in the weights",
+        off=(None,),
+        line="gelu",
+    )
+    num_heads: int | None = setting(
+        None,
+        "attention heads, where the weights do not show them",
+        unit="N",
+        absent="as in the weights",
+        limits=POSITIVE,
+        off=(None,),
+    )
+    position_resize: str | None = setting(
+        None,
+        "how position embeddings are resized to another image size",
+        choices=tuple(RULES),
+        absent="the rule of the weights' code base",
+        off=(None,),
+        line="position_resize",
+    )
+    train: str = setting(
+        "all",
+        "all; the head alone, a linear probe; or lora, the head and small additions to the "
+        "attention",
+        choices=TRAINED,
+    )
+    lora_rank: int = setting(
+        8,
+        "columns that LoRA adds for each head",
+        unit="COLUMNS",
+        limits=POSITIVE,
+        used=lambda settings: settings.train == "lora",
+        needs="--train lora",
+    )
+    lora_alpha: float | None = setting(
+        None,
+        "strength of LoRA's addition",
+        unit="STRENGTH",
+        absent="the rank",
+        used=lambda settings: settings.train == "lora",
+        needs="--train lora",
+    )
+    teacher: str | None = setting(
+        None,
+        "a classifier to learn from in addition to the labels: its folder, or cifar10",
+        unit="FOLDER",
+        absent="none",
+        off=(None,),
+        line="teacher",
+        completion=("classifiers",),
+    )
+    distillation: str = setting(
+        "soft",
+        "what is learned from the teacher: its probabilities, or its class",
+        choices=DISTILLATIONS,
+        source="Hinton et al. 2015; hard is DeiT's",
+        used=lambda settings: settings.teacher,
+        needs="--teacher",
+    )
+    distillation_weight: float = setting(
+        0.5,
+        "share of the teacher in the loss; the labels have the rest",
+        unit="SHARE",
+        source="DeiT, equation 3",
+        limits=("in [0, 1]", lambda value: 0 <= value <= 1),
+        used=lambda settings: settings.teacher,
+        needs="--teacher",
+    )
+    temperature: float = setting(
+        3.0,
+        "what the logits of both are divided by in the distillation soft",
+        unit="T",
+        source="Hinton et al. 2015: 2.5 to 4 for small students",
+        limits=POSITIVE_NUMBER,
+        used=lambda settings: settings.teacher and settings.distillation == "soft",
+        needs="--teacher and --distillation soft",
+    )
+
+    command = "finetune"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.teacher is not None and self.loss == "sigmoid":
+            raise ValueError(
+                "The loss must be softmax, for one class an image, to learn from a teacher. "
+                f'Received: teacher={self.teacher!r}, loss="sigmoid"'
+            )
+        if self.train == "head" and self.layer_decay != 1:
+            raise ValueError(
+                'layer_decay needs more than one layer to train, but train="head" trains the '
+                f"last. Received: layer_decay={self.layer_decay}"
+            )
+        if self.replay is not None and (self.head not in (None, "extend") or self.weights is None):
+            raise ValueError(
+                "Replayed images need weights, and extend their head. "
+                f"Received: replay={self.replay}, head={self.head!r}, weights={self.weights}"
+            )
+        if self.replay is not None and (self.class_weights or self.sampling != "images"):
+            raise ValueError(
+                "replay decides how often classes are seen: leave out class_weights and sampling. "
+                f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
+            )
+
+    @property
+    def unknown_facts(self) -> dict[str, Any]:
+        """What the weights may not hold, as arguments of `keras_vit.open_model`."""
+        return {name: getattr(self, name) for name in UNKNOWN_FACTS}
