@@ -11,9 +11,9 @@ import pathlib
 import sys
 
 import numpy as np
-from PIL import Image
 
 import keras_vit
+from keras_vit.images.decoding import read_image
 
 SAMPLES = pathlib.Path(keras_vit.__file__).parent / "weights/vit_mini4_cifar10/samples"
 
@@ -22,7 +22,7 @@ classifier = keras_vit.load_classifier(model)
 name, probability = classifier.predict(photo, top=1)[0].top[0]
 print(f"{pathlib.Path(photo).name} is {name} ({probability:.0%})")
 
-image = np.asarray(Image.open(photo).convert("RGB"))
+image = read_image(photo)  # (H, W, 3), uint8
 inputs = classifier.preprocess([image])  # (1, H, W, 3)
 relevance = keras_vit.inspection.attention_rollout(classifier, inputs)[0]  # (rows, columns)
 print(f"{relevance.shape[0]} x {relevance.shape[1]} patches")

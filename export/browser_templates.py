@@ -2,7 +2,8 @@
 
 The page is one template, `browser/page.html`. A script in the same folder gets its answers:
 `in_page.js` of `keras_vit.export.html`, `in_folder.js` of `keras_vit.export.web`, and
-`on_server.js` of `keras_vit.export.serve`. This module imports neither Keras nor NumPy.
+`on_server.js` of `keras_vit.export.serve`. The page and the module `classifier.js` of both exports
+share `bitmaps.js`. This module imports neither Keras nor NumPy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # Names by which the page and its scripts load the module and the model.
 SCRIPT = "classifier.js"
+TYPES = "classifier.d.ts"
 ONNX_MODEL = "model.onnx"
 
 # Paths that transformers.js prescribes.
@@ -77,5 +79,9 @@ def in_one_line(content: Any) -> str:
 
 
 def _filled(name, **values):
-    text = (_TEMPLATES / name).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+    values["bitmaps"] = _template("bitmaps.js")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], _template(name))
+
+
+def _template(name):
+    return (_TEMPLATES / name).read_text(encoding="utf-8")

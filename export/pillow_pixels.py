@@ -12,11 +12,13 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
+from keras_vit.images.transcoding import to_rgb
+
 
 def read_pixels(path: Any) -> np.ndarray:
     """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright."""
     with PIL.Image.open(path) as image:
-        return np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
+        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 
 def with_size(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:

@@ -35,7 +35,7 @@ from .options import PORT, TOP, ServingLimits
 # Scripts and styles of the page itself only.
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self';"
-    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    " img-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _BODIES = 8  # Bodies of all requests together, in units of `max_body`.
 _BODY_SECONDS = 60  # For a client to send a body.

@@ -61,6 +61,12 @@ def tflite_content(
         classifier.model.name, preprocessing.value_range if options.input == "float" else None
     )
     notes = (*precision_notes(classifier.model), *split.notes)
+    if input_size is None:
+        height, width = preprocessing.image_size
+        notes += (
+            f"MediaPipe resizes images to {height}x{width} pixels in its own way and then answers "
+            "otherwise than predict: export for it with --input-size, the size of its images.",
+        )
     return add_metadata(content, metadata), Written(split.check, notes, input_size=input_size)
 
 

@@ -17,6 +17,7 @@ from .browser_templates import (
     ONNX_MODEL,
     SCRIPT,
     TRANSFORMERS_JS,
+    TYPES,
     page,
     script,
     title_of,
@@ -45,8 +46,8 @@ class Web(BrowserFormat):
 
     Any server of static files serves the folder. It holds
 
-    - `classifier.js`, a module with the function `classify`, with `model.onnx` and the runtime
-      onnxruntime-web, which it loads;
+    - `classifier.js`, a module with the function `classify`, with its types in `classifier.d.ts`,
+      and `model.onnx` and the runtime onnxruntime-web, which it loads;
     - `index.html`, the page of `keras_vit.export.html`, with this module;
     - `config.json`, `preprocessor_config.json` and `onnx/model.onnx`, which transformers.js reads:
       `pipeline("image-classification", FOLDER)`. The file preprocesses as the
@@ -72,6 +73,7 @@ class Web(BrowserFormat):
             PAGE: page(
                 self.title or title_of(classifier), script("in_folder.js"), files="'self'"
             ).encode(),
+            TYPES: script(TYPES).encode(),
             **browser_files.classifier_files(classifier, self.runtime),
             **browser_files.transformers_js_files(classifier),
         }

@@ -31,6 +31,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.description_texts import description_of_texts, read_texts, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.images.transcoding import to_rgb
 from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
@@ -187,7 +188,7 @@ class Classifier:
             images = [images]
         arrays = []
         for image in images:
-            array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
+            array = np.asarray(to_rgb(image) if hasattr(image, "convert") else image)
             if array.ndim != 3:
                 raise ValueError(
                     "An image must be an array (height, width, channels). "

@@ -4,7 +4,8 @@
 //   const { top } = await classify(document.querySelector("img"));
 //
 // The model and its runtime, onnxruntime-web, are in the same folder. They are loaded once, by the
-// first call of `classify` or before it by `load`. Images stay in the browser.
+// first call of `classify` or before it by `load`. Images stay in the browser. `classifier.d.ts`
+// has the types.
 
 const facts = {{facts}};
 
@@ -30,10 +31,15 @@ export function load() {
 }
 
 async function open() {
+  if (!globalThis.createImageBitmap || !globalThis.OffscreenCanvas) {
+    throw new Error("classifier.js works in browsers only. In Node, transformers.js runs its folder.");
+  }
   const ort = await import(await locate("ort.wasm.bundle.min.js"));
   ort.env.wasm.numThreads = 1;  // More need a server that isolates the page.
   ort.env.wasm.wasmBinary = await bytesOf("ort-wasm-simd-threaded.wasm");
-  return { ort, session: await ort.InferenceSession.create(await bytesOf("model.onnx")) };
+  const session = await ort.InferenceSession.create(await bytesOf("model.onnx"));
+  ort.env.wasm.wasmBinary = undefined;  // 14 MB, not needed again.
+  return { ort, session };
 }
 
 async function bytesOf(name) {
@@ -47,6 +53,11 @@ async function fetched(url) {
   return response;
 }
 
+const TAKEN = [
+  "Blob", "File", "HTMLImageElement", "HTMLCanvasElement", "HTMLVideoElement", "OffscreenCanvas",
+  "ImageBitmap", "ImageData", "VideoFrame", "String", "URL",
+];
+
 // Classifies an image: a Blob or File, an <img>, <canvas> or <video>, an ImageBitmap, or a URL.
 //
 // Returns
@@ -58,14 +69,14 @@ async function fetched(url) {
 //                  box is the part of the image that they cover: { x, y, width, height }, from 0 to 1
 //   milliseconds   the model's time
 export async function classify(image) {
-  const { ort, session } = await load();
-  const { data, width, height } = await pixelsOf(image);
-  const rgb = new Uint8Array(3 * width * height);
-  for (let from = 0, to = 0; from < data.length; from += 4) {
-    rgb[to++] = data[from];
-    rgb[to++] = data[from + 1];
-    rgb[to++] = data[from + 2];
+  const kind = Object.prototype.toString.call(image).slice("[object ".length, -1);
+  if (!TAKEN.includes(kind)) {
+    throw new TypeError(
+      "classify takes a Blob or File, an <img>, <canvas> or <video>, an ImageBitmap, or a URL. "
+      + `Received: ${kind}`);
   }
+  const { ort, session } = await load();
+  const { rgb, width, height } = await pixelsOf(image);
   const images = new ort.Tensor("uint8", rgb, [1, height, width, 3]);
   const start = performance.now();
   const answer = await session.run({ images });
@@ -86,22 +97,50 @@ export async function classify(image) {
   return result;
 }
 
+const ROWS = 256;  // Read at once: a canvas of a whole photo takes much memory, and Safari limits it.
+
+// Returns the pixels of an image, { rgb, width, height }.
 async function pixelsOf(image) {
-  if (typeof image === "string") image = await (await fetched(image)).blob();
+  if (typeof image === "string" || image instanceof URL) image = await (await fetched(image)).blob();
+  let bitmap;
   try {
     if (image.decode) await image.decode();  // Waits until an <img> is loaded.
     // The values in the file, as other programs read them, without its colour profile.
-    const bitmap = await createImageBitmap(image, { colorSpaceConversion: "none" });
-    const { width, height } = bitmap;
-    const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
-    context.drawImage(bitmap, 0, 0);
-    bitmap.close();
-    return context.getImageData(0, 0, width, height);
+    bitmap = await bitmapOf(image, { colorSpaceConversion: "none" });
   } catch (error) {
-    throw new Error(`It cannot be read as an image. ${error.message}`, { cause: error });
+    throw new Error(await reasonOf(image, error), { cause: error });
   }
+  const { width, height } = bitmap;
+  const rgb = new Uint8Array(3 * width * height);
+  const strip = new OffscreenCanvas(width, Math.min(ROWS, height));
+  const context = strip.getContext("2d", { willReadFrequently: true });
+  context.globalCompositeOperation = "copy";
+  for (let top = 0, to = 0; top < height; top += ROWS) {
+    context.drawImage(bitmap, 0, -top);
+    const { data } = context.getImageData(0, 0, width, Math.min(ROWS, height - top));
+    for (let from = 0; from < data.length; from += 4) {
+      rgb[to++] = data[from];
+      rgb[to++] = data[from + 1];
+      rgb[to++] = data[from + 2];
+    }
+  }
+  bitmap.close();
+  strip.width = 0;  // Frees its memory.
+  return { rgb, width, height };
 }
 
+// Formats of photos that most browsers do not read, by the first bytes of a file.
+const UNREADABLE = { HEIC: /^.{4}ftyp(hei|hev|mif1|msf1)/s, TIFF: /^(II\*\0|MM\0\*)/ };
+
+async function reasonOf(image, error) {
+  const start = image.slice ? await firstBytes(image) : "";
+  for (const [format, first] of Object.entries(UNREADABLE)) {
+    if (first.test(start)) return `This browser cannot read ${format} files: convert it to JPEG.`;
+  }
+  return `It cannot be read as an image. ${error.message}`;
+}
+
+{{bitmaps}}
 // The part of an image that the model receives, in shares of its sides.
 export function seenBox(width, height, { keepsAspect, resized, size } = facts.view) {
   const factor = Math.max(resized[0] / height, resized[1] / width);

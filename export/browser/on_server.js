@@ -2,9 +2,8 @@
   const { classNames, top: shown } = {{facts}};
 
   async function classify(image) {
-    const file = image instanceof Blob ? image : await new Promise((resolve) => image.toBlob(resolve));
     const body = new FormData();
-    body.append("images", file);
+    body.append("images", image);
     const start = performance.now();
     const response = await fetch(`classify?top=${classNames.length}`, { method: "POST", body });
     const content = await response.json();

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps
 
-from keras_vit.images.transcoding import transcoded
+from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.utils.files import write_text
 
 MAX_THUMBNAIL = 160  # Pixels of the longer side.
@@ -127,7 +127,7 @@ def _picture(picture):
 def _thumbnail(encoded):
     """Returns a small JPEG of an image file, without the file's metadata."""
     with Image.open(io.BytesIO(transcoded(encoded, "PNG"))) as image:
-        small = ImageOps.exif_transpose(image).convert("RGB")
+        small = to_rgb(ImageOps.exif_transpose(image))
     small.thumbnail((MAX_THUMBNAIL, MAX_THUMBNAIL))
     return _encoded(small, "JPEG", quality=85)
 

@@ -100,7 +100,7 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         if kind == "TIFF":
             image = _tiff_to_rgb(image, encoded)
         ImageOps.exif_transpose(image, in_place=True)
-        image = _rgb(image)
+        image = to_rgb(image)
         image.load()
         return image
     except SyntaxError as error:  # Pillow's word for a file of another kind.
@@ -114,6 +114,19 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
     except Exception as error:  # Pillow raises nearly anything on damaged data.
         reason = " ".join(str(error).split())
         raise ValueError(f"The file is damaged or cut short: {reason}") from error
+
+
+def to_rgb(image: Image.Image, bits: int = 16) -> Image.Image:
+    """Returns a Pillow image in 8-bit RGB; of 16-bit grey the high byte, as TensorFlow does.
+
+    Args:
+        image: An image.
+        bits: Bits of a pixel, if the image has whole numbers of more than 8.
+    """
+    if image.mode.startswith("I"):  # "I;16", or in an older Pillow "I".
+        # Pillow would clip at 255.
+        image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype("uint8"))
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _reader_of(kind):
@@ -142,11 +155,8 @@ def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:
     if tags.get(_NEW_SUBFILE_TYPE, 0) & 1 or _DNG_VERSION in tags or encoded[8:10] == b"CR":
         raise ValueError("A camera's raw file cannot be read: convert it to JPEG, PNG or TIFF.")
     if image.mode.startswith("I;16"):
-        # Pillow would clip at 255.
-        pixels = np.asarray(image) >> (int(tags.get(_BITS_PER_SAMPLE, (16,))[0]) - 8)
-        if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
-            pixels = 255 - pixels
-        return Image.fromarray(pixels.astype("uint8")).convert("RGB")
+        rgb = to_rgb(image, bits=int(tags.get(_BITS_PER_SAMPLE, (16,))[0]))
+        return ImageOps.invert(rgb) if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else rgb
     if image.mode in ("I", "F"):
         raise ValueError(
             "Pixels must be whole numbers of 8 or 16 bits without a sign, as the range of others "

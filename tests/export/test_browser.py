@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import html.parser
 import http.server
 import json
 import os
@@ -15,6 +16,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+from npm_packages import installed
 
 import keras_vit
 from keras_vit import command_line
@@ -29,7 +31,7 @@ from keras_vit.export.server import Service, bound_socket
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
 from keras_vit.preprocessing import Preprocessing
-from makers import smooth_picture
+from makers import smooth_picture, turned
 
 # Name folders with the files of onnxruntime-web, and with @huggingface/transformers.
 RUNTIME = "ONNXRUNTIME_WEB"
@@ -74,6 +76,32 @@ def test_what_a_name_holds_stays_text():
     assert "&lt;b&gt;&amp;" in page
     assert "</script><script>alert" not in page
     assert page.count("{{title}}") == 2  # The places of the name.
+
+
+class PartsOfPage(html.parser.HTMLParser):
+    """Collects the elements and texts of a page that are not in `<main>`."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside, self.outside = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "input", "br"):
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.inside.pop() != tag:  # HTML closes some elements itself.
+            pass
+
+    def handle_data(self, data):
+        if data.strip() and not {"main", "title", "style", "script"}.intersection(self.inside):
+            self.outside.append(data.strip())
+
+
+def test_all_that_a_page_shows_is_in_its_landmark():
+    parts = PartsOfPage()
+    parts.feed(browser_templates.page("Animals", browser_templates.script("in_page.js")))
+    assert parts.outside == []
 
 
 def test_files_of_another_runtime_are_refused(classifier, tmp_path):
@@ -135,19 +163,6 @@ def runtime(tmp_path_factory):
     """Returns a folder with the files of onnxruntime-web."""
     package = f"onnxruntime-web@{browser_files.VERSION}"
     return installed(RUNTIME, package, tmp_path_factory, "onnxruntime-web/dist")
-
-
-def installed(variable, package, tmp_path_factory, below):
-    """Returns the folder that an environment variable names, or one of a new npm package."""
-    if variable in os.environ:
-        return pathlib.Path(os.environ[variable])
-    if not shutil.which("npm"):
-        pytest.skip(f"install npm, or name a folder of node_modules/{below} in {variable}")
-    folder = tmp_path_factory.mktemp("npm")
-    # Scripts of its packages fetch libraries for GPUs.
-    install = ["npm", "install", "--ignore-scripts", "--prefix", folder, package]
-    subprocess.run(install, check=True)
-    return folder / "node_modules" / below
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +258,7 @@ def check_answers(tab, classifier, images, num_pictures):
     shown = tab.inner_text("#answers")
     assert max(expected, key=expected.get) in shown
     assert "broken.png" in shown
-    assert tab.locator("#answers canvas").count() == num_pictures
+    assert tab.locator("#answers img").count() == num_pictures
     with tab.expect_download() as download:
         tab.click("#table")
     lines = pathlib.Path(download.value.path()).read_text(encoding="utf-8").splitlines()
@@ -292,6 +307,83 @@ def test_the_page_answers_as_the_classifier_and_names_what_it_cannot_read(
     assert opened.title() == "Animals"
     check_camera(opened)
     check_policy(opened)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["jpeg", "png", "webp"])
+def test_the_page_turns_images_by_their_exif_orientation(opened, classifier, tmp_path, suffix):
+    paths = turned(tmp_path, suffix)
+    num_answers = opened.evaluate("kerasVit.rows.length")
+    opened.set_input_files("#files", paths)
+    opened.locator("#answers li").nth(num_answers + 7).wait_for()
+    rows = opened.evaluate("kerasVit.rows")[-8:]
+    for row, prediction in zip(rows, classifier.predict(paths), strict=True):
+        answer = dict(zip(classifier.class_names, row["probabilities"], strict=True))
+        assert answer == pytest.approx(dict(prediction.top), abs=1e-5), row["name"]
+    sizes = opened.evaluate("""() =>
+      [...document.querySelectorAll("#answers li img:first-child")].slice(0, 8).map(
+        (image) => [image.naturalWidth, image.naturalHeight])""")
+    assert sizes[::-1] == 4 * [[60, 47]] + 4 * [[47, 60]]
+
+
+# Counts what a page makes and does not free.
+COUNT = """
+  const made = { urls: new Set(), bitmaps: [], canvases: [] };
+  window.kept = () => ({
+    urls: made.urls.size,
+    bitmaps: made.bitmaps.filter(({ width }) => width).length,
+    pixels: Math.max(...made.canvases.map(({ width, height }) => width * height)),
+    canvases: document.querySelectorAll("canvas").length,
+  });
+  const { createObjectURL, revokeObjectURL } = URL;
+  URL.createObjectURL = (blob) => {
+    const url = createObjectURL(blob);
+    made.urls.add(url);
+    return url;
+  };
+  URL.revokeObjectURL = (url) => {
+    made.urls.delete(url);
+    revokeObjectURL(url);
+  };
+  const open = createImageBitmap;
+  window.createImageBitmap = async (...all) => {
+    const bitmap = await open(...all);
+    made.bitmaps.push(bitmap);
+    return bitmap;
+  };
+  window.OffscreenCanvas = class extends OffscreenCanvas {
+    constructor(...all) { super(...all); made.canvases.push(this); }
+  };
+"""
+
+
+@pytest.mark.slow
+def test_the_page_frees_what_it_made_of_a_photo(page, chromium, tmp_path):
+    photo = tmp_path / "photo.webp"
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    smooth_picture(np.random.default_rng(0), (1200, 1600), (5, 4)).save(photo, exif=exif)
+    tab = chromium.new_page()
+    tab.add_init_script(COUNT)
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("body[data-state=ready]")
+    tab.set_input_files("#files", photo)
+    tab.locator("#answers img").nth(1).wait_for()
+    kept = tab.evaluate("new Promise((next) => setTimeout(() => next(kept()), 500))")
+    assert (kept["urls"], kept["bitmaps"], kept["canvases"]) == (0, 0, 0)
+    assert kept["pixels"] <= 4 * 3  # The shade over the patches.
+    assert tab.locator("script[type='application/gzip']").count() == 0
+
+
+@pytest.mark.slow
+def test_a_photo_that_browsers_do_not_read_is_named(opened, tmp_path):
+    for name, first in {"HEIC": b"\0\0\0\x18ftypheic", "TIFF": b"II*\0"}.items():
+        (tmp_path / f"{name}.jpg").write_bytes(first + bytes(40))
+        num_answers = opened.evaluate("kerasVit.rows.length")
+        opened.set_input_files("#files", tmp_path / f"{name}.jpg")
+        opened.locator("#answers li").nth(num_answers).wait_for()
+        expected = f"This browser cannot read {name} files: convert it to JPEG."
+        assert opened.evaluate("kerasVit.rows.at(-1).error") == expected
 
 
 @pytest.mark.slow
@@ -416,10 +508,12 @@ def test_transformers_js_answers_as_predict(folder, classifier, files, tmp_path_
     package = "@huggingface/transformers"
     library = installed(NODE_MODULES, package, tmp_path_factory, package)
     png = [str(file) for file in files if file.suffix == ".png"]
+    (bmp,) = (file for file in files if file.suffix == ".bmp")
     command = ["node", PROGRAMS / "transformers_js.mjs", library / "dist/transformers.node.mjs"]
-    done = subprocess.run([*command, folder, *png], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, folder, bmp, *png], capture_output=True, text=True, check=True)
     printed = json.loads(done.stdout)
     assert "invalid dimensions" in printed["together"]
+    assert "unsupported image format" in printed["refused"]
     for answer, prediction in zip(printed["answers"], classifier.predict(png), strict=True):
         received = {row["label"]: row["score"] for row in answer}
         assert received == pytest.approx(dict(prediction.top), abs=1e-5)

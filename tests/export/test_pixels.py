@@ -16,7 +16,8 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.export import golden, pixels
-from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.export.pillow_pixels import read_pixels
+from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.preprocessing import Preprocessing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -77,6 +78,15 @@ def photos(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def grey_of_16_bits(tmp_path_factory):
+    """Returns a PNG file whose mean is grey, which Pillow's `convert` makes white."""
+    path = tmp_path_factory.mktemp("grey") / "16.png"
+    values = picture(40, 63)[:, :, 0].astype("uint16") * 257
+    PIL.Image.fromarray(values).save(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
 def exports(classifier, photos, tmp_path_factory):
     """Returns the reports of files with `input="uint8"`, the default, by format."""
     folder = tmp_path_factory.mktemp("pixels")
@@ -108,6 +118,14 @@ def test_the_check_reads_files_with_pillow_and_reports_the_difference(exports):
         assert (check.agreement, check.largest_difference < 1e-4) == (1, True), name
 
 
+def test_the_export_to_tflite_says_what_mediapipe_needs(exports):
+    (note,) = (note for note in exports["tflite"].notes if "MediaPipe" in note)
+    assert note == (
+        "MediaPipe resizes images to 32x24 pixels in its own way and then answers otherwise than "
+        "predict: export for it with --input-size, the size of its images."
+    )
+
+
 def test_a_tflite_file_has_the_models_size_until_it_is_resized(exports):
     from ai_edge_litert.interpreter import Interpreter
 
@@ -131,6 +149,7 @@ def test_a_file_of_one_size(classifier, photos, tmp_path, precision):
     assert report.checks[0].largest_difference < (3e-3 if precision == "float32" else 0.3)
     (images,) = Interpreter(str(path)).get_input_details()
     assert images["shape_signature"].tolist() == [1, 48, 40, 3]
+    assert not any("MediaPipe" in note for note in report.notes)
     assert keras_vit.export.verify(path).num_images == 3
 
 
@@ -254,18 +273,37 @@ def test_metadata_of_pixels_has_labels_and_no_normalisation(exports):
 
 @pytest.mark.parametrize("name", ["onnx", "tflite"])
 def test_the_documented_examples_run_without_tensorflow(
-    exports, classifier, photos, tmp_path, name
+    exports, classifier, photos, grey_of_16_bits, tmp_path, name
 ):
     text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     (example,) = (
         block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
         if f'pets.{name}"' in block and "keras_vit" not in block
     )  # fmt: skip
-    example = example.replace(f"pets.{name}", exports[name].path).replace("garden.jpg", photos[0])
+    example = example.replace(f"pets.{name}", exports[name].path)
+    images = [photos[0], grey_of_16_bits]
+    program = "".join(example.replace("garden.jpg", image) for image in images)
     blocked = "import sys\nsys.modules.update(tensorflow=None, keras=None, keras_vit=None)\n"
     done = subprocess.run(
-        [sys.executable, "-c", blocked + example], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", blocked + program], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    best, probability = classifier.predict(photos[0])[0].top[0]
-    assert done.stdout.split() == [*best.split(), f"{probability:.3f}"]
+    best = [prediction.top[0] for prediction in classifier.predict(images)]
+    assert done.stdout.splitlines() == [f"{name} {probability:.3f}" for name, probability in best]
+
+
+def test_the_documented_examples_decode_images_by_the_same_lines():
+    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    found = re.findall(
+        r"^image = ImageOps.*?^pixels = [^\n]*$", text, flags=re.DOTALL | re.MULTILINE
+    )
+    assert (len(found), len(set(found))) == (3, 1)  # LiteRT, ONNX Runtime, OpenVINO.
+    assert text.count("Image.open(") == 3
+
+
+def test_pillow_gives_the_pixels_of_predict_for_16_bit_grey(grey_of_16_bits, classifier):
+    expected = read_image(grey_of_16_bits)
+    np.testing.assert_array_equal(read_pixels(grey_of_16_bits), expected)
+    with PIL.Image.open(grey_of_16_bits) as image:
+        received = classifier.preprocess(image)
+    np.testing.assert_array_equal(received, classifier.preprocess(expected))

@@ -87,3 +87,17 @@ def write_classes(folder, counts, colors=COLORS, *, size=(10, 12), noise=25, rng
                     pixels = rng.normal(color, noise, (*size, 3))
                 write_picture(folder / part / name / f"{number}{suffix}", pixels)
     return folder
+
+
+def turned(folder, suffix, big_endian=False):
+    """Returns the paths of an image with each EXIF orientation from 1 to 8."""
+    image = smooth_picture(np.random.default_rng(3), (47, 60), (5, 4))
+    paths = []
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif.endian = ">" if big_endian else "<"
+        exif[0x010F] = "a maker"  # A tag before the orientation.
+        exif[0x0112] = orientation
+        paths.append(folder / f"{orientation}.{suffix}")
+        image.save(paths[-1], exif=exif, lossless=True)
+    return paths

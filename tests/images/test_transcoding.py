@@ -1,6 +1,7 @@
 """TIFF, AVIF and HEIC images."""
 
 import io
+import pathlib
 import struct
 import sys
 
@@ -9,8 +10,10 @@ import pytest
 from PIL import Image
 
 from keras_vit.images.decoding import decode_file, image_files, read_image
-from keras_vit.images.transcoding import kind_of, transcoded, transcoded_file
+from keras_vit.images.transcoding import kind_of, to_rgb, transcoded, transcoded_file
 from makers import encode
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
 WIDE = np.linspace(0, 65535, 20 * 30).reshape(20, 30).astype("uint16")
@@ -66,6 +69,24 @@ def test_a_tiff_becomes_8_bit_rgb(encoded, expected):
     if expected is None:
         expected = np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE], 2) >> 8
     np.testing.assert_array_equal(read(encoded), expected)
+
+
+def test_16_bit_grey_keeps_its_high_byte():
+    png = Image.open(io.BytesIO(encode(Image.fromarray(WIDE), "PNG")))
+    older = Image.fromarray(WIDE.astype("int32"))  # As an older Pillow opens it.
+    for image in (png, older):
+        np.testing.assert_array_equal(to_rgb(image), GREY)
+
+
+def test_files_become_rgb_in_one_place():
+    # Elsewhere `convert` would make 16-bit grey white.
+    found = [
+        path.name
+        for folder in ("keras_vit", "training", "export", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        if '.convert("RGB")' in path.read_text(encoding="utf-8")
+    ]
+    assert found == ["transcoding.py"]
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from keras_vit.images.decoding import image_files
-from keras_vit.images.transcoding import transcoded
+from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.training.data import Examples, open_source
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY
 from keras_vit.utils.files import atomic_write, write_csv, write_text
@@ -313,7 +313,7 @@ def write_picture(
         x, y = gap + k % columns * cell[0], gap + k // columns * cell[1]
         for row, encoded in enumerate((read_train(pair.train), read_test(pair.test))):
             with Image.open(io.BytesIO(transcoded(encoded))) as opened:
-                image = ImageOps.exif_transpose(opened).convert("RGB")
+                image = to_rgb(ImageOps.exif_transpose(opened))
             page.paste(ImageOps.pad(image, (side, side), color="white"), (x, y + row * side))
         caption = pair.kind if pair.kind == "exact" else f"{pair.similarity:.3f}, {pair.distance}"
         draw.text((x, y + 2 * side), caption, fill="black")

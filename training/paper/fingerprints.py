@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from keras_vit.images.transcoding import transcoded
+from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.utils.optional_packages import import_optional
 
 imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
@@ -58,7 +58,7 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
     """
     try:
         with Image.open(io.BytesIO(transcoded(encoded))) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")
+            image = to_rgb(ImageOps.exif_transpose(opened))
     except UnidentifiedImageError as error:
         raise ValueError("The image cannot be read: its format is unknown.") from error
     except Exception as error:  # Pillow raises nearly anything on damaged data.

@@ -1,5 +1,5 @@
-// Prints what transformers.js answers: node transformers_js.mjs LIBRARY FOLDER IMAGES...
-const [library, folder, ...images] = process.argv.slice(2);
+// Prints what transformers.js answers: node transformers_js.mjs LIBRARY FOLDER BMP IMAGES...
+const [library, folder, bmp, ...images] = process.argv.slice(2);
 const { env, pipeline } = await import(library);
 env.allowRemoteModels = false;
 const classify = await pipeline("image-classification", folder);
@@ -7,4 +7,5 @@ const answers = [];
 for (const image of images) answers.push(await classify(image, { top_k: 1000 }));
 // The largest first, else it runs out of its array.
 const together = await classify(images.reverse()).catch((error) => error.message);
-console.log(JSON.stringify({ answers, together }));
+const refused = await classify(bmp).catch((error) => error.message);
+console.log(JSON.stringify({ answers, together, refused }));
