@@ -163,9 +163,4 @@ def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:
             f"is not known. Received: TIFF with {tags.get(_BITS_PER_SAMPLE, (32,))[0]} bits, "
             f"Pillow's mode {image.mode}"
         )
-    return _rgb(image)
-
-
-def _rgb(image):
-    """The image in RGB, without a copy where it is."""
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return to_rgb(image)

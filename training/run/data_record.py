@@ -55,7 +55,7 @@ def changes_of_data(folder: pathlib.Path, source: Source) -> str:
 
     Args:
         folder: The folder of the unfinished run; one of an earlier version has no record.
-        source: The images as they are now.
+        source: The present images.
 
     Raises:
         ValueError: If the record is damaged.

@@ -153,7 +153,7 @@ class Job:
         if changes and not self.options.changed_data:
             raise ValueError(
                 "A resumed run must have the images that it began with; with --changed-data "
-                f"(changed_data=True) it goes on with those of now. Received: {changes}"
+                f"(changed_data=True) it goes on with the present ones. Received: {changes}"
             )
         if changes:
             self.options.log(f"The images have changed since the run began: {changes}")
