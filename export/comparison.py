@@ -261,7 +261,7 @@ def run_export(
     *,
     time_limit: float | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays that the program `runtimes.py` writes, in a process of its own.
+    """Returns the arrays that the program `runtimes.py` writes, in a separate process.
 
     Args:
         path: The export.

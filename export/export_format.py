@@ -32,7 +32,7 @@ MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "in
 # Precisions with integer weights.
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
-ROUNDING = 1e-3  # Of probabilities and their sum; some runtimes have few bits.
+ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
 
@@ -195,7 +195,7 @@ class ExportFormat(abc.ABC):
 
     @staticmethod
     def content(path: pathlib.Path) -> Iterable[bytes | memoryview]:
-        """Returns the bytes of a file, in pieces, except for those of its texts.
+        """Returns the bytes of a file, in pieces, except for its texts.
 
         Not for folders, where the texts are files.
         """

@@ -121,7 +121,7 @@ def _properties(content):
 
 
 def _fields(message):
-    """Yields the fields of a protocol buffer: number, all bytes, and those of the value.
+    """Yields the fields of a protocol buffer: number, all bytes, the value's bytes.
 
     https://protobuf.dev/programming-guides/encoding/
     """

@@ -54,7 +54,7 @@ def verify(
 
     Args:
         path: A folder or file that an export wrote. Its signatures of `runtimes.SIGNATURES` are
-            run, in a process of its own.
+            run, in a separate process.
         classifier: A `Classifier`, or its folder, to compare with on `check_images`.
         check_images: Real images, files or a folder; by default the classifier's samples.
         time_limit: Seconds in which the export must give all answers.
