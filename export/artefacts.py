@@ -22,7 +22,6 @@ from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
-_ROUNDING = 1e-3  # Some runtimes have probabilities of few bits.
 
 
 class RuntimeModel:
@@ -53,7 +52,7 @@ class RuntimeModel:
         self._signature, self._files = signature, files
         # This also compiles, and shows early if the graph cannot be run.
         size = signature.input_size or image_size
-        answer = self._answer(np.zeros((1, *size, _CHANNELS), self._dtype))
+        answer = signature.probabilities(np.zeros((1, *size, _CHANNELS), self._dtype))
         self.output_shape = (None, *answer.shape[1:])
 
     @property
@@ -69,25 +68,9 @@ class RuntimeModel:
         """
         size = self._signature.input_size
         batch = images if size is None else [with_size(image, size) for image in images]
-        probabilities = self._answer(np.asarray(batch, self._dtype))
+        probabilities = self._signature.probabilities(np.asarray(batch, self._dtype))
         # An export gives zeros for an image that is not valid.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
-
-    def _answer(self, batch):
-        """Returns the runtime's answer to a batch, checked: a row of probabilities an image."""
-        answer = np.asarray(self._signature.call(batch))
-        shape = answer.shape
-        if len(shape) != 2 or len(answer) != len(batch) or answer.dtype.kind != "f":
-            raise ValueError(
-                "An export must give a row of probabilities for each image. "
-                f"Received: {answer.dtype} of shape {shape} for {len(batch)} images"
-            )
-        wrong = answer[(answer < -_ROUNDING) | (answer > 1 + _ROUNDING)]
-        if wrong.size:
-            raise ValueError(
-                f"An export must give probabilities, numbers from 0 to 1. Received: {wrong[0]:g}"
-            )
-        return answer
 
 
 def load_artefact(path: str | os.PathLike) -> Classifier:
@@ -110,27 +93,38 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         opened = open_export(path)
         description, recipe = read_facts(opened.texts)
         image_size = required(description.preprocessing, "preprocessing").image_size
+        report_program(path)
         # Not a Keras model, but it has all that is called of one.
         model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files)
         return Classifier.of(model, description, recipe, path)
     except (ImportError, OSError):
         raise
     except Exception as error:  # Each runtime raises different errors.
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{path} cannot be opened as an export. {reason[0]}") from error
+        raise ValueError(f"{path} cannot be opened as an export. {reason_of(error)}") from error
 
 
 def open_export(path: str | os.PathLike) -> OpenedExport:
-    """Returns the content of an export; raises the errors of its runtime, and `ValueError`.
+    """Returns the content of an export without running it.
 
-    A line on stderr tells that it is run, once for each path.
+    Raises:
+        ValueError: If it is no export of this package.
+        Exception: Any other one of a damaged file.
     """
     export_format = format_of(path)
     check_holds_one_model(path)
-    _report_program(os.path.abspath(path))
     opened = export_format.open(pathlib.Path(path))
     check_texts(opened.texts)
     return opened
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of an error of any runtime."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def report_program(path: str | os.PathLike) -> None:
+    """Reports on stderr that an export is run, once for each path."""
+    _report_program(os.path.abspath(path))
 
 
 @functools.cache

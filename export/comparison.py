@@ -107,6 +107,8 @@ def compare_with_keras(
     classifiers: Mapping[str, Classifier],
     files: Sequence[str],
     notes: Iterable[str] = (),
+    *,
+    time_limit: float | None = None,
 ) -> ExportReport:
     """Runs an export in a new process and compares its probabilities with Keras's.
 
@@ -116,6 +118,7 @@ def compare_with_keras(
             `serve`, "_384x384" for `serve_384x384`.
         files: Image files.
         notes: Remarks for the user, kept in the report.
+        time_limit: See `run_export`.
 
     Returns:
         The `ExportReport`.
@@ -128,7 +131,7 @@ def compare_with_keras(
         f"serve{suffix}": load_images(classifier, files)
         for suffix, classifier in classifiers.items()
     }
-    answers = _run_export(path, format_name, images, files)
+    answers = run_export(path, images, files, time_limit=time_limit)
     checks, notes = [], list(notes)
     for suffix, classifier in classifiers.items():
         inputs = images[f"serve{suffix}"]
@@ -251,8 +254,24 @@ def _run_keras(classifier, images):
     return np.asarray(probabilities, "float32"), np.array(seconds)
 
 
-def _run_export(path, format_name, images, files):
-    """Returns the arrays that the program `runtimes.py` writes."""
+def run_export(
+    path: str | os.PathLike,
+    images: Mapping[str, np.ndarray],
+    files: Sequence[str],
+    *,
+    time_limit: float | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns the arrays that the program `runtimes.py` writes, in a separate process.
+
+    Args:
+        path: The export.
+        images: By signature, such as "serve", preprocessed images `(N, H, W, C)`.
+        files: The N image files.
+        time_limit: Seconds after which the process is ended, or None.
+
+    Raises:
+        ValueError: If the export cannot be run, or not in this time.
+    """
     # This package, from wherever it was imported.
     folders = [str(pathlib.Path(keras_vit.__file__).parents[1]), os.environ.get("PYTHONPATH")]
     with tempfile.TemporaryDirectory() as scratch:
@@ -263,17 +282,25 @@ def _run_export(path, format_name, images, files):
         decodable = [os.path.abspath(transcoded_file(file, scratch)) for file in files]
         pathlib.Path(files_path).write_text(json.dumps(decodable), encoding="utf-8")
         # -P: nothing is imported from the current folder.
-        command = [sys.executable, "-P", "-m", "keras_vit.export.runtimes", format_name, path]
-        done = subprocess.run(
-            [*map(str, command), images_path, files_path, answers],
-            capture_output=True,
-            text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, folders)),
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-            },
-        )
+        command = [sys.executable, "-P", "-m", "keras_vit.export.runtimes"]
+        command += [format_of(path).name, path, images_path, files_path, answers]
+        try:
+            done = subprocess.run(
+                list(map(str, command)),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+                    "TF_CPP_MIN_LOG_LEVEL": "3",
+                },
+                timeout=time_limit,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ValueError(
+                f"The export does not answer within {time_limit:g} s (--time-limit)."
+            ) from error
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             raise ValueError(f"The export does not run in its own runtime: {reason}")

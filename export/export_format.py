@@ -32,6 +32,8 @@ MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "in
 # Precisions with integer weights.
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
+ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
+
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
 
 
@@ -51,6 +53,27 @@ class Signature(NamedTuple):
     images_per_call: int = 1
     takes_pixels: bool = False
     input_size: tuple[int, int] | None = None
+
+    def probabilities(self, batch: np.ndarray) -> np.ndarray:
+        """Returns the answer to a batch, `(B, K)`; values that are no numbers pass.
+
+        Raises:
+            ValueError: If it is not a row of probabilities for each image.
+        """
+        import numpy as np
+
+        answer = np.asarray(self.call(batch))
+        if answer.ndim != 2 or len(answer) != len(batch) or answer.dtype.kind != "f":
+            raise ValueError(
+                "An export must give a row of probabilities for each image. "
+                f"Received: {answer.dtype} of shape {answer.shape} for {len(batch)} images"
+            )
+        wrong = answer[(answer < -ROUNDING) | (answer > 1 + ROUNDING)]
+        if wrong.size:
+            raise ValueError(
+                f"An export must give probabilities, numbers from 0 to 1. Received: {wrong[0]:g}"
+            )
+        return answer
 
 
 class OpenedExport(NamedTuple):
@@ -137,6 +160,11 @@ class ExportFormat(abc.ABC):
         given = self.minimum_agreement
         return MINIMUM_AGREEMENT["float32"] if given is None else given
 
+    @property
+    def has_integers(self) -> bool:
+        """Whether its answers differ from the Keras model's by more than rounding."""
+        return False
+
     @abc.abstractmethod
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the export without its texts.
@@ -160,7 +188,18 @@ class ExportFormat(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def open(path: pathlib.Path) -> OpenedExport:
-        """Returns the content of an export; raises the errors of its runtime, and `ValueError`."""
+        """Returns the content of an export; raises the errors of its runtime, and `ValueError`.
+
+        It runs nothing of it; its `signatures` do.
+        """
+
+    @staticmethod
+    def content(path: pathlib.Path) -> Iterable[bytes | memoryview]:
+        """Returns the bytes of a file, in pieces, except for its texts.
+
+        Not for folders, where the texts are files.
+        """
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,6 +232,11 @@ class QuantizedFormat(ExportFormat):
                 f"Received: precision={self.precision!r}"
             )
         super().__post_init__()
+
+    @property
+    def has_integers(self) -> bool:
+        """Whether its answers differ from the Keras model's by more than rounding."""
+        return self.precision in INTEGER_PRECISIONS
 
     @property
     def least_agreement(self) -> float:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +30,13 @@ class GoldenSample(NamedTuple):
         png: The image's file.
         sha256: Checksum of its decoded pixels, uint8 `(H, W, 3)` in C order, in hexadecimal.
         probabilities: K numbers.
+        answers: By signature, the K probabilities that an export with integers gave itself.
     """
 
     png: bytes
     sha256: str
     probabilities: tuple[float, ...]
+    answers: Mapping[str, tuple[float, ...]] = {}
 
 
 def golden_json(
@@ -77,16 +79,33 @@ def parse_golden(text: str) -> list[GoldenSample]:
                 base64.b64decode(sample["png"], validate=True),
                 str(sample["sha256"]),
                 tuple(map(float, sample["probabilities"])),
+                {name: tuple(map(float, row)) for name, row in sample.get("answers", {}).items()},
             )
             for sample in parse_json(text, GOLDEN)
         ]
         if not samples:
             raise ValueError("Received: an empty list")
         return samples
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{GOLDEN} must be a list of golden samples: png, sha256, probabilities. {error}"
         ) from error
+
+
+def with_answers(text: str, answers: Mapping[str, np.ndarray]) -> str:
+    """Returns the text of `golden.json` with the export's own answers.
+
+    Args:
+        text: The text without them.
+        answers: By signature, an array `(N, K)` for the N samples.
+    """
+    samples = parse_json(text, GOLDEN)
+    for index, sample in enumerate(samples):
+        rows = {name: rows[index].tolist() for name, rows in answers.items()}
+        sample["answers"] = {
+            name: [float(f"{value:.7g}") for value in row] for name, row in rows.items()
+        }
+    return json.dumps(samples)
 
 
 def checksum(pixels: np.ndarray) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Elements of the page by the names of the texts.
 ELEMENTS = {name: name for name in NAMES} | {CLASSES: "classes"}
 
+_TEXT = re.compile(rb'<script type="application/json" id="([^"]+)">(.*?)</script>\n?')
 _PACKED = '<script type="application/gzip"'  # The first of the elements that hold the model.
 
 
@@ -65,13 +66,16 @@ class HTML(BrowserFormat):
     def open(path):
         """Returns the content of a page; see `ExportFormat.open`."""
         import_playwright()
-        content = path.read_text(encoding="utf-8")
-        stored = dict(
-            re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', content)
-        )
+        found = _TEXT.findall(path.read_bytes())
+        stored = {name.decode("utf-8"): text.decode("utf-8") for name, text in found}
         texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
+
+    @staticmethod
+    def content(path):
+        """Returns the page without the elements of its texts; see `ExportFormat.content`."""
+        return [_TEXT.sub(b"", path.read_bytes())]
 
 
 def json_element(name: str, text: str) -> str:

@@ -131,7 +131,9 @@ def _convert(model, opset, library):
         *(tf.TensorSpec(value.shape, value.dtype, name) for name, value in weights.items()),
     ]
     converter = import_export_package("tf2onnx")
-    content, _ = converter.convert.from_function(serve, signature, opset=opset)
+    content, _ = converter.convert.from_function(
+        serve, signature, opset=opset, custom_op_handlers={"Erfc": (_write_erfc, [])}
+    )
     graph = content.graph
     for tensor in graph.input:
         if tensor.name in weights:
@@ -141,6 +143,24 @@ def _convert(model, opset, library):
     fold_constants(content)
     keep_padding(graph)
     return content
+
+
+def _write_erfc(graph, node, name, _):
+    """Writes TensorFlow's erfc of the exact GELU, which ONNX lacks, as 1 - erf.
+
+    Args:
+        graph: A `tf2onnx.graph.Graph`.
+        node: The operation.
+        name: Its name.
+    """
+    values, results = node.input[0], node.output[0]
+    shape, dtype = graph.get_shape(results), graph.get_dtype(results)
+    graph.remove_node(name)
+    one = graph.make_const(f"{name}/one", np.array(1, "float32")).output[0]
+    erf = graph.make_node("Erf", [values], name=f"{name}/erf", shapes=[shape], dtypes=[dtype])
+    graph.make_node(
+        "Sub", [one, erf.output[0]], name=name, outputs=[results], shapes=[shape], dtypes=[dtype]
+    )
 
 
 def _mask_scores(graph, library):

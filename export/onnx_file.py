@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 OPSETS = range(13, 19)  # The operator sets that tf2onnx writes.
 
+_METADATA_PROPS = 14  # Number of the field in `ModelProto` of onnx.proto.
+
 # Metadata properties of a file by the names of the texts.
 PROPERTIES = {name: pathlib.Path(name).stem for name in NAMES} | {CLASSES: "class_names"}
 
@@ -39,8 +41,9 @@ class ONNX(QuantizedFormat):
     scales as evaluation does; or float32, preprocessed before. Outputs `probabilities`
     `(batch, K)` float32 and `valid` `(batch,)` bool, false and zeros for an image with NaN or
     infinity in its values or scores; the batch size is free. The file's metadata properties
-    `description`, `class_names`, `preprocessing`, `origin`, `golden` and `check` are JSON, and
-    `task` of a multi-label classifier. A model in mixed precision is exported as its float32 copy.
+    `description`, `class_names`, `preprocessing`, `origin`, `golden`, `check` and `checksums` are
+    JSON, and `task` of a multi-label classifier. A model in mixed precision is exported as its
+    float32 copy.
 
     Precisions:
 
@@ -85,9 +88,15 @@ class ONNX(QuantizedFormat):
     @staticmethod
     def open(path):
         """Returns the content of an ONNX file; see `ExportFormat.open`."""
-        session = session_of(path)
-        texts = texts_of_json(session.get_modelmeta().custom_metadata_map, PROPERTIES)
-        return OpenedExport(texts, [path], lambda: {"serve": _signature(session)})
+        import_export_package("onnxruntime")
+        texts = texts_of_json(_properties(path.read_bytes()), PROPERTIES)
+        return OpenedExport(texts, [path], lambda: {"serve": _signature(session_of(path))})
+
+    @staticmethod
+    def content(path):
+        """Returns the bytes of a file without its metadata; see `ExportFormat.content`."""
+        fields = _fields(path.read_bytes())
+        return [whole for number, whole, _ in fields if number != _METADATA_PROPS]
 
 
 def session_of(path):
@@ -96,6 +105,52 @@ def session_of(path):
     return import_export_package("onnxruntime").InferenceSession(
         os.fspath(path), providers=["CPUExecutionProvider"], enable_fallback=0
     )
+
+
+def _properties(content):
+    """Returns the metadata properties of a file's bytes: messages with a key and a value.
+
+    Without the runtime, which reads the whole graph, and may not survive a damaged one.
+    """
+    properties = {}
+    for number, _, value in _fields(content):
+        if number == _METADATA_PROPS:
+            entry = {part: bytes(text).decode("utf-8") for part, _, text in _fields(value)}
+            properties[entry.get(1, "")] = entry.get(2, "")
+    return properties
+
+
+def _fields(message):
+    """Yields the fields of a protocol buffer: number, all bytes, the value's bytes.
+
+    https://protobuf.dev/programming-guides/encoding/
+    """
+    message, place = memoryview(message), 0
+
+    def varint():
+        nonlocal place
+        value, shift = 0, 0
+        while shift < 64:
+            byte = message[place]
+            place, value, shift = place + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+        raise IndexError
+
+    try:
+        while (start := place) < len(message):
+            number, kind = divmod(varint(), 8)
+            if kind == 0:
+                varint()
+                size = 0
+            else:
+                size = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+            first, place = place, place + size
+            if place > len(message):
+                raise IndexError
+            yield number, message[start:place], message[first:place]
+    except (IndexError, KeyError) as error:
+        raise ValueError("It is no ONNX file, or it is cut off or damaged.") from error
 
 
 def _signature(session):

@@ -32,9 +32,10 @@ class OpenVINO(QuantizedFormat):
     The folder holds `model.xml` and `model.bin`, with input and outputs as the ONNX file of
     `keras_vit.export.onnx`: `images` `(batch, H, W, C)` uint8 pixels of any size, or preprocessed
     float32; `probabilities` `(batch, K)` and `valid` `(batch,)`. It also holds
-    `description.json`, `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json` and
-    `check.json`, and of a multi-label classifier `task.json`. For a model server the name of the
-    folder is a number: `pets/1`. A model in mixed precision is exported as its float32 copy.
+    `description.json`, `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
+    `check.json` and `checksums.json`, and of a multi-label classifier `task.json`. For a model
+    server the name of the folder is a number: `pets/1`. A model in mixed precision is exported as
+    its float32 copy.
 
     The precision is "float32"; or "int8": weights in int8 by channel, except for the first and the
     last layer; activations in 8 bits at the input of matrix products with weights and of

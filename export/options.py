@@ -1,4 +1,4 @@
-"""Defaults and bounds of `keras-vit convert` and `keras-vit serve`.
+"""Defaults and bounds of `keras-vit convert`, `keras-vit verify` and `keras-vit serve`.
 
 Imports neither NumPy nor TensorFlow. The options of an export are the fields of its format; see
 `export_format.py`.
@@ -12,6 +12,8 @@ from keras_vit.utils.fields import AT_LEAST_1, NOT_NEGATIVE, check_fields, docum
 
 # Classes that a SavedModel names.
 TOP = 5
+
+VERIFY_SECONDS = 600.0  # In which an export answers its golden samples.
 
 PORT = 8501  # TensorFlow Serving's for REST.
 

@@ -6,6 +6,7 @@ imports neither TensorFlow nor Keras.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,14 @@ import PIL.ImageOps
 from keras_vit.images.transcoding import to_rgb
 
 
-def read_pixels(path: Any) -> np.ndarray:
-    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright."""
-    with PIL.Image.open(path) as image:
+def read_pixels(path: Any, formats: Sequence[str] | None = None) -> np.ndarray:
+    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright.
+
+    Args:
+        path: The file, or its path.
+        formats: The formats that it may have, by Pillow's names; by default any.
+    """
+    with PIL.Image.open(path, formats=formats) as image:
         return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 

@@ -23,8 +23,10 @@ from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check
 from .check_images import find_check_images
 from .comparison import ExportReport, compare_with_keras
 from .export_format import ExportFormat, import_export_package
-from .golden import golden_json
-from .texts import CHECK, GOLDEN, ORIGIN
+from .golden import golden_json, with_answers
+from .part_checksums import checksums_json
+from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
+from .verification import answers_to_golden
 
 
 def write_export(
@@ -54,7 +56,11 @@ def write_export(
     files = find_check_images(classifier, export.check_images)
     with new_output(path, format_type, overwrite=overwrite) as partial:
         written = export.write(partial, classifier, files)
-        export.add_texts(partial, texts_of(classifier, files, written.input_size))
+        texts = texts_of(classifier, files, written.input_size)
+        if export.has_integers:
+            answers = answers_to_golden(partial, texts[GOLDEN], classifier.preprocessing)
+            texts[GOLDEN] = with_answers(texts[GOLDEN], answers)
+        export.add_texts(partial, texts)
         report = check_export(
             partial,
             path,
@@ -64,13 +70,14 @@ def write_export(
             notes=written.notes,
         )
         export.add_texts(partial, {CHECK: report.to_text()})
+        export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})
     return report
 
 
 def texts_of(
     classifier: Classifier, files: Sequence[str], input_size: tuple[int, int] | None = None
 ) -> dict[str, str]:
-    """Returns the texts of an export by their names, except for the report of its check.
+    """Returns the texts of an export by their names, except for its check and checksums.
 
     Args:
         classifier: The exported classifier.

@@ -54,7 +54,7 @@ def answers_of(name, signature, images, files):
         else:
             batch = images[index : index + 1]
         start = time.perf_counter()
-        probabilities.append(signature.call(batch)[0])
+        probabilities.append(signature.probabilities(batch)[0])
         seconds.append((time.perf_counter() - start) / signature.images_per_call)
     arrays = {
         f"{name}/probabilities": np.stack(probabilities[WARM_UP_CALLS:]),

@@ -52,8 +52,8 @@ class TFLite(QuantizedFormat):
     values or scores. The file has builtin operations only and tensors of rank 4 at most. Its
     TFLite metadata refers to `labels.txt` and, for float32, holds the normalisation. The file is
     also a ZIP archive of `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`,
-    `golden.json` and `check.json`, and of a multi-label classifier `task.json`. A model in mixed
-    precision is exported as its float32 copy.
+    `golden.json`, `check.json` and `checksums.json`, and of a multi-label classifier `task.json`. A
+    model in mixed precision is exported as its float32 copy.
 
     Precisions:
 
@@ -134,6 +134,13 @@ class TFLite(QuantizedFormat):
                     if name in NAMES and entry.file_size <= _MAX_TEXT:
                         texts[name] = archive.read(entry).decode("utf-8")
         return OpenedExport(texts, [path], lambda: {"serve": _signature(path)})
+
+    @staticmethod
+    def content(path):
+        """Returns the bytes in front of the archive of texts; see `ExportFormat.content`."""
+        with zipfile.ZipFile(path) as archive:
+            size = min(entry.header_offset for entry in archive.infolist())
+        return [memoryview(path.read_bytes())[:size]]
 
 
 def _signature(path):

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
-import time
-from collections.abc import Iterable
+import pathlib
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.tasks import MULTICLASS
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.models.opening import open_classifier
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json
 
 from .all_formats import format_of
-from .artefacts import open_export
+from .artefacts import open_export, reason_of, report_program
 from .check_images import find_check_images
-from .comparison import ExportReport, compare, compare_with_keras, size_of
+from .comparison import ExportReport, compare, compare_with_keras, run_export, size_of
+from .export_format import ROUNDING, OpenedExport
 from .golden import checksum, parse_golden
+from .options import VERIFY_SECONDS
+from .part_checksums import check_parts
 from .pillow_pixels import read_pixels
 from .runtimes import SIGNATURES
 from .texts import CHECK, GOLDEN, read_facts
 
-# Largest difference of probabilities in float32; more where the check of the export measured more.
+# Largest difference of probabilities in float32, and of answers of the same export with integers.
 TOLERANCE = 1e-3
+# Where the check of the export measured more, twice as much, but not more than this, which exports
+# with integers of earlier versions need.
+LARGEST_TOLERANCE = 0.2
 
 
 def verify(
@@ -33,84 +43,161 @@ def verify(
     classifier: Classifier | str | os.PathLike | None = None,
     *,
     check_images: str | os.PathLike | Iterable | None = None,
+    time_limit: float = VERIFY_SECONDS,
 ) -> ExportReport:
-    """Runs an export in its own runtime and compares its probabilities.
+    """Compares the parts of an export with their checksums, and its probabilities with known ones.
 
-    Without a classifier, they are compared with the golden samples in the export: a few images
-    with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
-    to twice the difference that was measured when the export was written.
+    Without a classifier, the probabilities are compared with the golden samples in the export: a
+    few images with the probabilities that the Keras model gave. They must agree to `TOLERANCE`, or
+    to twice the difference that was measured when the export was written. An export with integers
+    must give what it gave itself when it was written, to `TOLERANCE`.
 
     Args:
         path: A folder or file that an export wrote. Its signatures of `runtimes.SIGNATURES` are
-            run.
+            run, in a separate process.
         classifier: A `Classifier`, or its folder, to compare with on `check_images`.
         check_images: Real images, files or a folder; by default the classifier's samples.
+        time_limit: Seconds in which the export must give all answers.
 
     Returns:
         An `ExportReport`; `print` it for the table.
 
     Raises:
-        ValueError: If there are no golden samples or check images, or if the export cannot be
-            run, gives another number of classes, or fails its golden samples.
+        ValueError: If a part of the export is missing, damaged or changed; if there are no golden
+            samples or check images; or if the export cannot be run, gives no answer in time,
+            another number of classes, no probabilities, or fails its golden samples.
+        ImportError: If its runtime is not installed.
     """
-    if classifier is None:
-        if check_images is not None:
-            raise ValueError("check_images are compared with a classifier: pass it too.")
-        return _verify_golden(path)
-    classifier = open_classifier(classifier)
-    return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
+    if classifier is None and check_images is not None:
+        raise ValueError("check_images are compared with a classifier: pass it too.")
+    if classifier is not None:
+        classifier = open_classifier(classifier)
+        files = find_check_images(classifier, check_images)
+    try:
+        opened = open_export(path)
+        notes = check_parts(format_of(path), pathlib.Path(path), opened.texts)
+        if classifier is None:
+            report = _compare_with_golden(path, opened, time_limit)
+        else:
+            report_program(path)
+            report = compare_with_keras(path, {"": classifier}, files, time_limit=time_limit)
+    except ImportError:
+        raise
+    except Exception as error:  # Each library raises different errors of damaged files.
+        reason = reason_of(error)
+        names_it = str(path) in reason
+        raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
+    return dataclasses.replace(report, notes=(*report.notes, *notes))
 
 
-def _verify_golden(path):
-    opened = open_export(path)
+def answers_to_golden(
+    path: str | os.PathLike,
+    golden: str,
+    preprocessing: Preprocessing,
+    time_limit: float | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns an export's answers to golden samples, `(N, K)` by signature.
+
+    Args:
+        path: The export.
+        golden: The text of `golden.json`.
+        preprocessing: The classifier's preprocessing.
+        time_limit: See `run_export`.
+    """
+    answers = _run_golden(path, parse_golden(golden), preprocessing, time_limit)
+    return {name: probabilities for name, (probabilities, _) in answers.items()}
+
+
+def _run_golden(path, samples, preprocessing, time_limit):
+    """Returns an export's answers to golden samples and their seconds, by signature."""
+    images = []
+    for number, sample in enumerate(samples, 1):
+        pixels = read_pixels(io.BytesIO(sample.png), formats=("PNG",))
+        if checksum(pixels) != sample.sha256:
+            raise ValueError(
+                f"Golden sample {number} has other pixels than when it was written: Pillow here "
+                "decodes PNG files differently, or the file is damaged."
+            )
+        images.append(np.asarray(apply_preprocessing(pixels, preprocessing)))
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [os.path.join(scratch, f"{number}.png") for number in range(len(samples))]
+        for file, sample in zip(files, samples, strict=True):
+            pathlib.Path(file).write_bytes(sample.png)
+        arrays = run_export(path, {"serve": np.stack(images)}, files, time_limit=time_limit)
+    return {
+        name: (arrays[f"{name}/probabilities"], arrays[f"{name}/seconds"])
+        for name in SIGNATURES
+        if f"{name}/probabilities" in arrays
+    }
+
+
+def _compare_with_golden(
+    path: str | os.PathLike, opened: OpenedExport, time_limit: float
+) -> ExportReport:
     if GOLDEN not in opened.texts:
         raise ValueError(
-            f"{path} holds no golden samples; compare it with its classifier (--classifier)."
+            "It holds no golden samples; compare it with its classifier (--classifier)."
         )
     samples = parse_golden(opened.texts[GOLDEN])
     description, _ = read_facts(opened.texts)
-    preprocessing = required(description.preprocessing, "preprocessing")
-    expected = np.array([sample.probabilities for sample in samples])
-    pixels = []
-    for number, sample in enumerate(samples, 1):
-        pixels.append(read_pixels(io.BytesIO(sample.png)))
-        if checksum(pixels[-1]) != sample.sha256:
-            raise ValueError(
-                f"Golden sample {number} of {path} has other pixels than when it was written: "
-                "Pillow here decodes PNG files differently, or the file is damaged."
-            )
-    checks, signatures = [], opened.signatures()
-    for name in filter(signatures.get, SIGNATURES):
-        signature = signatures[name]
-        answers, seconds = [], []
-        for sample, image in zip(samples, pixels, strict=True):
-            if signature.takes_files:
-                batch = np.array([sample.png], dtype=object)
-            elif signature.takes_pixels:
-                batch = image[np.newaxis]
-            else:
-                batch = apply_preprocessing(image, preprocessing).numpy()[np.newaxis]
-            start = time.perf_counter()
-            answers.append(signature.call(batch)[0])
-            seconds.append((time.perf_counter() - start) / signature.images_per_call)
-        checks.append(compare(name, expected, np.array(answers), seconds=np.array(seconds)))
+    names = required(description.labels.names, "class names")
+    is_multiclass = description.labels.task == MULTICLASS
+    for sample in samples:
+        for row in (sample.probabilities, *sample.answers.values()):
+            _check_rows(GOLDEN, np.array([row]), len(names), is_multiclass)
     limit = _limit(opened.texts)
-    worst = max(checks, key=lambda check: check.largest_difference)
-    # Written so that NaN fails too.
-    if not worst.largest_difference <= limit:
-        raise ValueError(
-            f"An export must give the probabilities of its golden samples within {limit:.1e}. "
-            f"Received: {worst.largest_difference:.1e} of the signature {worst.signature} of {path}"
-        )
-    note = f"Golden samples: pixels equal, probabilities within {limit:.1e}."
+    report_program(path)
+    preprocessing = required(description.preprocessing, "preprocessing")
+    answers = _run_golden(path, samples, preprocessing, time_limit)
+    if not answers:
+        raise ValueError(f"An export must have a signature of {', '.join(SIGNATURES)}.")
+    checks, limits, known = [], [], "the Keras model's"
+    for name, (received, seconds) in answers.items():
+        _check_rows(f"The signature {name}", received, len(names), is_multiclass)
+        has_own = all(name in sample.answers for sample in samples)
+        expected = [sample.answers[name] if has_own else sample.probabilities for sample in samples]
+        known = "its own when it was written" if has_own else known
+        check = compare(name, np.array(expected), received, seconds=seconds)
+        limits.append(TOLERANCE if has_own else limit)
+        # Written so that NaN fails too.
+        difference = check.largest_difference
+        if not difference <= limits[-1]:
+            raise ValueError(
+                "An export must give the probabilities of its golden samples within "
+                f"{limits[-1]:.1e}. Received: {difference:.1e} of the signature {name}"
+            )
+        checks.append(check)
+    note = f"Golden samples: pixels equal, probabilities within {max(limits):.1e} of {known}."
     name, size = format_of(path).name, size_of(path)
     return ExportReport(os.fspath(path), name, size, len(samples), tuple(checks), (note,))
 
 
-def _limit(texts):
+def _check_rows(source: str, rows: np.ndarray, classes: int, is_multiclass: bool) -> None:
+    """Raises ValueError unless rows are probabilities, one for each class."""
+    if rows.shape[1] != classes:
+        raise ValueError(
+            f"{source} must have a probability for each of the {classes} class names. "
+            f"Received: {rows.shape[1]}"
+        )
+    if not ((rows >= -ROUNDING) & (rows <= 1 + ROUNDING)).all():
+        raise ValueError(f"{source} must have probabilities, numbers from 0 to 1.")
+    sums = rows.sum(axis=1, dtype="float64")
+    if is_multiclass and not (abs(sums - 1) <= ROUNDING).all():
+        raise ValueError(
+            f"{source} must have probabilities whose sum is 1. Received: {sums[0]:.4g}"
+        )
+
+
+def _limit(texts: Mapping[str, str]) -> float:
+    """Returns the largest difference to the Keras model's probabilities that passes."""
     check = parse_json(texts.get(CHECK, '{"checks": []}'), CHECK)
     try:
-        measured = [float(part["largest_difference"]) for part in check["checks"]]
-    except (KeyError, TypeError, ValueError) as error:
+        measured: Sequence[float] = [part["largest_difference"] for part in check["checks"]]
+    except (KeyError, TypeError) as error:
         raise ValueError(f"{CHECK} must be the report of an export's check.") from error
-    return max(TOLERANCE, 2 * max(measured, default=0.0))
+    wrong = [value for value in measured if type(value) not in (int, float) or not 0 <= value <= 1]
+    if wrong:
+        raise ValueError(
+            f"largest_difference in {CHECK} must be a number in [0, 1]. Received: {wrong[0]!r:.40}"
+        )
+    return min(max(TOLERANCE, 2 * max(measured, default=0.0)), LARGEST_TOLERANCE)

@@ -54,8 +54,8 @@ class Web(BrowserFormat):
       classifier does: its input `pixel_values` `(1, 3, H, W)` float32 has pixels of any size from
       0 to 255, of one image a call. A softmax of its output `logits` `(1, K)` (a sigmoid, of
       a multi-label classifier) gives the probabilities;
-    - `description.json`, `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json` and
-      `check.json`, and of a multi-label classifier `task.json`.
+    - `description.json`, `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
+      `check.json` and `checksums.json`, and of a multi-label classifier `task.json`.
 
     The check runs the page without other hosts than the folder's, and `onnx/model.onnx` in ONNX
     Runtime. A model in mixed precision is exported as its float32 copy.

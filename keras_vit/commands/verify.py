@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.utils.fields import REQUIRED, setting
+from keras_vit.export.options import VERIFY_SECONDS
+from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verify(Command):
     """Check an export in its own runtime, on this machine.
 
-    Without --classifier the export's own golden samples are used: images with the probabilities
-    that the Keras model gave. Exit code: 0 if they agree, 2 if not.
+    Its parts must have the SHA-256 that they had when they were written. Without --classifier the
+    export's own golden samples are used: images with the probabilities that the Keras model gave.
+    Exit code: 0 if all agree, 2 if not, with one line that says what differs.
     """
 
     artefact: str = setting(REQUIRED, "what keras-vit export wrote", unit="EXPORT", positional=True)
@@ -26,10 +28,22 @@ class Verify(Command):
         unit="PATH",
     )
 
+    time_limit: float = setting(
+        VERIFY_SECONDS,
+        "time in which the export must answer the images",
+        unit="SECONDS",
+        limits=POSITIVE_NUMBER,
+    )
+
     def run(self) -> None:
         """Verifies and prints the report."""
         import keras_vit.export
 
         print(
-            keras_vit.export.verify(self.artefact, self.classifier, check_images=self.check_images)
+            keras_vit.export.verify(
+                self.artefact,
+                self.classifier,
+                check_images=self.check_images,
+                time_limit=self.time_limit,
+            )
         )

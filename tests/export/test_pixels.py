@@ -16,6 +16,7 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.export import golden, pixels
+from keras_vit.export.onnx_graph import replace
 from keras_vit.export.pillow_pixels import read_pixels
 from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.preprocessing import Preprocessing
@@ -179,10 +180,12 @@ def test_verify_without_a_classifier_takes_no_images(exports, photos):
 
 
 def rewritten(report, path, change, key="golden"):
-    """Writes an ONNX file with other golden samples, or another text."""
+    """Writes an ONNX file with other golden samples, or another text, and no checksums."""
     import onnx
 
     model = onnx.load(report.path)
+    kept = [entry for entry in model.metadata_props if entry.key != "checksums"]
+    replace(model.metadata_props, kept)
     for entry in model.metadata_props:
         if entry.key == key:
             entry.value = change(entry.value)
@@ -192,7 +195,9 @@ def rewritten(report, path, change, key="golden"):
 
 def other_answer(text):
     samples = json.loads(text)
-    samples[1]["probabilities"][0] += 0.01
+    row = samples[1]["probabilities"]
+    row[np.argmin(row)] += 0.01
+    row[np.argmax(row)] -= 0.01
     return json.dumps(samples)
 
 
@@ -206,7 +211,7 @@ def other_pixels(text):
     ("change", "message"),
     [
         (other_answer, r"golden samples within 1.0e-03. Received: 1.0e-02 of the signature serve"),
-        (other_pixels, "Golden sample 1 of .* has other pixels"),
+        (other_pixels, "x.onnx fails its check. Golden sample 1 has other pixels"),
         (lambda text: "[{}]", "must be a list of golden samples"),
         (lambda text: "[]", "must be a list of golden samples"),
     ],

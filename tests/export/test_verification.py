@@ -1,0 +1,465 @@
+"""Exports that are damaged or changed: `verify` names the part, in one line."""
+
+import base64
+import io
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import onnx
+import PIL.Image
+import pytest
+from onnx import TensorProto, helper
+
+import keras_vit.export
+from keras_vit import command_line
+from keras_vit.export import browser_files, html_page, web_folder
+from keras_vit.export.all_formats import FORMATS, format_of
+from keras_vit.export.onnx_graph import replace
+from keras_vit.export.part_checksums import check_parts, checksums_json
+from keras_vit.export.publish import texts_of
+from keras_vit.utils.files import CLASSES
+
+WITH_RUNTIME = ("onnx", "openvino", "tflite", "saved_model")  # Run by the default tests.
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def exports(classifier, files, saved_model, tflite, tmp_path_factory):
+    """The path of an export by format; those for browsers without their runtime."""
+    folder = tmp_path_factory.mktemp("exports")
+    paths = {"saved_model": saved_model.path, "tflite": tflite["float32"].path}
+    for name in ("onnx", "openvino"):
+        path = folder / f"animals{FORMATS[name].suffix}"
+        paths[name] = getattr(keras_vit.export, name)(classifier, path).path
+    model = pathlib.Path(paths["onnx"]).read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        without_playwright(patch)
+        contents = {"classifier.js": b"// A module.", "model.onnx": model}
+        patch.setattr(browser_files, "classifier_files", lambda *_: contents)
+        patch.setattr(browser_files, "transformers_js_files", lambda _: {"onnx/model.onnx": model})
+        for name in ("html", "web"):
+            path = folder / f"page{FORMATS[name].suffix}"
+            if FORMATS[name].marker:
+                path.mkdir()
+            FORMATS[name]().write(path, classifier, files)
+            FORMATS[name].add_texts(path, texts_of(classifier, files[:2]))
+            FORMATS[name].add_texts(path, {"checksums.json": checksums_json(FORMATS[name], path)})
+            paths[name] = path
+    return {name: pathlib.Path(path) for name, path in paths.items()}
+
+
+def without_playwright(patch):
+    """Lets exports for browsers be read where no browser can be started."""
+    for module in (html_page, web_folder):
+        patch.setattr(module, "import_playwright", lambda: None)
+
+
+@pytest.fixture
+def copied(exports, tmp_path, monkeypatch):
+    """Returns a function that copies an export by its format."""
+    without_playwright(monkeypatch)
+
+    def copy(name):
+        path = exports[name]
+        if path.is_dir():
+            return shutil.copytree(path, tmp_path / "case" / path.name)
+        (tmp_path / "case").mkdir()
+        return shutil.copy(path, tmp_path / "case" / path.name)
+
+    return copy
+
+
+def rewrite(path, changes):
+    """Changes texts of an export: by their names their new content, or None to remove them."""
+    export_format = format_of(path)
+    texts = dict(export_format.open(path).texts) | changes
+    kept = {name: text for name, text in texts.items() if text is not None}
+    if export_format.marker:
+        for name in texts:
+            for file in path.rglob(name):
+                file.unlink()
+    else:
+        path.write_bytes(b"".join(export_format.content(path)))
+    export_format.add_texts(path, kept)
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x40
+    path.write_bytes(content)
+
+
+def weights_of(path):
+    """The file of the weights of an export, and where in it they lie."""
+    if path.suffix == ".html":
+        text = path.read_bytes()
+        return path, text.index(b"application/gzip"), len(text)
+    names = ("variables/variables.data-00000-of-00001", "model.bin", "model.onnx")
+    file = next((path / name for name in names if (path / name).is_file()), path)
+    size = file.stat().st_size
+    if path.suffix == ".tflite":
+        size = len(FORMATS["tflite"].content(path)[0])
+    # An ONNX file ends with its texts, a tenth of this small one or more.
+    return file, size // 10, size * 4 // 10 if path.suffix == ".onnx" else size
+
+
+def refused(path, capsys, *options):
+    """Returns the one line of `keras-vit verify`, which must name the export."""
+    assert command_line.main(["verify", str(path), *options]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert str(path) in printed.err
+    return printed.err
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_flipped_byte_in_the_weights_is_found_wherever_it_is(copied, name):
+    path = copied(name)
+    file, start, stop = weights_of(path)
+    part = file.relative_to(path).as_posix() if path.is_dir() else "model"
+    good = file.read_bytes()
+    for place in np.linspace(start, stop - 1, 15).astype(int):
+        flip(file, place)
+        with pytest.raises(ValueError, match=f"Received: {part} is changed"):
+            keras_vit.export.verify(path)
+        file.write_bytes(good)
+
+
+@pytest.mark.parametrize("precision", ["int8", "dynamic_int8", "float16"])
+def test_one_flipped_byte_is_found_in_every_precision(tflite, tmp_path, precision):
+    path = pathlib.Path(shutil.copy(tflite[precision].path, tmp_path))
+    good = path.read_bytes()
+    for place in np.linspace(0, len(FORMATS["tflite"].content(path)[0]) - 1, 15).astype(int):
+        flip(path, place)
+        with pytest.raises(ValueError, match="Received: model is changed"):
+            keras_vit.export.verify(path)
+        path.write_bytes(good)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_reversed_class_names_are_found(copied, name, capsys):
+    path = copied(name)
+    names = format_of(path).open(path).texts[CLASSES].splitlines()
+    rewrite(path, {CLASSES: "".join(f"{name}\n" for name in reversed(names))})
+    assert "classes.txt is changed" in refused(path, capsys)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("text", ["preprocessing.json", "origin.json", "golden.json"])
+def test_a_text_that_is_gone_is_named(copied, name, text, capsys):
+    path = copied(name)
+    rewrite(path, {text: None})
+    error = refused(path, capsys)
+    assert f"{text} is missing" in error or f"Missing: {text}" in error
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_a_text_that_was_added_is_named(copied, name, capsys):
+    path = copied(name)
+    rewrite(path, {"task.json": "{}"})
+    assert "task.json is added" in refused(path, capsys)
+
+
+def test_files_that_a_system_adds_to_a_folder_are_no_parts(copied):
+    path = copied("openvino")
+    (path / ".DS_Store").write_bytes(b"x")
+    texts = format_of(path).open(path).texts
+    assert check_parts(format_of(path), path, texts) == ()
+
+
+@pytest.mark.parametrize("checksums", ["[]", "{}", "null", '"x"', "{", '{"model": 1}'])
+def test_checksums_that_are_none_are_refused(copied, checksums, capsys):
+    path = copied("onnx")
+    rewrite(path, {"checksums.json": checksums})
+    refused(path, capsys)
+
+
+def test_an_export_of_an_earlier_version_passes_with_a_line(copied, capsys):
+    path = copied("onnx")
+    rewrite(path, {"checksums.json": None})
+    assert command_line.main(["verify", str(path)]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note")]
+    assert [note for note in notes if "No checksums, as in exports of earlier versions" in note]
+
+
+# Integers
+
+
+def golden_of(path):
+    return json.loads(format_of(path).open(path).texts["golden.json"])
+
+
+@pytest.mark.parametrize("precision", ["int8", "dynamic_int8"])
+def test_an_export_with_integers_is_compared_with_its_own_answers(tflite, tmp_path, precision):
+    path = pathlib.Path(shutil.copy(tflite[precision].path, tmp_path))
+    report = keras_vit.export.verify(path)
+    assert report.checks[0].largest_difference < 1e-5
+    assert "its own when it was written" in str(report)
+    samples = golden_of(path)
+    row = samples[0]["answers"]["serve"]
+    row[np.argmax(row)] -= 0.002
+    row[np.argmin(row)] += 0.002
+    rewrite(path, {"golden.json": json.dumps(samples), "checksums.json": None})
+    with pytest.raises(ValueError, match=r"within 1.0e-03. Received: 2.0e-03"):
+        keras_vit.export.verify(path)
+
+
+def test_an_export_in_float_holds_no_answers_of_its_own(exports):
+    assert "answers" not in golden_of(exports["onnx"])[0]
+
+
+# Texts that are wrong
+
+
+def eps(content):
+    image = PIL.Image.open(io.BytesIO(content))
+    written = io.BytesIO()
+    image.save(written, "EPS")
+    return written.getvalue()
+
+
+def jpeg(content):
+    written = io.BytesIO()
+    PIL.Image.open(io.BytesIO(content)).save(written, "JPEG")
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("other", [eps, jpeg])
+def test_a_golden_sample_is_a_png_file(copied, other, capsys, monkeypatch):
+    path = copied("onnx")
+    samples = golden_of(path)
+    content = other(base64.b64decode(samples[0]["png"]))
+    samples[0]["png"] = base64.b64encode(content).decode()
+    rewrite(path, {"golden.json": json.dumps(samples), "checksums.json": None})
+    plugin = PIL.EpsImagePlugin if other is eps else PIL.JpegImagePlugin
+    for name in ("EpsImageFile", "JpegImageFile"):
+        if hasattr(plugin, name):
+            monkeypatch.setattr(getattr(plugin, name), "_open", pytest.fail)
+    refused(path, capsys)
+
+
+def with_tolerance(value):
+    return json.dumps({"checks": [{"largest_difference": value}]})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1e300, 1.01, -0.1, "inf", "0.5", True, None, [0.5], float("nan"), float("inf"), 10**30],
+)
+def test_a_tolerance_is_a_number_from_0_to_1(copied, value, capsys):
+    path = copied("onnx")
+    rewrite(path, {"check.json": with_tolerance(value), "checksums.json": None})
+    assert "check.json" in refused(path, capsys)
+
+
+def test_a_large_tolerance_is_capped(copied):
+    path = copied("onnx")
+    samples = golden_of(path)
+    row = samples[0]["probabilities"]
+    high, low = np.argmax(row), np.argmin(row)
+    row[high], row[low] = row[low], row[high]
+    texts = {"golden.json": json.dumps(samples), "check.json": with_tolerance(1)}
+    rewrite(path, texts | {"checksums.json": None})
+    with pytest.raises(ValueError, match=r"golden samples within 2.0e-01"):
+        keras_vit.export.verify(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["blå hval", "red fox"], "each of the 2 class names. Received: 3"),
+        (["a", "b", "c", "d"], "each of the 4 class names. Received: 3"),
+        (None, "Missing: classes.txt"),
+    ],
+)
+def test_names_of_another_number_are_refused(copied, names, message, capsys):
+    path = copied("onnx")
+    text = None if names is None else "".join(f"{name}\n" for name in names)
+    rewrite(path, {CLASSES: text, "description.json": None, "checksums.json": None})
+    assert message in refused(path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0.2, 0.2, 0.2], "whose sum is 1. Received: 0.6"),
+        ([2, -1, 0], "numbers from 0 to 1"),
+        ([0.5, 0.5], "each of the 3 class names. Received: 2"),
+        ("abc", "must be a list of golden samples"),
+        ({"a": 1}, "must be a list of golden samples"),
+    ],
+)
+def test_golden_samples_hold_probabilities(copied, row, message, capsys):
+    path = copied("onnx")
+    samples = golden_of(path)
+    samples[0]["probabilities"] = row
+    rewrite(path, {"golden.json": json.dumps(samples), "checksums.json": None})
+    assert message in refused(path, capsys)
+
+
+# Graphs that are wrong, in files without checksums
+
+
+def with_graph(path, change):
+    content = onnx.load(path)
+    kept = [entry for entry in content.metadata_props if entry.key != "checksums"]
+    replace(content.metadata_props, kept)
+    change(content.graph)
+    onnx.save(content, path)
+    return path
+
+
+def last(graph, operation, *inputs, **attributes):
+    """Adds an operation behind the probabilities."""
+    for node in graph.node:
+        node.output[:] = ["rows" if name == "probabilities" else name for name in node.output]
+    graph.node.append(helper.make_node(operation, inputs, ["probabilities"], **attributes))
+
+
+def endless(graph):
+    """Adds a loop of 2^62 turns, which begins with the probabilities."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go_on"], ["still"]),
+            helper.make_node("Sqrt", ["value"], ["next"]),
+        ],
+        "turn",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("value", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, None),
+        ],
+    )
+    graph.initializer.append(helper.make_tensor("turns", TensorProto.INT64, [], [2**62]))
+    graph.initializer.append(helper.make_tensor("start", TensorProto.BOOL, [], [True]))
+    last(graph, "Loop", "turns", "start", "rows", body=body)
+
+
+def test_a_graph_that_never_ends_is_ended(copied, capsys):
+    path = with_graph(copied("onnx"), endless)
+    error = refused(path, capsys, "--time-limit", "3")
+    assert "does not answer within 3 s (--time-limit)" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda graph: last(graph, "Concat", "rows", "rows", axis=0), "a row of probabilities"),
+        (lambda graph: last(graph, "Concat", "rows", "rows", axis=1), "Received: 6"),
+        (lambda graph: last(graph, "Neg", "rows"), "must give probabilities, numbers from 0 to 1"),
+        (lambda graph: last(graph, "Sqrt", "rows"), "whose sum is 1"),
+        (lambda graph: last(graph, "NoSuchOperation", "rows"), "does not run in its own runtime"),
+    ],
+    ids=["rows", "columns", "negative", "sum", "unknown operation"],
+)
+def test_answers_that_are_none_are_refused(copied, change, message, capsys):
+    assert message in refused(with_graph(copied("onnx"), change), capsys)
+
+
+# Damage
+
+
+@pytest.fixture
+def mutations(monkeypatch):
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[1] / "fuzz")
+    import mutations
+
+    yield mutations
+    sys.modules.pop("mutations")
+
+
+def damaged_files(path):
+    """Yields, after each change of one file of an export, what was changed."""
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if not file.is_file():
+            continue
+        good = file.read_bytes()
+        for what, content in {
+            "empty": b"",
+            "cut": good[: len(good) // 2],
+            "without its end": good[:-1],
+            "text": b"damaged",
+            "zeros": bytes(len(good)),
+            "gone": None,
+        }.items():
+            file.unlink()
+            if content is not None:
+                file.write_bytes(content)
+            yield file, what
+            file.write_bytes(good)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_file_that_is_cut_empty_or_gone_is_refused_in_one_line(copied, name, capsys):
+    path = copied(name)
+    for file, what in damaged_files(path):
+        # Without checksums an export is one of an earlier version; their end is a line feed.
+        if file.name != "checksums.json" or what not in ("gone", "without its end"):
+            refused(path, capsys)
+
+
+def one_outcome(path, capsys):
+    """Verifies an export; returns the exit code of what passes, or is refused in one line."""
+    code = command_line.main(["verify", str(path), "--time-limit", "60"])
+    error = capsys.readouterr().err
+    assert code in (0, 2)
+    if code:
+        assert error.count("\n") == 1, error
+        assert str(path) in error
+    return code
+
+
+@pytest.mark.parametrize("name", WITH_RUNTIME)
+def test_random_damage_passes_or_is_refused_in_one_line(copied, name, mutations, tmp_path, capsys):
+    path = copied(name)
+    codes = []
+    for seed in range(25):
+        case = tmp_path / f"damaged {seed}"
+        mutations.write_case(path.parent, case, seed)
+        codes.append(one_outcome(case / path.name, capsys))
+    assert codes.count(2) > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "cases"),
+    [("onnx", 6), ("tflite", 6)]
+    + [pytest.param(name, 60, marks=SLOW) for name in ("onnx", "tflite", "openvino")]
+    + [pytest.param("saved_model", 25, marks=SLOW)],
+)
+def test_random_damage_without_checksums_passes_or_is_refused_in_one_line(
+    copied, name, cases, mutations, tmp_path, capsys
+):
+    path = copied(name)
+    rewrite(path, {"checksums.json": None})
+    for seed in range(100, 100 + cases):
+        case = tmp_path / f"damaged {seed}"
+        mutations.write_case(path.parent, case, seed)
+        one_outcome(case / path.name, capsys)
+
+
+JSON_VALUES = ("null", "true", "-1", "1e999", '"x"', "[]", "{}", "[[]]", '{"a": 1}', "[1, 2]")
+
+
+@pytest.mark.parametrize(
+    "text", ["description.json", "preprocessing.json", "golden.json", "check.json", "origin.json"]
+)
+def test_other_types_of_json_pass_or_are_refused_in_one_line(copied, text, capsys, monkeypatch):
+    path = copied("openvino")
+    rewrite(path, {"checksums.json": None})
+
+    def ends_here(*_, **__):
+        raise ValueError("It was not refused before it was run.")
+
+    monkeypatch.setattr("keras_vit.export.verification.run_export", ends_here)
+    for value in JSON_VALUES:
+        rewrite(path, {text: value})
+        error = refused(path, capsys)
+        # The origin and a report without figures do not matter here.
+        assert text in error or text in ("origin.json", "check.json"), error
