@@ -19,6 +19,7 @@ from .all_formats import format_of
 from .artefacts import open_export
 from .check_images import find_check_images
 from .comparison import ExportReport, compare, compare_with_keras, size_of
+from .contents import describe_contents
 from .golden import checksum, parse_golden
 from .pillow_pixels import read_pixels
 from .runtimes import SIGNATURES
@@ -58,7 +59,9 @@ def verify(
             raise ValueError("check_images are compared with a classifier: pass it too.")
         return _verify_golden(path)
     classifier = open_classifier(classifier)
-    return compare_with_keras(path, {"": classifier}, find_check_images(classifier, check_images))
+    contents = describe_contents(open_export(path).texts)
+    files = find_check_images(classifier, check_images)
+    return compare_with_keras(path, {"": classifier}, files, contents)
 
 
 def _verify_golden(path):
@@ -104,7 +107,8 @@ def _verify_golden(path):
         )
     note = f"Golden samples: pixels equal, probabilities within {limit:.1e}."
     name, size = format_of(path).name, size_of(path)
-    return ExportReport(os.fspath(path), name, size, len(samples), tuple(checks), (note,))
+    notes = (note, *describe_contents(opened.texts))
+    return ExportReport(os.fspath(path), name, size, len(samples), tuple(checks), notes)
 
 
 def _limit(texts):

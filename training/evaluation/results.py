@@ -186,6 +186,8 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
     """
     first = recipe
     while (start := first.get("settings", {}).get("weights")) is not None:
+        if "pretraining" in first:  # Noted by the run, which knew where its weights lay.
+            return first["pretraining"]
         if start in PRETRAINING:
             return {"pretraining": PRETRAINING[start]}
         path = pathlib.Path(start) / RECIPE
