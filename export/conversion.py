@@ -144,8 +144,7 @@ def convert(
         )
     converted = read(source, num_heads, normalization, image_size, gelu, position_resize)
     if name == "classifier":
-        given = None if samples is None else str(samples)
-        photos = read_images(sample_files(given, converted.weights.folder))
+        photos = read_images(sample_files(samples, converted.weights.folder))
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:

@@ -132,8 +132,6 @@ class ExportFormat(abc.ABC):
     overwrite: bool = setting(False, "replace an export of this kind")
 
     def __post_init__(self):
-        if self.samples is not None:
-            object.__setattr__(self, "samples", str(self.samples))
         check_fields(self)
 
     @property

@@ -48,7 +48,7 @@ class GoldenSample(NamedTuple):
 
 
 def golden_images(
-    classifier: Classifier, samples: str | None = None
+    classifier: Classifier, samples: str | int | None = None
 ) -> tuple[list[np.ndarray], str]:
     """Returns the images to verify an export by, and the sentence about photos among them.
 
@@ -59,12 +59,20 @@ def golden_images(
     Raises:
         ValueError: If a photo cannot be read, or a number is asked for and there are none.
     """
-    size = classifier.preprocessing.image_size
-    photos = read_images(sample_files(samples, classifier.folder, NUM_SAMPLES))
+    known = classifier.preprocessing
+    files = sample_files(samples, classifier.folder, NUM_SAMPLES)
+    photos = [_shrunk(at_model_size(photo, known)) for photo in read_images(files)]
     is_folder = samples is not None and sample_count(samples) is None
-    of = f"of {last_part(samples)}" if is_folder else "of the classifier's samples"
-    line = describe_samples(len(photos), of, size, "with the export")
-    return [at_model_size(photo, classifier.preprocessing) for photo in photos], line
+    of = f"of {last_part(str(samples))}" if is_folder else "of the classifier's samples"
+    size = photos[0].shape[:2] if photos else known.image_size
+    return photos, describe_samples(len(photos), of, size, "with the export")
+
+
+def _shrunk(image):
+    """An image whose longer side is at most `LONGEST_SIDE`."""
+    shrunk = Image.fromarray(image)
+    shrunk.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    return np.asarray(shrunk)
 
 
 def golden_json(
@@ -81,9 +89,7 @@ def golden_json(
     """
     samples = []
     for photo in photos or synthetic_images():
-        image = Image.fromarray(photo)
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-        pixels = with_size(np.asarray(image), input_size)
+        pixels = with_size(_shrunk(photo), input_size)
         (probabilities,) = predict_batch(classifier.model, classifier.preprocess(pixels))
         samples.append(
             {

@@ -44,7 +44,7 @@ class Convert(Command):
         "photos that a classifier's folder holds, without metadata and at the model's size: a "
         "number of SOURCE's samples, a folder of others, or none",
         unit="N|FOLDER|none",
-        absent="those of SOURCE",
+        absent="all samples of SOURCE",
     )
     overwrite: bool = setting(False, "replace an existing DEST")
 

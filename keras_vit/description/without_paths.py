@@ -18,9 +18,10 @@ from keras_vit.configs import MODELS
 PATHS = ("data", "data_dir", "weights", "replay", "teacher", "class_weights", "samples")
 # Fields of a recipe with names of classes, models and recipes, which may have a slash.
 _NAMES = ("class_names", "labels", "config", "model", "recipe", "recipe_source")
+DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
 _RECORDS, _SCHEMES = "tfrecords:", ("tfds:", "vtab:", "vtab-tune:", "hf:")
-_HOME = re.compile(r"~[^/\\]*|([A-Za-z]:)?[/\\]+(home|Users)[/\\]+[^/\\]+")  # Of a user.
+_HOME = re.compile(r"~[^/\\]*|([A-Za-z]:)?[/\\]+(home|Users)[/\\]+[^/\\]+")  # A user's.
 # A path in a sentence: from the root, from a home or from the working directory.
 _PATH = re.compile(r"(?<![\w.:/\\<-])(?:(?:~\w*|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"`,;()]+")
 
@@ -53,7 +54,7 @@ def command_without_paths(command: str) -> str:
 def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the content of a `recipe.json` with the last part of each path.
 
-    `data_place` is then the hash of the path to the data, by which `is_place` knows them again.
+    `DATA_PLACE` is then in it, by which `is_place` knows the data again.
 
     Args:
         recipe: The recipe, of this version or an earlier one; unchanged if it is reduced already.
@@ -64,20 +65,20 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
     known = sorted((value for value in values if last_part(value) != value), key=len, reverse=True)
     reduced = _reduced(recipe, known)
     data = fields[0].get("data") if fields else None
-    if data in known and "data_place" not in recipe:
-        reduced["data_place"] = _place(data)
+    if data in known and DATA_PLACE not in recipe:
+        reduced[DATA_PLACE] = _place(data)
     return reduced
 
 
 def is_place(recipe: Mapping[str, Any], path: str) -> bool:
-    """Returns whether a path is that of a run's data.
+    """Returns whether a path leads to the data of a run.
 
     Args:
         recipe: The content of the run's `recipe.json`, or {}.
         path: The path of a folder or file, or the name of other data.
     """
     known = (recipe.get("data") or {}).get("data")
-    if place := recipe.get("data_place"):
+    if place := recipe.get(DATA_PLACE):
         return _place(path) == place
     return bool(known) and os.path.realpath(path) == os.path.realpath(known)
 

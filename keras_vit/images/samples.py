@@ -10,7 +10,7 @@ import dataclasses
 import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from PIL import Image
@@ -21,11 +21,11 @@ from keras_vit.utils.files import SAMPLES
 
 NO_SAMPLES = "none"
 NUM_SYNTHETIC = 3
-# Of no model's size, so that an export must resize them.
+# Not the size of a model, so that an export must resize them.
 _SYNTHETIC_SIZES = ((61, 83), (96, 64), (57, 57))
 
 
-def sample_count(samples: str) -> int | None:
+def sample_count(samples: str | int) -> int | None:
     """Returns the number that a value of `--samples` asks for; None for a folder.
 
     Args:
@@ -33,7 +33,7 @@ def sample_count(samples: str) -> int | None:
     """
     if samples == NO_SAMPLES:
         return 0
-    return int(samples) if samples.isdecimal() else None
+    return int(samples) if str(samples).isdecimal() else None
 
 
 def own_samples(folder: str | os.PathLike | None) -> list[str]:
@@ -43,7 +43,7 @@ def own_samples(folder: str | os.PathLike | None) -> list[str]:
 
 
 def sample_files(
-    samples: str | None, folder: str | os.PathLike | None, default: int | None = None
+    samples: str | int | None, folder: str | os.PathLike | None, default: int | None = None
 ) -> list[str]:
     """Returns the photos that go from a classifier's folder into what is made of it.
 
@@ -60,7 +60,7 @@ def sample_files(
     if samples is not None:
         count = sample_count(samples)
         if count is None:
-            return image_files(samples)
+            return image_files(str(samples))
     if samples is not None and count and not own:
         raise ValueError(
             "A number of samples is taken from the classifier's, which has none: give a folder of "
@@ -148,7 +148,7 @@ def synthetic_images() -> list[np.ndarray]:
     return images
 
 
-def describe_samples(count: int, of: str, size: tuple[int, int], where: str) -> str:
+def describe_samples(count: int, of: str, size: Sequence[int], where: str) -> str:
     """Returns the sentence about the photos that travel with a classifier or an export.
 
     Args:

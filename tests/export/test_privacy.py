@@ -16,8 +16,13 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.export import convert
 from keras_vit.images.samples import synthetic_images
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import DataSpec
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.run.samples import choose_samples
+from keras_vit.training.settings import MaskedPatches
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif", b"secret")
@@ -137,8 +142,6 @@ def test_the_recipe_keeps_the_last_part_of_a_path(run):
 
 
 def test_the_data_of_a_run_are_known_by_their_place(run, data):
-    from keras_vit.training.data.spec import DataSpec, spec_of_run
-
     recipe = load_classifier(run[0]).recipe
     assert spec_of_run(recipe, DataSpec(data)).data == str(data)
     assert spec_of_run(recipe, DataSpec(data.parent / "others" / "photos")) is None
@@ -200,3 +203,47 @@ def test_an_export_without_samples_is_verified_by_synthetic_images(run, tmp_path
 def test_synthetic_images_are_always_the_same():
     first, second = synthetic_images(), synthetic_images()
     assert all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+def test_photos_are_trained_on_only_if_a_number_says_so(data):
+    source = DataSpec(data / "train", holdout=0.0).open(0.0)
+    nothing = choose_samples(None, source, (8, 8))
+    assert not list(nothing.images())
+    assert "no photos travel" in nothing.line
+    asked = choose_samples("2", source, (8, 8))
+    assert len(list(asked.images())) == 2
+    assert asked.line.startswith("2 photos that are trained on, 8x8, without metadata, travel")
+
+
+def test_a_folder_of_other_photos_travels_under_its_name(data, tmp_path):
+    source = DataSpec(data).open(0.0)
+    chosen = choose_samples(str(data / "test" / "red"), source, (8, 8))
+    assert len(list(chosen.images())) == 4
+    assert chosen.line.startswith("4 photos of red, 8x8")
+    with pytest.raises(ValueError, match="must be an existing file or folder"):
+        choose_samples(str(tmp_path / "missing"), source, (8, 8))
+
+
+def test_a_model_without_classes_takes_no_samples():
+    with pytest.raises(ValueError, match="leave out samples"):
+        MaskedPatches(samples=3)
+
+
+def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(old, tmp_path):
+    notes = convert(old, tmp_path / "all")
+    assert not found_markers(tmp_path / "all")
+    assert len(list((tmp_path / "all" / "samples").iterdir())) == 3
+    assert any("3 photos of the source, 8x8, without metadata" in note for note in notes)
+    convert(old, tmp_path / "none", samples="none")
+    assert not (tmp_path / "none" / "samples").exists()
+    with pytest.raises(ValueError, match="samples are for a classifier's folder"):
+        convert(old, tmp_path / "x.npz", samples=1)
+
+
+def test_a_number_of_samples_needs_a_classifier_that_has_some(run, tmp_path):
+    convert(run[0], tmp_path / "bare", samples="none")
+    with pytest.raises(ValueError, match="give a folder of photos instead"):
+        keras_vit.export.onnx(
+            tmp_path / "bare", tmp_path / "x.onnx", samples=2, check_images=run[0] / "samples"
+        )
+    assert not (tmp_path / "x.onnx").exists()

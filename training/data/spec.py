@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.tasks import TASKS
-from keras_vit.description.without_paths import is_place, last_part
+from keras_vit.description.without_paths import DATA_PLACE, is_place, last_part
 from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
@@ -213,7 +213,9 @@ def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:
     if not is_place(recipe, given.name or ""):
         return None
     spec = DataSpec.from_recipe_json(recipe, given)
-    return dataclasses.replace(spec, data=given.data)
+    if DATA_PLACE in recipe:  # Its own paths are the last parts.
+        spec = dataclasses.replace(spec, data=given.data, data_dir=given.data_dir)
+    return spec
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_vit.description.without_paths import last_part
 from keras_vit.images.decoding import decode_file, image_files
 from keras_vit.images.samples import describe_samples, read_images, sample_count, spread
 from keras_vit.training.data import Examples, Source
@@ -68,9 +69,8 @@ def choose_samples(
     count = NUM_SAMPLES if samples is None else sample_count(samples)
     if count is None:
         files = tuple(image_files(samples or ""))
-        return ChosenSamples(
-            describe_samples(len(files), f"of {samples}", size, _WITH), None, files
-        )
+        line = describe_samples(len(files), f"of {last_part(samples or '')}", size, _WITH)
+        return ChosenSamples(line, None, files)
     parts = [part for part in _ORDER if len(source.splits.get(part, ()))]
     if samples is None and "test" not in parts:
         missing = "; --samples takes some, for there is no test part" if parts else ""
