@@ -77,10 +77,10 @@ def is_place(recipe: Mapping[str, Any], path: str) -> bool:
         recipe: The content of the run's `recipe.json`, or {}.
         path: The path of a folder or file, or the name of other data.
     """
-    known = (recipe.get("data") or {}).get("data")
+    known = (recipe.get("data") or {}).get("data") or ""
     if place := recipe.get(DATA_PLACE):
         return _place(path) == place
-    return bool(known) and os.path.realpath(path) == os.path.realpath(known)
+    return known != "" and os.path.realpath(path) == os.path.realpath(known)
 
 
 def _place(path):

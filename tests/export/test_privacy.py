@@ -16,7 +16,8 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import load_classifier, save_classifier
-from keras_vit.export import convert
+from keras_vit.export import browser_files, convert, golden, publish
+from keras_vit.export.all_formats import FORMATS as FORMATS_BY_NAME
 from keras_vit.images.samples import synthetic_images
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
@@ -181,6 +182,23 @@ def test_an_export_of_an_old_folder_holds_no_path_and_no_metadata(export):
     path, report = export
     assert not found_markers(path)
     assert "3 photos of the classifier's samples, 8x8, without metadata, travel" in str(report)
+
+
+@pytest.mark.parametrize("name", ["html", "web"])
+def test_a_page_of_an_old_folder_holds_no_path_and_no_metadata(name, old, tmp_path, monkeypatch):
+    pytest.importorskip("tf2onnx")
+    runtime = dict.fromkeys(browser_files.RUNTIME, b"the runtime")
+    monkeypatch.setattr(browser_files, "_runtime_files", lambda folder: runtime)
+    monkeypatch.setattr(browser_files, "import_playwright", lambda: None)  # For its check alone.
+    classifier, path = load_classifier(old), tmp_path / name
+    if name == "web":
+        path.mkdir()
+    photos, _ = golden.golden_images(classifier)
+    export = FORMATS_BY_NAME[name]()
+    export.write(path, classifier, [])
+    export.add_texts(path, publish.texts_of(classifier, photos))
+    assert any(content.startswith(b"\x89PNG") for _, content in contents(path))
+    assert not found_markers(path)
 
 
 def test_the_golden_samples_of_an_old_folder_are_encoded_anew(export):
