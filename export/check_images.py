@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
-from keras_vit.utils.files import SAMPLES
+from keras_vit.images.samples import own_samples, read_images
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -31,11 +31,12 @@ def find_check_images(
         ValueError: If there are none.
     """
     if check_images is None:
-        check_images = classifier.folder and classifier.folder / SAMPLES
-        if not check_images or not check_images.is_dir():
+        check_images = own_samples(classifier.folder)
+        if not check_images:
             raise ValueError(
                 "An export is checked on real images, and this classifier has no samples: pass "
-                f"check_images (--check-images). Received: {classifier.folder}"
+                "check_images (--check-images), of which none goes into the export. "
+                f"Received: {classifier.folder}"
             )
     files = image_files(check_images)
     step = max(len(files) / MAX_CHECK_IMAGES, 1)
@@ -54,11 +55,7 @@ def load_images(
         files: Image files.
         read: Function from a file to its pixels; by default as `predict` reads it.
     """
-    images = []
-    for file in files:
-        try:
-            image = read(file)
-        except ValueError as error:
-            raise ValueError(f"{file} cannot be read as an image. {error}") from error
-        images.append(np.asarray(apply_preprocessing(image, classifier.preprocessing)))
-    return np.stack(images)
+    images = (
+        apply_preprocessing(image, classifier.preprocessing) for image in read_images(files, read)
+    )
+    return np.stack([np.asarray(image) for image in images])

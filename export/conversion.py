@@ -20,6 +20,7 @@ from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import DEFAULT_THRESHOLD
+from keras_vit.images.samples import describe_samples, read_images, sample_files, write_samples
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder, check_space
@@ -57,12 +58,14 @@ class Converted:
         class_names: The names of its classes, or None without a head.
         weights: Where they are from, and the facts about them.
         notes: A sentence for each assumption and each part that was left out.
+        photos: The samples of a classifier's folder, uint8 `(H, W, 3)`.
     """
 
     model: keras.Model
     class_names: tuple[str, ...] | None
     weights: OpenedModel
     notes: tuple[str, ...] = ()
+    photos: tuple[np.ndarray, ...] = ()
 
     @property
     def description(self) -> Description:
@@ -89,6 +92,7 @@ def convert(
     image_size: tuple[int, int] | None = None,
     normalization: str | None = None,
     position_resize: str | None = None,
+    samples: str | int | None = None,
     overwrite: bool = False,
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
@@ -114,6 +118,9 @@ def convert(
         position_resize: How positions are resized to another image size, a key of
             `keras_vit.configs.position_resize.RULES`; by default as by the source's code base. A
             classifier keeps it.
+        samples: The photos that a classifier's folder holds, without metadata and at the model's
+            size: a number of the source's samples, a folder of others, or "none"; by default
+            the source's.
         overwrite: Whether to replace an existing destination.
 
     Returns:
@@ -130,7 +137,15 @@ def convert(
         check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
+    if samples is not None and name != "classifier":
+        raise ValueError(
+            "samples are for a classifier's folder, other formats have no place for them. "
+            f"Received: samples={samples!r}, to={name!r}"
+        )
     converted = read(source, num_heads, normalization, image_size, gelu, position_resize)
+    if name == "classifier":
+        photos = read_images(sample_files(samples, converted.weights.folder))
+        converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
         notes += _MULTILABEL_NOTES[name]
@@ -185,17 +200,21 @@ def _write_classifier(converted, destination, overwrite):
             "A classifier must have a head; without one, convert to weights, official, "
             "huggingface or timm."
         )
+    photos, preprocessing = converted.photos, converted.preprocessing
     save_classifier(
         destination,
         converted.model,
         converted.class_names,
-        converted.preprocessing,
+        preprocessing,
         recipe={"converted": True, "notes": list(converted.notes)},
         overwrite=overwrite,
         task=converted.description.labels.task,
         thresholds=converted.description.labels.thresholds,
     )
-    return []
+    write_samples(destination, photos, preprocessing)
+    where = "with the output and its exports"
+    size = preprocessing.image_size
+    return [describe_samples(len(photos), "of the source", size, where)] if photos else []
 
 
 def _write_keras(converted, destination, overwrite):

@@ -136,6 +136,14 @@ class ExportFormat(abc.ABC):
         several=True,
         absent="the classifier's samples",
     )
+    samples: str | int | None = setting(
+        None,
+        "photos that the export holds, without metadata, so that keras-vit verify has images on "
+        "any machine: a number of the classifier's samples, a folder of others, or none, which "
+        "takes synthetic images",
+        unit="N|FOLDER|none",
+        absent="3 of the classifier's samples, none where it has none",
+    )
     minimum_agreement: float | None = setting(
         None,
         "least share of check images with the same first class (or of their labels, where an image "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +12,16 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.classifier import Classifier, predict_batch
-from keras_vit.images.decoding import read_image
+from keras_vit.description.without_paths import last_part
+from keras_vit.images.samples import (
+    at_model_size,
+    describe_samples,
+    encoded_png,
+    read_images,
+    sample_count,
+    sample_files,
+    synthetic_images,
+)
 from keras_vit.utils.json_files import parse_json
 
 from .pillow_pixels import with_size
@@ -30,36 +38,65 @@ class GoldenSample(NamedTuple):
         png: The image's file.
         sha256: Checksum of its decoded pixels, uint8 `(H, W, 3)` in C order, in hexadecimal.
         probabilities: K numbers.
+        is_synthetic: Whether it is made by this package instead of a photo.
         answers: By signature, the K probabilities that an export with integers gave itself.
     """
 
     png: bytes
     sha256: str
     probabilities: tuple[float, ...]
+    is_synthetic: bool = False
     answers: Mapping[str, tuple[float, ...]] = {}
 
 
-def golden_json(
-    classifier: Classifier, files: Sequence[str], input_size: tuple[int, int] | None = None
-) -> str:
-    """Returns the text of `golden.json`: a few of the check images with their probabilities.
+def golden_images(
+    classifier: Classifier, samples: str | int | None = None
+) -> tuple[list[np.ndarray], str]:
+    """Returns the images to verify an export by, and the sentence about photos among them.
 
     Args:
         classifier: The exported classifier.
-        files: The check images.
+        samples: The option of the export.
+
+    Raises:
+        ValueError: If a photo cannot be read, or a number is asked for and there are none.
+    """
+    known = classifier.preprocessing
+    files = sample_files(samples, classifier.folder, NUM_SAMPLES)
+    photos = [_shrunk(at_model_size(photo, known)) for photo in read_images(files)]
+    is_folder = samples is not None and sample_count(samples) is None
+    of = f"of {last_part(str(samples))}" if is_folder else "of the classifier's samples"
+    size = photos[0].shape[:2] if photos else known.image_size
+    return photos, describe_samples(len(photos), of, size, "with the export")
+
+
+def _shrunk(image):
+    """An image whose longer side is at most `LONGEST_SIDE`."""
+    shrunk = Image.fromarray(image)
+    shrunk.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    return np.asarray(shrunk)
+
+
+def golden_json(
+    classifier: Classifier,
+    photos: Sequence[np.ndarray] = (),
+    input_size: tuple[int, int] | None = None,
+) -> str:
+    """Returns the text of `golden.json`: a few images with their probabilities.
+
+    Args:
+        classifier: The exported classifier.
+        photos: uint8 `(H, W, 3)`; synthetic images are taken where there are none.
         input_size: The only size of pixels that the export takes, if it has one.
     """
     samples = []
-    for index in np.linspace(0, len(files) - 1, min(NUM_SAMPLES, len(files))).round().astype(int):
-        image = Image.fromarray(read_image(files[index]))
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-        pixels = with_size(np.asarray(image), input_size)
+    for photo in photos or synthetic_images():
+        pixels = with_size(_shrunk(photo), input_size)
         (probabilities,) = predict_batch(classifier.model, classifier.preprocess(pixels))
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
         samples.append(
             {
-                "png": base64.b64encode(buffer.getvalue()).decode(),
+                "synthetic": not photos,
+                "png": base64.b64encode(encoded_png(pixels)).decode(),
                 "sha256": checksum(pixels),
                 "probabilities": [float(f"{value:.7g}") for value in probabilities],
             }
@@ -79,6 +116,7 @@ def parse_golden(text: str) -> list[GoldenSample]:
                 base64.b64decode(sample["png"], validate=True),
                 str(sample["sha256"]),
                 tuple(map(float, sample["probabilities"])),
+                bool(sample.get("synthetic")),
                 {name: tuple(map(float, row)) for name, row in sample.get("answers", {}).items()},
             )
             for sample in parse_json(text, GOLDEN)

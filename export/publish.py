@@ -11,19 +11,21 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_vit._version import __version__
 from keras_vit.classifier import Classifier
 from keras_vit.description import description_texts
 from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opening import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check_images import find_check_images
 from .comparison import ExportReport, compare_with_keras
 from .export_format import ExportFormat, import_export_package
-from .golden import golden_json, with_answers
+from .golden import golden_images, golden_json, with_answers
 from .part_checksums import checksums_json
 from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
 from .verification import answers_to_golden
@@ -54,9 +56,10 @@ def write_export(
     classifier = open_classifier(classifier)
     check_model_size(classifier.model, format_type)
     files = find_check_images(classifier, export.check_images)
+    photos, line = golden_images(classifier, export.samples)
     with new_output(path, format_type, overwrite=overwrite) as partial:
         written = export.write(partial, classifier, files)
-        texts = texts_of(classifier, files, written.input_size)
+        texts = texts_of(classifier, photos, written.input_size)
         if export.has_integers:
             answers = answers_to_golden(partial, texts[GOLDEN], classifier.preprocessing)
             texts[GOLDEN] = with_answers(texts[GOLDEN], answers)
@@ -67,7 +70,7 @@ def write_export(
             {"": classifier, **written.variants},
             written.check_files,
             minimum_agreement=export.least_agreement,
-            notes=written.notes,
+            notes=(*written.notes, f"{line[0].upper()}{line[1:]}."),
         )
         export.add_texts(partial, {CHECK: report.to_text()})
         export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})
@@ -75,13 +78,15 @@ def write_export(
 
 
 def texts_of(
-    classifier: Classifier, files: Sequence[str], input_size: tuple[int, int] | None = None
+    classifier: Classifier,
+    photos: Sequence[np.ndarray] = (),
+    input_size: tuple[int, int] | None = None,
 ) -> dict[str, str]:
     """Returns the texts of an export by their names, except for its check and checksums.
 
     Args:
         classifier: The exported classifier.
-        files: The check images.
+        photos: The golden samples; synthetic images are taken where there are none.
         input_size: The only size of pixels that the export takes, if it has one.
     """
     origin = {
@@ -91,12 +96,12 @@ def texts_of(
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "model": classifier.model.name,
         "parameters": classifier.model.count_params(),
-        "recipe": classifier.recipe,
+        "recipe": without_paths(classifier.recipe),
     }
     return {
         **description_texts.texts_of(classifier.description),
         ORIGIN: json.dumps(origin, indent=2) + "\n",
-        GOLDEN: golden_json(classifier, files, input_size),
+        GOLDEN: golden_json(classifier, photos, input_size),
     }
 
 

@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from keras_vit.classifier import Classifier
 from keras_vit.images.decoding import decode_or_mark
-from keras_vit.images.transcoding import transcoded
+from keras_vit.images.samples import encoded_png, synthetic_images
 from keras_vit.models.rebuild import resized_model
 
-from .check_images import load_images
 from .exported_model import exported_model
 
 # Path and name that TensorFlow Serving prescribes.
@@ -132,28 +131,29 @@ def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile
     archive.add_endpoint(f"serve_bytes{suffix}", serve_bytes, input_signature=[file_batch])
 
 
-def write_warm_up_requests(
-    folder: pathlib.Path, classifier: Classifier, files: Sequence[str], messages: Any
-) -> None:
+def write_warm_up_requests(folder: pathlib.Path, classifier: Classifier, messages: Any) -> None:
     """Writes the requests that TensorFlow Serving runs before it is ready.
+
+    They hold one synthetic image, repeated.
 
     Args:
         folder: The SavedModel's folder.
         classifier: The exported classifier.
-        files: Real images, repeated if they are fewer than the largest batch.
         messages: TensorFlow Serving's module `prediction_log_pb2`.
     """
     path = folder / WARM_UP_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    files = [files[index % len(files)] for index in range(max(WARM_UP_BATCH_SIZES))]
-    images = load_images(classifier, files)
-    contents = (pathlib.Path(file).read_bytes() for file in files)
-    encoded = np.array([transcoded(content, "PNG") for content in contents], dtype=object)
+    image = synthetic_images()[0]
+    encoded = np.array([encoded_png(image)], dtype=object)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for batch_size in WARM_UP_BATCH_SIZES:
-            for signature, batch in (("serve", images), ("serve_bytes", encoded)):
+            for signature, batch in (
+                ("serve", classifier.preprocess(image)),
+                ("serve_bytes", encoded),
+            ):
                 log = messages.PredictionLog()
                 request = log.predict_log.request
                 request.model_spec.signature_name = signature
-                request.inputs["images"].CopyFrom(tf.make_tensor_proto(batch[:batch_size]))
+                repeated = np.repeat(batch, batch_size, axis=0)
+                request.inputs["images"].CopyFrom(tf.make_tensor_proto(repeated))
                 writer.write(log.SerializeToString())

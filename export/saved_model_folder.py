@@ -94,7 +94,7 @@ class SavedModel(ExportFormat):
         )
         if self.warm_up:
             messages = import_export_package(_SERVING_MESSAGES)
-            write_warm_up_requests(path, classifier, files, messages)
+            write_warm_up_requests(path, classifier, messages)
         return Written(files, variants=variants)
 
     @staticmethod

@@ -23,6 +23,7 @@ from .all_formats import format_of
 from .artefacts import open_export, reason_of, report_program
 from .check_images import find_check_images
 from .comparison import ExportReport, compare, compare_with_keras, run_export, size_of
+from .contents import describe_contents
 from .export_format import ROUNDING, OpenedExport
 from .golden import checksum, parse_golden
 from .options import VERIFY_SECONDS
@@ -80,7 +81,10 @@ def verify(
             report = _compare_with_golden(path, opened, time_limit)
         else:
             report_program(path)
-            report = compare_with_keras(path, {"": classifier}, files, time_limit=time_limit)
+            contents = describe_contents(opened.texts)
+            report = compare_with_keras(
+                path, {"": classifier}, files, contents, time_limit=time_limit
+            )
     except ImportError:
         raise
     except Exception as error:  # Each library raises different errors of damaged files.
@@ -169,7 +173,8 @@ def _compare_with_golden(
         checks.append(check)
     note = f"Golden samples: pixels equal, probabilities within {max(limits):.1e} of {known}."
     name, size = format_of(path).name, size_of(path)
-    return ExportReport(os.fspath(path), name, size, len(samples), tuple(checks), (note,))
+    notes = (note, *describe_contents(opened.texts))
+    return ExportReport(os.fspath(path), name, size, len(samples), tuple(checks), notes)
 
 
 def _check_rows(source: str, rows: np.ndarray, classes: int, is_multiclass: bool) -> None:

@@ -30,6 +30,7 @@ from keras_vit.checkpoints.torch_names import (
 )
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import description_of_texts, read_texts
+from keras_vit.description.licences import licence_in_card, licence_name
 from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import (
     IMAGENET_MEAN,
@@ -78,6 +79,8 @@ def read_metadata(
         ValueError: If no `Preprocessing` prepares images in the same way.
     """
     found = _read_metadata(checkpoint, image_size, classes)
+    if stated := _licence(checkpoint):
+        found = dataclasses.replace(found, licence=stated)
     task = checkpoint.facts.task
     if task is None:
         return found
@@ -121,6 +124,16 @@ def _read_metadata(checkpoint, image_size, classes):
     if read is None:
         return _found("the file holds weights alone")
     return read(checkpoint, image_size, classes)
+
+
+def _licence(checkpoint):
+    """The licence in the model card or timm's config.json beside weights of others, or None."""
+    if "description" in checkpoint.facts.noted:
+        return None
+    configs = (checkpoint.config.get("pretrained_cfg"), checkpoint.config)
+    stated = (config.get("license") for config in configs if isinstance(config, dict))
+    of_config = next(filter(None, map(licence_name, stated)), None)
+    return licence_in_card(checkpoint.folder) or of_config
 
 
 def origin_of_numerics(checkpoint: Checkpoint) -> str:

@@ -39,6 +39,13 @@ class Convert(Command):
         unit="PIXELS",
     )
     facts: dict[str, Any] = shared_arguments.unknown_facts()
+    samples: str | None = setting(
+        None,
+        "photos that a classifier's folder holds, without metadata and at the model's size: a "
+        "number of SOURCE's samples, a folder of others, or none",
+        unit="N|FOLDER|none",
+        absent="all samples of SOURCE",
+    )
     overwrite: bool = setting(False, "replace an existing DEST")
 
     def run(self) -> None:
@@ -51,6 +58,7 @@ class Convert(Command):
             to=self.to,
             image_size=self.image_size,
             **self.facts,
+            samples=self.samples,
             overwrite=self.overwrite,
         )
         for note in notes:

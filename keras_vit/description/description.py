@@ -42,6 +42,8 @@ class Description:
         labels: The names of the classes and the task.
         origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
             "norm_epsilon" and "position_resize" are from, human-readable.
+        licence: The licence of the weights, or of those that its training started from, as their
+            source states it.
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
@@ -61,6 +63,7 @@ class Description:
     preprocessing: Preprocessing | None = None
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    licence: str = "unknown"
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -215,6 +218,7 @@ _FIELDS = {
     "preprocessing": dict,
     "labels": dict,
     "origins": dict,
+    "licence": str,
     "notes": list,
 }
 _READERS: dict[str, Callable[[Any], Any]] = {

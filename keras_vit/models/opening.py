@@ -39,6 +39,7 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
+from keras_vit.description.licences import APACHE
 from keras_vit.models.functional import build_model
 from keras_vit.models.rebuild import copy_weights
 from keras_vit.preprocessing import (
@@ -582,6 +583,7 @@ def _official(weights, row, config, image_size=None, name=None):
         classes=row.classes,
         preprocessing=Preprocessing(image_size or (side, side)),
         origins=dict.fromkeys(_FACTS, "the official code"),
+        licence=APACHE,
     )
     return OpenedModel(os.fspath(weights), description, official=row)
 

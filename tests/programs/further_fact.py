@@ -13,15 +13,15 @@ from keras_vit.description import description as description_file, description_t
 
 
 @dataclasses.dataclass(frozen=True)
-class Licensed(description.Description):
-    """A description with a licence."""
+class WithMotto(description.Description):
+    """A description with a motto."""
 
-    licence: str = "unknown"
+    motto: str = "none"
 
 
 # Before anything else imports it.
 for module in (description, description_file, of_models, description_texts):
-    module.Description = Licensed
+    module.Description = WithMotto
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
@@ -42,18 +42,18 @@ for number, image in enumerate(pixels):
 keras.utils.set_random_seed(0)
 model = keras_vit.build(keras_vit.ViTConfig(4, 16, 1, 16, 2), input_shape=(8, 8, 3), classes=2)
 model.get_layer("predictions").kernel.assign(np.random.default_rng(1).normal(size=(16, 2)))
-described = Licensed(
-    preprocessing=Preprocessing((8, 8)), labels=description.Labels(("cat", "dog")), licence="MIT"
+described = WithMotto(
+    preprocessing=Preprocessing((8, 8)), labels=description.Labels(("cat", "dog")), motto="MIT"
 )
 (folder / "pets").mkdir()
 write_files(folder / "pets", Classifier.of(model, described))
 
 found = {}
 classifier = keras_vit.load_classifier(folder / "pets")
-found["folder"] = classifier.description.licence
-found["model"] = keras_vit.describe(classifier.model).licence
+found["folder"] = classifier.description.motto
+found["model"] = keras_vit.describe(classifier.model).motto
 loaded = keras.saving.load_model(folder / "pets" / "model.keras")
-found["model.keras"] = keras_vit.describe(loaded).licence
+found["model.keras"] = keras_vit.describe(loaded).motto
 options = {"check_images": samples}
 for name, suffix in (
     ("saved_model", ""),
@@ -63,5 +63,5 @@ for name, suffix in (
 ):
     path = folder / f"{name}{suffix or '_folder'}"
     getattr(export, name)(classifier, path, **options)
-    found[name] = keras_vit.open_model(path).description.licence
+    found[name] = keras_vit.open_model(path).description.motto
 (folder / "found.json").write_text(json.dumps(found))

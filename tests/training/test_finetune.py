@@ -70,7 +70,7 @@ def test_the_folder_has_all_files_and_the_working_folder_is_gone(done):
     inside = {path.name for path in output.iterdir()}
     assert inside == {*FILES, "split.npz", "last.keras", "tensorboard", "samples"}
     assert not output.with_name("colors.partial").exists()
-    assert len(list((output / "samples").iterdir())) == 12
+    assert len(list((output / "samples").iterdir())) == 8
 
 
 def test_the_test_images_neither_train_nor_validate(done, data):
@@ -106,13 +106,13 @@ def test_the_best_validation_is_kept(done):
 
 
 @pytest.mark.slow
-def test_the_recipe_is_printed_first_and_repeats_the_run(done, data, tmp_path):
+def test_the_recipe_is_printed_first_and_repeats_the_run_on_its_data(done, data, tmp_path):
     finished, output, text = done
     assert text.splitlines()[0].startswith("model")
     assert "12 of 6 images: 72 images seen, 3.0 epochs" in text
     recipe = json.loads((output / "recipe.json").read_text())
     settings = FineTuning.from_json(recipe["settings"])
-    again = finetune(recipe["data"]["data"], tmp_path / "again", settings, log=silent)
+    again = finetune(data, tmp_path / "again", settings, log=silent)
     weights = zip(
         finished.classifier.model.get_weights(),
         again.classifier.model.get_weights(),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.tasks import TASKS
+from keras_vit.description.without_paths import DATA_PLACE, is_place, last_part
 from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
@@ -92,6 +93,14 @@ class DataSpec:
     def name(self) -> str | None:
         """The data in `recipe.json`: their path or name, or a hash of in-memory data."""
         return self.data if isinstance(self.data, str | None) else self.data.name
+
+    def relative(self, path: str) -> str:
+        """Returns the path of an image relative to the folder of the data, or its last part."""
+        root = os.path.abspath(self.data_dir or self.name or "")
+        if os.path.isfile(root):
+            root = os.path.dirname(root)
+        inside = os.path.relpath(os.path.abspath(path), root)
+        return last_part(path) if inside.startswith(os.pardir) else inside
 
     def open(
         self,
@@ -201,10 +210,12 @@ def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:
         recipe: The content of the run's `recipe.json`, or {}.
         given: The data to compare with it.
     """
-    known = (recipe.get("data") or {}).get("data")
-    if not known or os.path.realpath(given.name or "") != os.path.realpath(known):
+    if not is_place(recipe, given.name or ""):
         return None
-    return DataSpec.from_recipe_json(recipe, given)
+    spec = DataSpec.from_recipe_json(recipe, given)
+    if DATA_PLACE in recipe:  # Its own paths are the last parts.
+        spec = dataclasses.replace(spec, data=given.data, data_dir=given.data_dir)
+    return spec
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"

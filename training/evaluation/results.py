@@ -18,6 +18,7 @@ from typing import Any
 
 from keras_vit._version import __version__
 from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.without_paths import last_part, without_paths
 from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 
@@ -74,10 +75,15 @@ class Result:
     versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the file atomically."""
+        """Writes the file atomically, with the last parts of paths."""
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, indent=2)
+        fields = dataclasses.asdict(self)
+        reduced = without_paths({"data": self.data, "command": self.command})
+        fields |= {name: reduced[name] for name in ("data", "command")}
+        if isinstance(weights := self.model.get("weights"), str):
+            fields["model"]["weights"] = last_part(weights)
+        text = json.dumps({"format": _FORMAT, **fields}, indent=2)
         write_text(path, text + "\n")
 
     @property
@@ -186,6 +192,8 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
     """
     first = recipe
     while (start := first.get("settings", {}).get("weights")) is not None:
+        if "pretraining" in first:  # Noted by the run, which knew where its weights lay.
+            return first["pretraining"]
         if start in PRETRAINING:
             return {"pretraining": PRETRAINING[start]}
         path = pathlib.Path(start) / RECIPE

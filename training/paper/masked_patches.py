@@ -273,7 +273,8 @@ class PretrainMaskedPatches(Job):
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Pretrained:
         """Writes the folder of a model without classes; see `Job.finish`."""
         folder = self.folder
-        recipe = {**plan.recipe, "objective": OBJECTIVE, "best": self.best(plan.source.task)}
+        best = self.best(plan.source.task)
+        recipe = self.finished_recipe(plan, objective=OBJECTIVE, best=best)
         name = configs.layer_name(plan.start.description.name)
         plain = inference_model(model, include_top=False, name=name)
         described = dataclasses.replace(plan.start.description, config=config_of(plain))

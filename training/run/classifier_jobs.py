@@ -13,6 +13,7 @@ import keras
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.configs.recognition import config_of
 from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.images.samples import read_images, write_samples
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
@@ -29,10 +30,11 @@ from .distillation import DistillationTrainer
 from .folder import PARTIAL
 from .job import Job
 from .loop import Score
-from .model_card import model_card, write_samples
+from .model_card import model_card
 from .plan import TrainingPlan
 from .replay import extend
 from .run_options import run_arguments
+from .samples import choose_samples
 from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import Start, build_model, choose_trained, find_start
 
@@ -156,6 +158,8 @@ class ClassifierJob(Job):
 
     def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
         check_classifier(plan.source.class_names, model, plan.start.preprocessing)
+        samples = choose_samples(plan.settings.samples, plan.source, plan.settings.image_size)
+        read_images(samples.files)  # A file that cannot be read is an error before the first step.
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
         """Returns a compiled trainer."""
@@ -204,14 +208,16 @@ class ClassifierJob(Job):
             )
             self.options.log(f"test    {report.summary}")
         test_json = report and report.to_json()
-        recipe = {**plan.recipe, "best": self.best(source.task), "test": test_json}
         described = plan.start.description
         labels = dataclasses.replace(described.labels, thresholds=thresholds)
         described = dataclasses.replace(described, config=config_of(kept), labels=labels)
-        recipe["description"] = described.to_json()
+        recipe = self.finished_recipe(
+            plan, best=self.best(source.task), test=test_json, description=described.to_json()
+        )
         classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
-        write_samples(folder.path, test if report else source.splits["train"])
+        samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
+        write_samples(folder.path, samples.images(), plan.start.preprocessing)
         self.publish(source)
         if folder.writes:
             self.options.log(f"written {folder.output}")

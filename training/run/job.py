@@ -11,6 +11,7 @@ import keras
 
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
+from keras_vit.description.without_paths import without_paths
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -20,7 +21,7 @@ from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation.results import versions
+from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
 from keras_vit.training.trainer.devices import Place
@@ -295,10 +296,25 @@ class Job:
         best = self.folder.best_score()
         return best and {"step": best[0], SCORES[task]: best[1], "loss": best[2]}
 
+    def finished_recipe(self, plan: TrainingPlan, **more: Any) -> dict[str, Any]:
+        """Returns the content of `recipe.json` in the finished folder, which leaves this machine.
+
+        The folder of the unfinished run has the whole paths, which `--resume` needs.
+
+        Args:
+            plan: The plan.
+            **more: Further fields.
+        """
+        recipe = {**plan.recipe, **more}
+        if plan.start.opened.folder:  # Its recipe is not found by the last part of its path.
+            recipe["pretraining"] = pretraining_fields(recipe)
+        return without_paths(recipe)
+
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
         if source.skipped:
-            write_skipped(self.folder.path, source.skipped)
+            named = [(self.data.relative(path), reason) for path, reason in source.skipped]
+            write_skipped(self.folder.path, named)
         self.folder.publish()
         for line in describe_skipped(source.skipped):
             self.options.log(line)

@@ -1,19 +1,13 @@
-"""Model card and sample images of a finished run."""
+"""Model card of a finished run."""
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from keras_vit.classifier import LOADING
 from keras_vit.description.tasks import MULTILABEL
-from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import describe_range
-from keras_vit.training.data import Examples
-from keras_vit.utils.files import SAMPLES
 from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import markdown_table
 
@@ -89,9 +83,12 @@ def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
     settings = [[name, str(value)] for name, value in recipe["settings"].items()]
     facts = [list(line) for line in fact_lines(recipe["facts"]).items()]
+    started = recipe["settings"].get("weights") is not None
     versions = (f"{name} {version}" for name, version in recipe["versions"].items())
+    licence = recipe["description"].get("licence") or "unknown"
     return [
         *([f"    {for_line(recipe['command'])}", ""] if recipe["command"] else []),
+        *([f"Licence of the starting weights: {for_line(licence)}.", ""] if started else []),
         markdown_table([["at the start", "value and origin"], *facts]),
         "",
         markdown_table([["setting", "value"], *settings]),
@@ -136,29 +133,3 @@ def _class_table(class_names, test):
         accuracy = accuracies.get(name)
         rows.append([name, "-" if accuracy is None else f"{accuracy:.4f}"])
     return markdown_table(rows + _rest(class_names, 1))
-
-
-MAX_SAMPLES = 32
-
-# First bytes of a file, and its suffix.
-_SUFFIXES = {b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
-
-
-def write_samples(folder: pathlib.Path, examples: Examples, count: int = MAX_SAMPLES) -> None:
-    """Copies the files of some images, evenly spread over the examples, byte for byte.
-
-    TIFF, AVIF and HEIC become PNG, so that a SavedModel decodes them. An export of
-    the classifier is checked on these images.
-
-    Args:
-        folder: The classifier's folder.
-        examples: Held-out examples.
-        count: Largest number of images.
-    """
-    count = min(count, len(examples))
-    chosen = examples.take(np.arange(count) * len(examples) // count)
-    (folder / SAMPLES).mkdir(exist_ok=True)
-    for index, (image, _) in enumerate(chosen.encoded()):
-        image = transcoded(image, "PNG")
-        kinds = (suffix for start, suffix in _SUFFIXES.items() if image.startswith(start))
-        (folder / SAMPLES / f"{index:02}{next(kinds, '.jpg')}").write_bytes(image)

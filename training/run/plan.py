@@ -18,6 +18,7 @@ from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.text_tables import align_columns
 
 from .distillation import Teacher
+from .samples import choose_samples
 from .transfer import Start, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
@@ -92,6 +93,8 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     for name, value in settings.in_use().items():
         if name not in table and shown[name] is None:
             table[name] = value
+    if recipe["classes"]:
+        table["samples"] = choose_samples(settings.samples, plan.source, settings.image_size).line
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:

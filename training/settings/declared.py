@@ -310,6 +310,15 @@ class DeclaredSettings:
         limits=POSITIVE,
         off=(0,),
     )
+    # What leaves with the classifier.
+    samples: str | int | None = setting(
+        None,
+        "photos that travel with the classifier and its exports, without metadata and at the "
+        "model's size: a number of the test part's, a folder of others, or none",
+        unit="N|FOLDER|none",
+        absent="8 of the test part, none where the data have no test part",
+        line="samples",
+    )
     seed: int = setting(0, "seed of weights, image order, augmentation and dropout", unit="N")
     # The computation; changes no result except for rounding.
     precision: str = setting("float32", "type of the computation", choices=PRECISIONS)
@@ -354,6 +363,8 @@ class DeclaredSettings:
                 object.__setattr__(self, name, size)
         if self.boundaries is not None:
             object.__setattr__(self, "boundaries", tuple(self.boundaries))
+        if self.samples is not None:
+            object.__setattr__(self, "samples", str(self.samples))
         check_fields(self)
         check_data_service(self.data_service)
         if self.accumulate and self.batch_size % self.accumulate:

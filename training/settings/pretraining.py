@@ -84,6 +84,11 @@ class MaskedPatches(PreTraining):
                 "Masked patches need no classes: class_weights and sampling must be left out. "
                 f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
             )
+        if self.samples is not None:
+            raise ValueError(
+                "A model without classes has no exports, and no photos travel with it: leave out "
+                f"samples. Received: samples={self.samples!r}"
+            )
 
     def resolve(
         self,

@@ -10,6 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
+from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.run.classifier_jobs import with_note_of_seen
 from keras_vit.training.run.replay import extend
@@ -95,7 +96,8 @@ def test_without_replay_the_classes_stay_and_are_forgotten(folders, continued):
 @pytest.mark.slow
 def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
     folder, old, _ = folders
-    held_out = DataSpec.from_recipe_json(keras_vit.load_classifier(folder / "classifier").recipe)
+    recipe = keras_vit.load_classifier(folder / "classifier").recipe
+    held_out = spec_of_run(recipe, DataSpec(old))
     expected = set(held_out.open(0.25).splits["test"].names)
     done = continued("again", replay=str(old), steps=2, evaluate_every=2)
     tested = set(done.report.answers.examples.names)

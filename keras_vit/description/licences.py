@@ -1,0 +1,41 @@
+"""Licences of weights, as the model card beside them states it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+from keras_vit.utils.files import MODEL_CARD
+
+APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
+_CARDS = ("README.md", MODEL_CARD)
+_MOST = 2**16  # Bytes of a card that are read.
+_NAME = re.compile(r"[\w.+-]{1,64}")
+
+
+def licence_in_card(folder: pathlib.Path) -> str | None:
+    """Returns the field `license` at the start of the model card in a folder; None without one.
+
+    Of the licence "other" it is the field `license_name`.
+    """
+    for name in _CARDS:
+        try:
+            with open(folder / name, "rb") as file:
+                text = file.read(_MOST).decode("utf-8", errors="replace")
+        except OSError:
+            continue
+        header = re.match(r"---\r?\n(.*?)\r?\n---", text, re.DOTALL)
+        lines = header[1] if header else ""
+        fields = dict(re.findall(r"^(license|license_name):[ \t]*(.*?)[ \t\r]*$", lines, re.M))
+        names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
+        if names[0] == "other" and names[1]:
+            names = names[1:]
+        if licence := licence_name(names[0]):
+            return licence
+    return None
+
+
+def licence_name(value: Any) -> str | None:
+    """Returns the name of a licence in a file; None if it is none, such as a long text."""
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else None

@@ -1,0 +1,267 @@
+"""What leaves the machine with a classifier and its exports, searched in all bytes."""
+
+import base64
+import contextlib
+import gzip
+import io
+import json
+import re
+import shutil
+import zipfile
+
+import numpy as np
+import PIL.Image
+import pytest
+
+import keras_vit
+from keras_vit import command_line
+from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.export import browser_files, convert, golden, publish
+from keras_vit.export.all_formats import FORMATS as FORMATS_BY_NAME
+from keras_vit.images.samples import synthetic_images
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import DataSpec
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.run.samples import choose_samples
+from keras_vit.training.settings import MaskedPatches
+from makers import COLORS, encode, tiny_config
+
+MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif", b"secret")
+
+
+def photo(color, seed):
+    """Returns a JPEG as a camera writes it: with an author, a place and a comment."""
+    exif = PIL.Image.Exif()
+    exif[0x013B] = "Jane Q Private"  # Artist.
+    exif[0x010E] = "secret description"
+    exif[0x0112] = 6  # Turned by 90 degrees.
+    exif.get_ifd(0x8825).update({1: "N", 2: (48.0, 51.0, 30.0), 0x1B: b"gpsplace"})
+    pixels = np.random.default_rng(seed).normal(color, 25, (20, 16, 3))
+    return encode(np.clip(pixels, 0, 255).astype("uint8"), "JPEG", exif=exif, comment=b"secret")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Photos of three classes in the folder of somebody, with one that cannot be read."""
+    folder = tmp_path_factory.mktemp("home") / "jane-marker" / "acme" / "photos"
+    for part, count in (("train", 10), ("test", 4)):
+        for name, color in COLORS.items():
+            (folder / part / name).mkdir(parents=True)
+            for index in range(count):
+                (folder / part / name / f"{index}.jpg").write_bytes(photo(color, index))
+    (folder / "train" / "red" / "scan_of_jane.jpg").write_bytes(b"damaged")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """The classifier's folder of a run by the command, and what the run printed."""
+    weights = tmp_path_factory.mktemp("home") / "acme" / "weights"
+    model = keras_vit.build(tiny_config(), classes=2, input_shape=(8, 8, 3))
+    save_classifier(weights, model, ("x", "y"), Preprocessing((8, 8)))
+    output = tmp_path_factory.mktemp("runs") / "pets"
+    flags = f"--image-size 8 --steps 4 --batch-size 6 --validation 0 --weights {weights}"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        arguments = ["finetune", "--data", str(data), "--output", str(output), *flags.split()]
+        assert command_line.main(arguments) == 0
+    return output, printed.getvalue()
+
+
+def contents(path):
+    """Yields the bytes of files, also those in archives, base64 and gzip in them."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    for file in files:
+        yield from unpacked(str(file.name), file.read_bytes())
+
+
+def unpacked(name, content):
+    yield name, content
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for entry in archive.namelist():
+                yield from unpacked(f"{name}/{entry}", archive.read(entry))
+    for text in re.findall(rb"[A-Za-z0-9+/]{80,}={0,2}", content):
+        try:
+            inner = base64.b64decode(text, validate=True)
+        except ValueError:
+            continue
+        yield f"{name} (base64)", inner
+        if inner.startswith(b"\x1f\x8b"):
+            yield f"{name} (gzip)", gzip.decompress(inner)
+
+
+def found_markers(path, markers=MARKERS):
+    return {
+        (name, marker)
+        for name, content in contents(path)
+        for marker in markers
+        if marker in content or marker in name.encode()
+    }
+
+
+def test_the_markers_are_found_in_the_photos(data):
+    assert {marker for _, marker in found_markers(data)} >= {b"Jane Q", b"Exif", b"secret"}
+    assert b"gpsplace" in photo((0, 0, 0), 0)
+
+
+def test_a_finished_folder_holds_no_path_and_no_metadata(run):
+    output, _ = run
+    assert not found_markers(output)
+
+
+def test_the_plan_says_what_travels(run):
+    _, printed = run
+    line = "8 photos of the test part, 8x8, without metadata, travel with the classifier and its"
+    assert f"{line} exports; --samples none leaves them out" in printed
+
+
+def test_samples_are_upright_png_files_of_the_models_size(run):
+    output, _ = run
+    for file in sorted((output / "samples").iterdir()):
+        with PIL.Image.open(file) as image:
+            assert (image.format, image.size, image.info, dict(image.getexif())) == (
+                "PNG",
+                (8, 8),
+                {},
+                {},
+            )
+
+
+def test_skipped_files_are_named_as_in_the_data(run):
+    output, _ = run
+    text = (output / "skipped.csv").read_text()
+    assert text.splitlines()[1].startswith("train/red/scan_of_jane.jpg,")
+    assert "scan_of_jane" not in (output / "recipe.json").read_text()
+
+
+def test_the_recipe_keeps_the_last_part_of_a_path(run):
+    output, _ = run
+    recipe = json.loads((output / "recipe.json").read_text())
+    assert (recipe["data"]["data"], recipe["settings"]["weights"]) == ("photos", "weights")
+    assert "--data photos --output pets" in recipe["command"]
+
+
+def test_the_data_of_a_run_are_known_by_their_place(run, data):
+    recipe = load_classifier(run[0]).recipe
+    assert spec_of_run(recipe, DataSpec(data)).data == str(data)
+    assert spec_of_run(recipe, DataSpec(data.parent / "others" / "photos")) is None
+
+
+FORMATS = {"saved_model": "", "tflite": ".tflite", "onnx": ".onnx", "openvino": ""}
+
+
+@pytest.fixture(scope="module")
+def old(run, data, tmp_path_factory):
+    """A folder of an earlier version: with whole photos, and a recipe with whole paths."""
+    folder = tmp_path_factory.mktemp("old") / "pets"
+    shutil.copytree(run[0], folder)
+    shutil.rmtree(folder / "samples")
+    (folder / "samples").mkdir()
+    for index in range(3):
+        (folder / "samples" / f"{index}.jpg").write_bytes(photo((index * 90, 40, 200), index))
+    recipe = json.loads((folder / "recipe.json").read_text())
+    recipe["data"]["data"], recipe["settings"]["weights"] = str(data), str(data.parent / "w.npz")
+    recipe["command"] = f"keras-vit finetune --data={data} --weights {data.parent}/w.npz"
+    recipe["test"]["skipped"] = [[f"{data}/train/red/scan_of_jane.jpg", "It is damaged."]]
+    recipe["facts"]["gelu"]["from"] = f"the file {data.parent}/w.npz"
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    return folder
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def export(request, old, tmp_path_factory):
+    """An export of the old folder in each format."""
+    path = tmp_path_factory.mktemp("exports") / f"pets{FORMATS[request.param]}"
+    options = {"warm_up": True} if request.param == "saved_model" else {}
+    report = getattr(keras_vit.export, request.param)(old, path, minimum_agreement=0, **options)
+    return path, report
+
+
+def test_an_export_of_an_old_folder_holds_no_path_and_no_metadata(export):
+    path, report = export
+    assert not found_markers(path)
+    assert "3 photos of the classifier's samples, 8x8, without metadata, travel" in str(report)
+
+
+@pytest.mark.parametrize("name", ["html", "web"])
+def test_a_page_of_an_old_folder_holds_no_path_and_no_metadata(name, old, tmp_path, monkeypatch):
+    pytest.importorskip("tf2onnx")
+    runtime = dict.fromkeys(browser_files.RUNTIME, b"the runtime")
+    monkeypatch.setattr(browser_files, "_runtime_files", lambda folder: runtime)
+    monkeypatch.setattr(browser_files, "import_playwright", lambda: None)  # For its check alone.
+    classifier, path = load_classifier(old), tmp_path / name
+    if name == "web":
+        path.mkdir()
+    photos, _ = golden.golden_images(classifier)
+    export = FORMATS_BY_NAME[name]()
+    export.write(path, classifier, [])
+    export.add_texts(path, publish.texts_of(classifier, photos))
+    assert any(content.startswith(b"\x89PNG") for _, content in contents(path))
+    assert not found_markers(path)
+
+
+def test_the_golden_samples_of_an_old_folder_are_encoded_anew(export):
+    from keras_vit.export.artefacts import open_export
+    from keras_vit.export.golden import parse_golden
+
+    samples = parse_golden(open_export(export[0]).texts["golden.json"])
+    assert [PIL.Image.open(io.BytesIO(sample.png)).info for sample in samples] == [{}, {}, {}]
+    assert not any(sample.is_synthetic for sample in samples)
+
+
+def test_an_export_without_samples_is_verified_by_synthetic_images(run, tmp_path):
+    path = tmp_path / "pets.onnx"
+    keras_vit.export.onnx(run[0], path, samples="none", minimum_agreement=0)
+    verified = keras_vit.export.verify(path)
+    assert verified.num_images == 3
+    assert "Samples: 3 synthetic images" in str(verified)
+
+
+def test_synthetic_images_are_always_the_same():
+    first, second = synthetic_images(), synthetic_images()
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+def test_photos_are_trained_on_only_if_a_number_says_so(data):
+    source = DataSpec(data / "train", holdout=0.0).open(0.0)
+    nothing = choose_samples(None, source, (8, 8))
+    assert not list(nothing.images())
+    assert "no photos travel" in nothing.line
+    asked = choose_samples("2", source, (8, 8))
+    assert len(list(asked.images())) == 2
+    assert asked.line.startswith("2 photos that are trained on, 8x8, without metadata, travel")
+
+
+def test_a_folder_of_other_photos_travels_under_its_name(data, tmp_path):
+    source = DataSpec(data).open(0.0)
+    chosen = choose_samples(str(data / "test" / "red"), source, (8, 8))
+    assert len(list(chosen.images())) == 4
+    assert chosen.line.startswith("4 photos of red, 8x8")
+    with pytest.raises(ValueError, match="must be an existing file or folder"):
+        choose_samples(str(tmp_path / "missing"), source, (8, 8))
+
+
+def test_a_model_without_classes_takes_no_samples():
+    with pytest.raises(ValueError, match="leave out samples"):
+        MaskedPatches(samples=3)
+
+
+def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(old, tmp_path):
+    notes = convert(old, tmp_path / "all")
+    assert not found_markers(tmp_path / "all")
+    assert len(list((tmp_path / "all" / "samples").iterdir())) == 3
+    assert any("3 photos of the source, 8x8, without metadata" in note for note in notes)
+    convert(old, tmp_path / "none", samples="none")
+    assert not (tmp_path / "none" / "samples").exists()
+    with pytest.raises(ValueError, match="samples are for a classifier's folder"):
+        convert(old, tmp_path / "x.npz", samples=1)
+
+
+def test_a_number_of_samples_needs_a_classifier_that_has_some(run, tmp_path):
+    convert(run[0], tmp_path / "bare", samples="none")
+    with pytest.raises(ValueError, match="give a folder of photos instead"):
+        keras_vit.export.onnx(
+            tmp_path / "bare", tmp_path / "x.onnx", samples=2, check_images=run[0] / "samples"
+        )
+    assert not (tmp_path / "x.onnx").exists()

@@ -1,0 +1,85 @@
+"""The licence of weights, from its source to a classifier and its exports."""
+
+import json
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.description.licences import licence_in_card
+from keras_vit.export import convert
+from keras_vit.export.artefacts import load_artefact
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_classes
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return keras_vit.build(tiny_config(), classes=2, input_shape=(8, 8, 3))
+
+
+def folder_of(model, tmp_path, to):
+    """Writes a model as a folder of another code base."""
+    source = tmp_path / "source"
+    names, preprocessing = ("cat", "dog"), Preprocessing((8, 8))
+    keras_vit.classifier.save_classifier(source, model, names, preprocessing)
+    convert(source, tmp_path / to, to=to)
+    return tmp_path / to
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ("---\nlicense: cc-by-nc-4.0\ntags:\n- vision\n---\n# A model\n", "cc-by-nc-4.0"),
+        ("---\r\nlicense: 'mit'\r\n---\r\n", "mit"),
+        ("---\nlicense: other\nlicense_name: dinov3-license\n---\n", "dinov3-license"),
+        ("---\nlicense:\n- mit\n- other\n---\n", None),
+        ("# A model\n\nlicense: mit\n", None),
+        ("", None),
+    ],
+)
+def test_a_model_card_states_its_licence(card, expected, tmp_path):
+    (tmp_path / "README.md").write_bytes(card.encode())
+    assert licence_in_card(tmp_path) == expected
+
+
+def test_a_folder_of_hugging_face_has_the_licence_of_its_card(model, tmp_path):
+    folder = folder_of(model, tmp_path, "huggingface")
+    assert keras_vit.open_model(folder).description.licence == "unknown"
+    (folder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    assert keras_vit.open_model(folder).description.licence == "cc-by-nc-4.0"
+    built = keras_vit.build(weights=folder)
+    assert keras_vit.describe(built).licence == "cc-by-nc-4.0"
+
+
+def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
+    folder = folder_of(model, tmp_path, "timm")
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"]["license"] = "mit"
+    (folder / "config.json").write_text(json.dumps(config))
+    assert keras_vit.open_model(folder).description.licence == "mit"
+
+
+def test_classifiers_of_the_package_and_official_weights_are_under_apache():
+    assert keras_vit.load_classifier("cifar10").description.licence == "apache-2.0"
+    opened = keras_vit.open_model("ViT-B/16", weights="imagenet21k")
+    assert opened.description.licence == "apache-2.0"
+
+
+def test_a_fine_tuned_classifier_and_its_exports_carry_the_licence(model, tmp_path):
+    weights = folder_of(model, tmp_path, "huggingface")
+    (weights / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    data = write_classes(tmp_path / "data", {"train": 3, "test": 1})
+    settings = FineTuning(
+        weights=str(weights), image_size=(8, 8), steps=1, batch_size=3, validation=0.0
+    )
+    done = finetune(data, tmp_path / "pets", settings, log=lambda line: None)
+    assert done.classifier.description.licence == "cc-by-nc-4.0"
+    card = (tmp_path / "pets" / "model_card.md").read_text()
+    assert "Licence of the starting weights: cc-by-nc-4.0." in card
+    keras_vit.export.onnx(tmp_path / "pets", tmp_path / "pets.onnx", minimum_agreement=0)
+    assert load_artefact(tmp_path / "pets.onnx").description.licence == "cc-by-nc-4.0"
+    assert "cc-by-nc-4.0" in str(keras_vit.export.verify(tmp_path / "pets.onnx"))
