@@ -102,7 +102,8 @@ def build(
         opened = open_model(weights, position_resize=rule, **given)
         name_or_config, known = opened.stated_config, opened.description
         if input_tensor is None:
-            input_shape = input_shape or known.input_shape
+            size = opened.image_size
+            input_shape = input_shape or (size and (*size, known.channels)) or known.input_shape
         shape = images_shape(name_or_config, input_tensor, input_shape)
         if classifier_activation == "softmax":
             classifier_activation = known.labels.activation

@@ -185,11 +185,9 @@ def none(
 ) -> tf.Tensor:
     """Resizes the whole image, and does not flip it by default.
 
-    Arguments and result are as in `inception_crop`.
-
-    Args:
-        evaluation: "pad" to pad the image as this evaluation does; with all others it is resized
-            by the official one, which shows the whole image too.
+    Arguments and result are as in `inception_crop`. With `evaluation="pad"` the image is padded as
+    that evaluation does; with all others it is resized by the official one, which shows the whole
+    image too.
     """
     height, width = image_size
     low, high = value_range

@@ -61,7 +61,7 @@ def test_half_of_the_images_are_flipped(name, crops):
     "name", [n for n in AUGMENTATIONS if n not in AUGREG and "_unwrapped" not in n] + ["medium1"]
 )
 def test_flips_are_a_setting_apart_from_the_augmentation(name):
-    """An image is that of the same key without flips, reversed."""
+    """The same key without flips gives the image before it is reversed."""
     pixels = encode(coordinates(80, 120))
     images = {flip: augmented(name, pixels, 24, flip=flip) for flip in FLIPS}
     own = augmented(name, pixels, 24)
