@@ -9,6 +9,10 @@ import keras
 
 from keras_vit import configs
 from keras_vit.models.build import DEFAULT_CLASSES, build
+from keras_vit.preprocessing import (
+    decode_predictions as decode_predictions,
+    preprocess_input as preprocess_input,
+)
 
 _DOC = """Instantiates the {model} architecture.
 {note}
