@@ -77,7 +77,7 @@ def extend(
 
 
 def extends_head(settings: FineTuning) -> bool:
-    """Returns whether a run keeps the classes of its weights and adds those of its data."""
+    """Returns whether a run adds the classes of its data to the classes of its weights."""
     return settings.head == "extend" or settings.replay is not None
 
 
