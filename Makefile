@@ -64,7 +64,7 @@ bench: $(SETUP)  ## Time ViT-B/16 against KerasHub and the machine's matrix rate
 docs: $(SETUP)  ## Build the documentation into site/; every link and name is checked.
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	@echo "Open it with: $(BIN)/python -m http.server --directory site"
+	@echo "Open site/index.html"
 
 clean:  ## Remove what the other targets made.
 	rm -rf $(VENV) build dist demo site *.egg-info .mypy_cache .ruff_cache .pytest_cache

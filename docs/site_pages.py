@@ -42,8 +42,9 @@ OTHER_PAGES = {
 PACKAGES = {
     "keras_vit": ("Models, weights, classifiers", ("preprocessing",)),
     "keras_vit.applications": ("Models by name", ()),
+    "keras_vit.configs": ("Configs and costs", ("counting",)),
     "keras_vit.layers": ("Layers", ()),
-    "keras_vit.models": ("Builders", ("vit", "resnet", "axial_vit", "rebuild", "counting")),
+    "keras_vit.models": ("Builders", ("vit", "resnet", "axial_vit", "rebuild")),
     "keras_vit.checkpoints": ("Files of weights", ("checkpoint", "load", "save", "resize")),
     "keras_vit.training": ("Training", ("recipes",)),
     "keras_vit.training.data": ("Data", ()),

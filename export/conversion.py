@@ -175,6 +175,11 @@ def read(
     )
     model, more_notes = opened.to_model()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names
+    if opened.image_size != opened.description.image_size:
+        notes.append(
+            f"the processor's images of {opened.image_size} pixels became the model's "
+            f"{opened.description.image_size}, as its positions are"
+        )
     if opened.description.classes is None:
         notes.append("the source has no head, nor has the output")
     elif names is None:

@@ -14,7 +14,13 @@ import keras
 import tensorflow as tf
 
 from keras_vit.images.decoding import scale
-from keras_vit.images.resizing import EVALUATION_STEPS, FILTERS, filter_weights, rows_first
+from keras_vit.images.resizing import (
+    EVALUATION_STEPS,
+    FILTERS,
+    covered_pixels,
+    filter_weights,
+    rows_first,
+)
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -56,7 +62,8 @@ def _resize(values, preprocessing):
     """Returns images resized and cropped to the image size, by the named evaluation."""
     steps, size = EVALUATION_STEPS[preprocessing.evaluation], preprocessing.image_size
     interpolation, sides = preprocessing.interpolation, _sides(values)
-    cropped, resized, starts = steps.geometry(sides, size, preprocessing.resize_size)
+    geometry = steps.geometry(sides, size, preprocessing.resize_size)
+    cropped, resized, starts = geometry
     if cropped is not None:
         values = _central_crop(values, sides, cropped)
         sides = cropped
@@ -90,7 +97,12 @@ def _resize(values, preprocessing):
             result = tf.clip_by_value(_truncated(result + 0.5), 0.0, 255.0)
         return result
 
-    return tf.cond(rows_first(sides, resized), lambda: resize((0, 1)), lambda: resize((1, 0)))
+    values = tf.cond(rows_first(sides, resized), lambda: resize((0, 1)), lambda: resize((1, 0)))
+    if not steps.fills:
+        return values
+    rows, columns = (_float(covered) for covered in covered_pixels(geometry, size))
+    fill = tf.constant(preprocessing.fill, tf.float32)
+    return fill + rows * columns * (values - fill)
 
 
 def _filter_weights(length, resized, start, size, interpolation, antialias):
@@ -99,14 +111,15 @@ def _filter_weights(length, resized, start, size, interpolation, antialias):
     Args:
         length: Pixels of the side.
         resized: Pixels of the whole resized side.
-        start: First computed pixel of the resized side.
+        start: First computed pixel of the resized side; outside of it, its first and last are.
         size: Number of computed pixels.
         interpolation: A key of `FILTERS`.
         antialias: Whether the filter covers all pixels that become one.
     """
     step = _float(length) / _float(resized)
     stretch = tf.maximum(step, 1.0) if antialias else 1.0
-    centers = (_float(start) + tf.range(size, dtype=tf.float32) + 0.5) * step
+    places = _float(start) + tf.range(size, dtype=tf.float32)
+    centers = (tf.clip_by_value(places, 0.0, _float(resized) - 1) + 0.5) * step
     pixels = tf.range(_float(length)) + 0.5
     distances = tf.abs(pixels - centers[:, tf.newaxis]) / stretch
     radius, _ = FILTERS[interpolation]

@@ -9,6 +9,10 @@ import keras
 
 from keras_vit import configs
 from keras_vit.models.build import DEFAULT_CLASSES, build
+from keras_vit.preprocessing import (
+    decode_predictions as decode_predictions,
+    preprocess_input as preprocess_input,
+)
 
 _DOC = """Instantiates the {model} architecture.
 {note}
@@ -121,6 +125,14 @@ ViTB32 = _application("ViT-B/32", "imagenet")
 ViTL16 = _application("ViT-L/16", "imagenet")
 ViTL32 = _application("ViT-L/32", "imagenet")
 ViTH14 = _application("ViT-H/14")
+
+_DINOV2 = """
+    The architecture of DINOv2 (arXiv 2304.07193), with LayerScale and the exact GELU; not one of
+    the paper's. `weights` may be a folder or file of DINOv2's.
+"""
+ViTS14 = _application("ViT-S/14", note=_DINOV2)
+ViTB14 = _application("ViT-B/14", note=_DINOV2)
+ViTL14 = _application("ViT-L/14", note=_DINOV2)
 
 R14ViTMicro16 = _application(
     "R14+ViT-Micro/16",

@@ -62,6 +62,8 @@ LOADING = (
     "registered its layers."
 )
 
+_PATHS = (str, os.PathLike)
+
 FILES = (MODEL, DESCRIPTION, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
 
@@ -203,10 +205,12 @@ class Classifier:
     def predict(
         self, paths: str | os.PathLike | Iterable, top: int = 5, batch_size: int = 32
     ) -> list[Prediction]:
-        """Returns a `Prediction` for each image file, in order.
+        """Returns a `Prediction` for each image, in order.
 
         Args:
-            paths: A file, a folder (with its subfolders) or several of them.
+            paths: A file, a folder (with its subfolders), an image in memory (bytes of a file, a
+                PIL image, an array `(H, W, 3)` of uint8), or several of all these. The `path` of
+                an image in memory is its place, such as "image 0".
             top: Number of classes of a prediction.
             batch_size: Images that the model computes at once.
 
@@ -214,22 +218,30 @@ class Classifier:
             A list. The prediction of an unreadable image has the reason in `.error`.
 
         Raises:
-            ValueError: If a path does not exist, or a folder has no images.
+            ValueError: If a path does not exist, a folder has no images, or an image in memory is
+                of another type.
         """
-        return list(self.stream(image_formats.decoding.image_files(paths), top, batch_size))
+        images: list[Any] = []
+        for image in [paths] if _is_one(paths) else paths:
+            if isinstance(image, _PATHS):
+                images += image_formats.decoding.image_files(image)
+            else:
+                images.append(image_formats.decoding.as_image(image))
+        return list(self.stream(images, top, batch_size))
 
     def stream(
-        self, paths: Iterable[str | os.PathLike], top: int = 5, batch_size: int = 32
+        self, paths: Iterable[Any], top: int = 5, batch_size: int = 32
     ) -> Iterator[Prediction]:
         """Yields predictions while the next batch of images is read.
 
         Args:
-            paths: Image files, any number: at most two batches are in memory.
+            paths: Image files, or images in memory as in `predict`; any number: at most two
+                batches are in memory.
             top: Number of classes of a prediction.
             batch_size: Images that the model computes at once.
 
         Yields:
-            A `Prediction` for each path, in order.
+            A `Prediction` for each image, in order.
         """
         if top < 1 or batch_size < 1:
             raise ValueError(
@@ -237,14 +249,18 @@ class Classifier:
                 f"Received: top={top}, batch_size={batch_size}"
             )
         few = _FEW_IMAGES if operator.length_hint(paths) <= _FEW_IMAGES else 0
-        numbered = enumerate(os.fspath(path) for path in paths)
+        numbered = enumerate(paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
 
             def start_reading():
                 batch = list(itertools.islice(numbered, batch_size))
                 compiled = [number >= few for number, _ in batch]
-                names = [path for _, path in batch]
-                return names, pool.map(self._read, names, compiled)
+                images = [image for _, image in batch]
+                names = [
+                    os.fspath(image) if isinstance(image, _PATHS) else f"image {number}"
+                    for number, image in batch
+                ]
+                return names, pool.map(self._read, images, compiled)
 
             batch, reading = start_reading()
             while batch:
@@ -300,10 +316,15 @@ class Classifier:
             given = above[highest(probabilities[above], len(above))]
         return Prediction(path, best, None, tuple(self.class_names[k] for k in given))
 
-    def _read(self, path, compiled):
-        """Returns an image file as the model's input, or the reason why it cannot be read."""
+    def _read(self, image, compiled):
+        """Returns an image as the model's input, or the reason why it cannot be read."""
+        decoding, known = image_formats.decoding, self.input_preprocessing
         try:
-            return self.input_of(pathlib.Path(path).read_bytes(), compiled=compiled)
+            is_path = isinstance(image, _PATHS)
+            content = pathlib.Path(image).read_bytes() if is_path else decoding.as_image(image)
+            if isinstance(content, bytes):
+                return self.input_of(content, compiled=compiled)
+            return np.asarray(decoding.apply_preprocessing(content, known)) if known else content
         except (ValueError, OSError) as error:
             return str(error)
 
@@ -315,6 +336,12 @@ class Classifier:
                 yield Prediction(path, [], image)
             else:
                 yield self.prediction(path, next(rows), top)
+
+
+def _is_one(images):
+    """Returns whether something is one path or image, and not several."""
+    one = (*_PATHS, bytes, bytearray, memoryview)
+    return isinstance(images, one) or hasattr(images, "getexif") or getattr(images, "ndim", 0) == 3
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:

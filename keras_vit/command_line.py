@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import logging
 import os
 import pkgutil
 import re
@@ -50,6 +51,12 @@ COMMANDS = {
     "serve": "Serve",
     "convert": "Convert",
 }
+
+BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.
+
+# Warnings by their logger that users can do nothing about: images of several formats are decoded by
+# several graphs, and data sets are looked for before they are downloaded.
+_REMARKS = {"tensorflow": "tf.function retracing", "absl": "has no dataset_info.json"}
 
 # What most people come for, and the command to paste.
 FIRST_COMMANDS = {
@@ -183,6 +190,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
     try:
         command = from_arguments(command_type(name), arguments)
         if not command.without_tensorflow:
+            check_backend_name()
             import_tensorflow_quietly()
             check_backend(name, command)
         output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
@@ -213,6 +221,15 @@ def _line_of(error):
         line = " ".join(line.split())
         return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
     return None
+
+
+def check_backend_name() -> None:
+    """Raises ValueError if the environment asks for a backend of Keras that the package lacks."""
+    wanted = os.environ.get("KERAS_BACKEND", BACKENDS[0])
+    if wanted not in BACKENDS:
+        raise ValueError(
+            f"Keras's backend must be {' or '.join(BACKENDS)}. Received: KERAS_BACKEND={wanted}"
+        )
 
 
 def check_backend(name: str, command: Command) -> None:
@@ -252,3 +269,5 @@ def import_tensorflow_quietly() -> None:
             for line in held_back:
                 if not _GREETING.match(line):
                     os.write(2, line)
+    for logger, remark in _REMARKS.items():
+        logging.getLogger(logger).addFilter(lambda record, r=remark: r not in record.getMessage())

@@ -19,9 +19,11 @@ from keras_vit.utils.json_files import parse_json
 # "huggingface", "torchvision": with antialiasing as Pillow resizes, to `resize_size`, then the
 #     middle, as Hugging Face's image processors, or torchvision's and timm's transforms crop it.
 # "keras_hub": the middle of the image size's aspect ratio, then to the image size.
+# "pad": the whole image within the image size, as Pillow's `ImageOps.pad`, in the middle of pixels
+#     of the colour `Preprocessing.fill`.
 EVALUATIONS = (
     "resize", "resize_small_central_crop", "resize_central_crop",
-    "huggingface", "torchvision", "keras_hub",
+    "huggingface", "torchvision", "keras_hub", "pad",
 )  # fmt: skip
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
@@ -179,6 +181,18 @@ class Preprocessing:
         return json.dumps(self.to_fields(), indent=2) + "\n"
 
     @property
+    def fill(self) -> tuple[int, ...]:
+        """Pixel around an image of the evaluation "pad", a number or one for each channel.
+
+        It is the one nearest to 0 in the value range: the mean of the normalisation, as in timm's
+        crop mode "border".
+        """
+        return tuple(
+            min(max(round(-255 * low / (high - low)), 0), 255)
+            for low, high in _by_channel(self.value_range)
+        )
+
+    @property
     def num_channels(self) -> int | None:
         """Channels that the value range is for; None for any number."""
         least = self.value_range[0]
@@ -253,8 +267,13 @@ def describe_resize(preprocessing: Preprocessing) -> str:
 
 
 def _range_text(values):
+    return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in _by_channel(values))
+
+
+def _by_channel(values):
+    """Returns the values of pixels 0 and 255 of each channel; one pair for all if equal."""
     least, most = (side if isinstance(side, (tuple, list)) else (side,) for side in values)
-    return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(least, most, strict=True))
+    return list(zip(least, most, strict=True))
 
 
 def check_normalization(normalization: str | None) -> None:

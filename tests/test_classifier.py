@@ -112,6 +112,41 @@ def test_preprocess_takes_one_image_a_batch_a_list_and_pil(folder, images):
     np.testing.assert_array_equal(classifier.preprocess(np.stack([array] * 3))[2], one[0])
 
 
+def test_predict_takes_images_of_the_program_with_files_in_any_order(folder, images):
+    classifier, path = load_classifier(folder), sorted(images.iterdir())[0]
+    pixels = np.asarray(Image.open(path).convert("RGB"))
+    given = [pixels, path, Image.open(path), path.read_bytes(), bytearray(path.read_bytes())]
+    predictions = classifier.predict(given)
+    assert [prediction.path for prediction in predictions] == [
+        "image 0", str(path), "image 2", "image 3", "image 4"
+    ]  # fmt: skip
+    assert len({tuple(prediction.top) for prediction in predictions}) == 1
+    for one in (*given[2:4], pixels, np.stack([pixels])):
+        (prediction,) = classifier.predict(one)
+        assert dict(prediction.top) == pytest.approx(dict(predictions[0].top), abs=1e-6)
+
+
+def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
+    classifier = load_classifier(folder)
+    values = np.random.default_rng(0).integers(0, 2**16, (20, 30), dtype="uint16")
+    Image.fromarray(values).save(tmp_path / "16_bits.png")
+    turned = Image.fromarray((values // 256).astype("uint8"))
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.png", exif=exif)
+    for path in tmp_path.iterdir():
+        file, image = classifier.predict([path, Image.open(path)])
+        assert dict(image.top) == pytest.approx(dict(file.top), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((4, 4, 3)), np.zeros((4, 4), "uint8"), np.zeros((4, 4, 1), "uint8"), 7]
+)
+def test_an_image_of_the_program_of_another_type_is_an_error(folder, wrong):
+    with pytest.raises(ValueError, match=r"An image must be a path, bytes.*Received: "):
+        load_classifier(folder).predict([wrong])
+
+
 def test_a_corrupt_image_has_its_reason_and_the_others_are_predicted(folder, images, tmp_path):
     bad, empty = tmp_path / "bad.jpg", tmp_path / "empty.png"
     bad.write_bytes(b"not an image")

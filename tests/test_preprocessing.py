@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import decode_predictions, preprocess_input
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import PREPROCESSING_MODES, Preprocessing, describe_resize
@@ -194,3 +195,8 @@ def test_a_preprocessing_is_read_without_keras():
     code = "import sys, keras_vit.preprocessing; print('keras' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_module_of_applications_has_the_functions_of_keras_applications():
+    assert keras_vit.applications.preprocess_input is preprocess_input
+    assert keras_vit.applications.decode_predictions is decode_predictions

@@ -43,7 +43,7 @@ def exported(folder):
 
 
 def test_the_reference_has_every_public_name(site):
-    pages = {page: page.read_text(encoding="utf-8") for page in site.glob("reference/*/index.html")}
+    pages = {page: page.read_text(encoding="utf-8") for page in site.glob("reference/*.html")}
     anchors = set(re.findall(r'id="(keras_vit[\w.]*)"', "".join(pages.values())))
     for package, folder in PACKAGES.items():
         missing = {name for name in exported(folder) if f"{package}.{name}" not in anchors}
@@ -60,15 +60,15 @@ def test_every_example_has_a_page(site):
     examples = [*ROOT.glob("examples/*.py"), *ROOT.glob("examples/*.ipynb")]
     assert len(examples) == 7
     for example in examples:
-        page = (site / "examples" / example.stem / "index.html").read_text(encoding="utf-8")
+        page = (site / "examples" / f"{example.stem}.html").read_text(encoding="utf-8")
         assert "keras_vit" in page
     assert page.count("data:image/png") >= 2  # The pictures of the notebook, the last one.
 
 
 def test_every_command_has_a_page_with_its_arguments(site):
     for name in COMMANDS:
-        assert f"keras-vit {name}" in (site / "commands" / name / "index.html").read_text()
-    assert "--label-smoothing SHARE" in (site / "commands/finetune/index.html").read_text()
+        assert f"keras-vit {name}" in (site / "commands" / f"{name}.html").read_text()
+    assert "--label-smoothing SHARE" in (site / "commands/finetune.html").read_text()
 
 
 def test_nothing_is_fetched_from_other_hosts(site):
@@ -84,4 +84,13 @@ def test_the_search_finds_position_embeddings(site):
         for entry in entries
         if "position embeddings" in entry["text"].lower()
     }
-    assert {"checkpoints/", "variants/"} <= found
+    assert {"checkpoints.html", "variants.html"} <= found
+
+
+def test_a_page_that_is_opened_as_a_file_has_its_search_and_links(site):
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert index.startswith("var __index = {")
+    links = re.findall(r'href="?([^"# >]+)', (site / "index.html").read_text(encoding="utf-8"))
+    inside = {link for link in links if "//" not in link and not link.startswith("mailto:")}
+    assert "finetune.html" in inside
+    assert all((site / link).is_file() for link in inside)

@@ -66,7 +66,8 @@ const TAKEN = [
 //   probabilities  of all classes
 //   attention      where the model looked, { values, height, width, box }; only of models that
 //                  attend over all tokens. The values, row by row, are the share of each patch, and
-//                  box is the part of the image that they cover: { x, y, width, height }, from 0 to 1
+//                  box is the part of the image that they cover: { x, y, width, height }, from 0
+//                  to 1, beyond it where the model gets a padded image
 //   milliseconds   the model's time
 export async function classify(image) {
   const kind = Object.prototype.toString.call(image).slice("[object ".length, -1);
@@ -141,10 +142,10 @@ async function reasonOf(image, error) {
 }
 
 {{bitmaps}}
-// The part of an image that the model receives, in shares of its sides.
-export function seenBox(width, height, { keepsAspect, resized, size } = facts.view) {
-  const factor = Math.max(resized[0] / height, resized[1] / width);
+// The part of an image that the model receives, in shares of its sides; more where it is padded.
+export function seenBox(width, height, { keepsAspect, fits, resized, size } = facts.view) {
+  const factor = (fits ? Math.min : Math.max)(resized[0] / height, resized[1] / width);
   const [down, across] = [height, width].map((length, side) =>
-    Math.min(1, size[side] / (keepsAspect ? length * factor : resized[side])));
+    Math.min(fits ? Infinity : 1, size[side] / (keepsAspect ? length * factor : resized[side])));
   return { x: (1 - across) / 2, y: (1 - down) / 2, width: across, height: down };
 }

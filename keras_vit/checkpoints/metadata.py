@@ -209,10 +209,18 @@ def _hugging_face(checkpoint, image_size, classes):
     labels = Labels(
         class_names_of(checkpoint.config, classes), MULTILABEL if is_multilabel else MULTICLASS
     )
-    return dataclasses.replace(_of_processor(checkpoint.folder, image_size), labels=labels)
+    found = _of_processor(checkpoint.folder, image_size, checkpoint.layout is HUGGING_FACE_DINOV2)
+    return dataclasses.replace(found, labels=labels)
 
 
-def _of_processor(folder, image_size):
+def _of_processor(folder, image_size, keeps_size=False):
+    """Returns the description of a folder's image processor.
+
+    Args:
+        folder: The folder.
+        image_size: Pixels (height, width) of the model.
+        keeps_size: Whether the model takes images of any size, so that the processor's is kept.
+    """
     # transformers 5 writes the image processor into the processor of texts and images, if any.
     wanted = read_json(folder / PROCESSOR).get("image_processor") or read_json(
         folder / PREPROCESSOR
@@ -224,12 +232,12 @@ def _of_processor(folder, image_size):
         mean, std = [0.0], [1.0]
     scale = wanted.get("rescale_factor", 1 / 255) if wanted.get("do_rescale", True) else 1.0
     values = _checked(value_range, mean, std, scale)
-    preprocessing, notes = _resize_of_processor(wanted, image_size)
+    preprocessing, notes = _resize_of_processor(wanted, image_size, keeps_size)
     preprocessing = dataclasses.replace(preprocessing, value_range=values)
     return _found(PREPROCESSOR, preprocessing, notes=notes)
 
 
-def _resize_of_processor(wanted, image_size):
+def _resize_of_processor(wanted, image_size, keeps_size=False):
     """Returns the preprocessing of a `preprocessor_config.json` without the values, and notes."""
     kind = str(wanted.get("image_processor_type") or wanted.get("feature_extractor_type") or "ViT")
     default = next((d for k, d in _PROCESSOR_DEFAULTS.items() if kind.startswith(k)), {})
@@ -259,6 +267,8 @@ def _resize_of_processor(wanted, image_size):
     preprocessing = Preprocessing(
         size, "huggingface", interpolation=filters[wanted["resample"]], resize_size=before
     )
+    if keeps_size:
+        return preprocessing, notes
     if preprocessing.image_size != tuple(image_size):
         notes.append(
             f"the processor's images of {_by(size)} pixels became the model's {_by(image_size)}"

@@ -7,12 +7,13 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
-from keras_vit.utils.fields import part, setting
+from keras_vit.utils.fields import changed, part, setting
 from keras_vit.utils.files import SKIPPED
 from keras_vit.utils.optional_packages import install_command
 
@@ -44,9 +45,7 @@ class Evaluate(Command):
         unit="NAME",
         completion=("weights",),
     )
-    image_size: int | None = setting(
-        None, "with --protocol, for a model's name", unit="PIXELS", absent="224"
-    )
+    image_size: int | None = changed(ModelArguments, "image_size")
     facts: dict[str, Any] = shared_arguments.unknown_facts()
     output: str | None = setting(
         None,
@@ -62,17 +61,15 @@ class Evaluate(Command):
         data = self.data
         if data.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
-        if self.weights or self.image_size or self.facts:
-            raise ValueError(
-                "--weights, --image-size, --num-heads, --gelu, --normalization and "
-                "--position-resize go with --protocol."
-            )
-        from keras_vit.models.opening import open_classifier
+        if self.weights:
+            raise ValueError("--weights goes with --protocol.")
+        from keras_vit.models.opening import open_model
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
         check_output(self.output, data.data)
-        classifier = open_classifier(self.model)
+        size = (self.image_size, self.image_size) if self.image_size else None
+        classifier = open_model(self.model, image_size=size, **self.facts).classifier(size)
         report = evaluate_classifier(
             classifier,
             data,

@@ -28,7 +28,7 @@ class Inspect(Command):
     output: str = setting(REQUIRED, "a new or empty folder", unit="DIR")
     weights: str | None = changed(ModelArguments, "weights", unit="WEIGHTS")
     image_size: tuple[int, ...] | None = changed(
-        ModelArguments, "image_size", help="for a model's name: one number, or height and width"
+        ModelArguments, "image_size", help="images of another size: a number, or height and width"
     )
     figures: tuple[str, ...] | None = setting(
         None,

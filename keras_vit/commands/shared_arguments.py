@@ -32,7 +32,9 @@ class ModelArguments:
         unit="NAME",
         completion=("weights",),
     )
-    image_size: int | None = setting(None, "for a model's name", unit="PIXELS", absent="224")
+    image_size: int | None = setting(
+        None, "images of another size", unit="PIXELS", absent="the weights', or 224"
+    )
     facts: dict[str, Any] = unknown_facts()
 
     def open(self, **options: Any) -> Any:

@@ -62,6 +62,10 @@ VIT = {
     "ViT-L/16": ViTConfig(16, **SIZES["L"]),
     "ViT-L/32": ViTConfig(32, **SIZES["L"]),
     "ViT-H/14": ViTConfig(14, **SIZES["H"]),
+    # DINOv2 (arXiv 2304.07193), not in the paper: blocks with LayerScale and the exact GELU.
+    "ViT-S/14": ViTConfig(14, **SIZES["S"], layer_scale=True, gelu="exact"),
+    "ViT-B/14": ViTConfig(14, **SIZES["B"], layer_scale=True, gelu="exact"),
+    "ViT-L/14": ViTConfig(14, **SIZES["L"], layer_scale=True, gelu="exact"),
 }
 
 # Paper, section 4.1 and the official checkpoints. /16 has the units of the fourth block in the

@@ -220,6 +220,15 @@ class ViTConfig:
         rate = self.stochastic_depth_rates[index]
         return part_of(BlockConfig, self, stochastic_depth_rate=rate)
 
+    def __repr__(self) -> str:
+        """Returns the fields that differ from the defaults, as messages quote configs."""
+        changed = (
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"
+
     @property
     def attention_pooling(self) -> PoolingConfig:
         """The config of the attention pooling of `classifier="map"`."""
@@ -249,7 +258,7 @@ class ViTConfig:
         return (height // self.patch_sizes[0], width // self.patch_sizes[1])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class AxialConfig(ViTConfig):
     """An Axial-ViT; paper, Appendix D.6.
 

@@ -8,6 +8,7 @@ every backend of Keras: both use it, and neither imports the other.
 from __future__ import annotations
 
 import functools
+import io
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import PIL.ImageOps
 import tensorflow as tf
 
 from keras_vit.images.headers import (
@@ -251,6 +253,33 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
         else:
             raise ValueError(f"An image must be an existing file or folder. Received: {path}")
     return files
+
+
+def as_image(image: Any) -> bytes | np.ndarray:
+    """Returns an image of this program as the content of a file or as uint8 pixels `(H, W, 3)`.
+
+    Args:
+        image: The content of an image file, a PIL image, or an array `(H, W, 3)` of uint8.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image)
+    if hasattr(image, "getexif"):  # A PIL image.
+        upright = PIL.ImageOps.exif_transpose(image)
+        if not upright.mode.startswith("I"):
+            return np.asarray(upright.convert("RGB"))
+        file = io.BytesIO()  # 16 bits, which files scale.
+        upright.save(file, "PNG")
+        return file.getvalue()
+    pixels = np.asarray(image)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
+        raise ValueError(
+            "An image must be a path, bytes of a file, a PIL image or an array (height, width, 3) "
+            f"of uint8. Received: {type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"
+        )
+    return pixels
 
 
 def images_below(

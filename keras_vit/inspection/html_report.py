@@ -13,6 +13,7 @@ import numpy as np
 from keras_vit.classifier import predict_batch
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
+from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components
@@ -370,31 +371,26 @@ def seen_region(
 ) -> tuple[float, float, float, float]:
     """Returns the part of an image that its preprocessing keeps.
 
-    It is found by preprocessing an image whose pixels hold their own coordinates, so it is
-    correct for any resizing and cropping.
-
     Args:
         image_size: Pixels (height, width) of the file's image.
         preprocessing: The preprocessing from the image to the model's input.
 
     Returns:
-        Pixels (top, left, bottom, right).
+        Pixels (top, left, bottom, right), beyond the image where it was padded.
     """
-    places = np.moveaxis(np.indices(image_size, dtype="float32"), 0, -1) + 0.5
-    places = np.concatenate([places, places[..., :1]], axis=-1)
-    low, high = np.array(preprocessing.value_range)
-    kept = np.asarray(apply_preprocessing(places, preprocessing), "float64")
-    kept = (kept - low) * 255 / (high - low)
+    size = preprocessing.image_size
+    cropped, resized, starts = EVALUATION_STEPS[preprocessing.evaluation].geometry(
+        image_size, size, preprocessing.resize_size
+    )
     edges = []
-    for line, length in ((kept[:, 0, 0], image_size[0]), (kept[0, :, 1], image_size[1])):
-        # Away from the ends, where enlarging repeats the last pixel.
-        first, last = len(line) // 4, len(line) - 1 - len(line) // 4
-        step = (line[last] - line[first]) / max(last - first, 1)
-        start = line[first] - (first + 0.5) * step
-        end = start + len(line) * step
-        edges.append((max(start, 0.0), min(end, float(length))) if step > 0 else (0.0, length))
+    for side, length in enumerate(image_size):
+        kept = length if cropped is None else int(cropped[side])
+        pixel = kept / int(resized[side])  # Pixels of the image in one of the resized image.
+        first = 0 if starts is None else int(starts[side])
+        before = (length - kept) // 2
+        edges.append((before + first * pixel, before + (first + size[side]) * pixel))
     (top, bottom), (left, right) = edges
-    return (float(top), float(left), float(bottom), float(right))
+    return top, left, bottom, right
 
 
 def _save(folder, pictures):

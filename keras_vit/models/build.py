@@ -115,8 +115,9 @@ def build(
         given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
         opened, takes_classes = open_model(weights, position_resize=rule, **given), True
         name_or_config = opened.stated_config
-        if input_tensor is None:
-            input_shape = input_shape or opened.description.input_shape
+        if input_tensor is None and input_shape is None:
+            size, known = opened.image_size, opened.description
+            input_shape = (*size, known.channels) if size else known.input_shape
         shape = images_shape(name_or_config, input_tensor, input_shape)
         name = name or configs.layer_name(paper_name(name_or_config) or name_or_config)
     else:

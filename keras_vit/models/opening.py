@@ -90,6 +90,17 @@ class OpenedModel:
         return self.official is None and self.checkpoint is None and self.model is None
 
     @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Pixels (height, width) of images by default; None where they are unknown.
+
+        Those that an image processor of DINOv2 states are fewer than the positions are for.
+        """
+        known, shown = self.description.preprocessing, self.description.image_size
+        if self.checkpoint is None or known is None or shown is None:
+            return shown
+        return known.image_size
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes; None where they are unknown or numbers that `convert` wrote."""
         names = self.description.labels.names
@@ -146,8 +157,11 @@ class OpenedModel:
         if self.model is not None and not isinstance(self.model, keras.Model):
             raise _export_error(self.source)
 
-    def classifier(self) -> Classifier:
+    def classifier(self, image_size: tuple[int, int] | None = None) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
+
+        Args:
+            image_size: Pixels (height, width); the weights' by default.
 
         Raises:
             ValueError: If its classes have no names, or the range of its pixels is unknown.
@@ -162,8 +176,9 @@ class OpenedModel:
                 "The classes of a classifier must have names: keras-vit convert writes a folder "
                 f"with numbers, in its classes.txt. Received: {self.source}, without names"
             )
-        model, _ = self.to_model()
-        preprocessing = self.preprocessing_for()
+        size = image_size or self.image_size
+        model, _ = self.to_model(size)
+        preprocessing = self.preprocessing_for(size)
         description = dataclasses.replace(self.description, preprocessing=preprocessing)
         return Classifier.of(model, description, self.recipe, self.folder)
 

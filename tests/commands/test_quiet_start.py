@@ -1,7 +1,11 @@
+import logging
+import os
 import subprocess
 import sys
 
 import pytest
+
+from keras_vit import command_line
 
 
 def run(code):
@@ -40,3 +44,25 @@ def test_what_is_no_greeting_is_printed(tmp_path):
     assert "oneDNN" not in done.stderr
     assert "something is broken" in done.stderr
     assert "ImportError: no such library" in done.stderr
+
+
+def test_a_backend_that_the_package_lacks_is_an_error_of_one_line():
+    code = (
+        "from keras_vit.command_line import main; import sys; sys.exit(main(['predict', 'x', 'y']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KERAS_BACKEND": "torch"},
+    )
+    line = "keras-vit: Keras's backend must be tensorflow or jax. Received: KERAS_BACKEND=torch"
+    assert (done.returncode, done.stderr) == (2, f"{line}\n")
+
+
+def test_remarks_that_users_can_do_nothing_about_are_not_printed():
+    command_line.import_tensorflow_quietly()
+    for logger, remark in (("tensorflow", "triggered tf.function retracing"), ("tensorflow", "!")):
+        record = logging.LogRecord(logger, logging.WARNING, "", 0, f"5 {remark}", None, None)
+        assert bool(logging.getLogger(logger).filter(record)) is (remark == "!")

@@ -37,6 +37,8 @@ WAYS = [
     ({"evaluation": "torchvision", "resize_size": (31, 33), "interpolation": "lanczos"}, 0.02),
     ({"evaluation": "torchvision", "resize_size": 40}, 0.1),
     ({"evaluation": "keras_hub", "interpolation": "bicubic"}, 0.02),
+    ({"evaluation": "pad"}, 0.1),
+    ({"evaluation": "pad", "interpolation": "bicubic"}, 0.02),
 ]
 # Wide, tall beyond 32 to 1, smaller than the model's input, and of its size.
 SIZES = [(40, 63), (700, 19), (11, 13), (28, 24)]
@@ -159,6 +161,15 @@ def test_an_onnx_file_names_its_free_dimensions(exports):
 
     (images,) = onnxruntime.InferenceSession(exports["onnx"].path).get_inputs()
     assert (images.type, images.shape) == ("tensor(uint8)", ["batch", "height", "width", 3])
+
+
+def test_every_format_pads_images_as_evaluation_does(classifier, photos, tmp_path):
+    padded = Preprocessing((32, 24), "pad", interpolation="bicubic")
+    padding = keras_vit.Classifier(classifier.model, classifier.class_names, padded)
+    for name in ("saved_model", "tflite", "onnx", "openvino"):
+        export = getattr(keras_vit.export, name)
+        report = export(padding, tmp_path / f"pets.{name}", check_images=photos)
+        assert report.checks[0].largest_difference < 1e-4, name
 
 
 @pytest.mark.parametrize("name", ["onnx", "tflite"])

@@ -21,7 +21,7 @@ from keras_vit.images.decoding import (
     upright_size,
 )
 from keras_vit.images.headers import read_header
-from keras_vit.images.resizing import EVALUATION_STEPS, rows_first
+from keras_vit.images.resizing import EVALUATION_STEPS, resize, rows_first
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 from makers import encode
@@ -396,6 +396,39 @@ def test_the_short_side_is_resized_and_the_middle_cropped(evaluation, start, pic
         )
 
 
+@pytest.mark.parametrize("size", [(64, 48), (63, 63), (224, 224)])
+def test_a_padded_image_is_that_of_pillow(size, pictures):
+    """Pixels that the official normalisation makes 0 around it, as in timm's crop mode "border"."""
+    values = ((0 - 0.485) / 0.229, (0 - 0.456) / 0.224, (0 - 0.406) / 0.225)
+    most = ((1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225)
+    preprocessing = Preprocessing(size, "pad", (values, most), "bicubic")
+    assert preprocessing.fill == (124, 116, 104)
+    compiled = tf.function(
+        lambda image: resize(image, preprocessing), [tf.TensorSpec([None, None, 3], tf.uint8)]
+    )
+    for picture in pictures:
+        height, width = picture.shape[:2]
+        inner = ImageOps.contain(Image.fromarray(picture), size[::-1], Image.Resampling.BICUBIC)
+        # In two steps, as their order changed in Pillow 13.
+        loses_rows = height - inner.height > max(0, 2 * (width - inner.width))
+        step = (width, inner.height) if loses_rows else (inner.width, height)
+        inner = (
+            Image.fromarray(picture)
+            .resize(step, Image.Resampling.BICUBIC)
+            .resize(inner.size, Image.Resampling.BICUBIC)
+        )
+        expected = ImageOps.pad(inner, size[::-1], color=preprocessing.fill)
+        np.testing.assert_array_equal(compiled(picture), expected)
+
+
+@pytest.mark.parametrize(
+    ("value_range", "fill"),
+    [((-1, 1), (128,)), ((0, 1), (0,)), ((0.5, 1), (0,)), ((-2, -1), (255,)), ((0, 255), (0,))],
+)
+def test_the_rest_of_a_padded_image_is_nearest_to_zero(value_range, fill):
+    assert Preprocessing((8, 8), "pad", value_range).fill == fill
+
+
 def test_floats_are_resized_without_rounding():
     image = np.random.RandomState(0).uniform(0, 255, (40, 50, 1)).astype("float32")
     expected = Image.fromarray(image[..., 0]).resize((16, 24), Image.Resampling.BICUBIC)
@@ -420,10 +453,10 @@ def test_keras_hub_crops_and_resizes_as_keras(evaluation, shape, size, interpola
 @pytest.mark.parametrize("evaluation", EVALUATIONS)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 200), (100, 7), (1, 20_000)])
 def test_every_shape_of_image_gets_the_size(evaluation, shape):
-    preprocessing = Preprocessing((24, 32), evaluation, (0, 1))
+    preprocessing = Preprocessing((24, 32), evaluation, (-1, 0))  # White around a padded image.
     values = apply_preprocessing(np.full((*shape, 3), 255, "uint8"), preprocessing)
     assert values.shape == (24, 32, 3)
-    np.testing.assert_allclose(values, 1, atol=1.001 / 255)  # Towards zero, as officially.
+    np.testing.assert_allclose(values, 0, atol=1.001 / 255)  # Towards zero, as officially.
 
 
 def test_a_damaged_image_does_not_affect_its_batch():

@@ -355,3 +355,12 @@ def test_weights_start_as_in_the_official_code():
 def test_a_free_image_size_has_the_grid_that_the_model_is_named_for():
     model = keras_vit.build("ViT-Mini/4", include_top=False, input_shape=(None, None, 3))
     assert model.get_layer("position_embedding").grid == (8, 8)
+
+
+def test_a_config_is_printed_as_the_fields_that_differ_from_the_defaults():
+    config = configs.resolve("ViT-S/14")
+    assert repr(config) == (
+        "ViTConfig(patch_size=14, width=384, depth=12, mlp_dim=1536, num_heads=6, gelu='exact', "
+        "layer_scale=True)"
+    )
+    assert eval(repr(config), {"ViTConfig": keras_vit.ViTConfig}) == config

@@ -16,9 +16,15 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier import save_classifier
+from keras_vit.configs.config_comparison import paper_name
+from keras_vit.description import Labels
 from keras_vit.export import convert
 from keras_vit.models.opening import open_model
+from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
+from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.run.transfer import find_start, settle
+from keras_vit.training.settings import FineTuning
 from makers import tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -375,3 +381,62 @@ def test_an_unknown_model_type_is_named(tmp_path):
     (folder / "config.json").write_text(json.dumps({"model_type": "swin"}))
     with pytest.raises(ValueError, match="model_type must be one of vit, .*Received: 'swin'"):
         open_model(folder)
+
+
+@pytest.fixture
+def dinov2(tmp_path):
+    """A folder of transformers' DINOv2: positions of 6x6 patches, a processor of 16 pixels."""
+    keras.utils.set_random_seed(0)
+    config = dataclasses.replace(CONFIG, layer_scale=True)
+    built = keras_vit.build(config, input_shape=(24, 24, 3), include_top=False, pooling="token")
+    fields = {"model_type": "dinov2", "num_attention_heads": 2, "image_size": 24, "patch_size": 4}
+    folder = written(tmp_path / "dinov2", built, HUGGING_FACE, fields)
+    processor = {
+        "image_processor_type": "BitImageProcessor",
+        "size": {"shortest_edge": 20},
+        "crop_size": {"height": 16, "width": 16},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+def test_images_of_dinov2_have_the_size_of_its_processor(dinov2):
+    opened = open_model(dinov2)
+    assert (opened.description.image_size, opened.image_size) == ((24, 24), (16, 16))
+    assert opened.description.notes == ()
+    evaluated = build_evaluated(dinov2)
+    assert evaluated.model.input_shape == (None, 16, 16, 3)
+    assert (evaluated.preprocessing.image_size, evaluated.preprocessing.resize_size) == (
+        (16, 16),
+        20,
+    )
+    settings = FineTuning(weights=str(dinov2), image_size=None)
+    _, settled = settle(find_start(None, str(dinov2)), settings, Labels(("cat", "dog")))
+    assert settled.image_size == (16, 16)
+
+
+@pytest.mark.filterwarnings("ignore:.* needs pixels of:UserWarning")
+def test_build_gives_dinov2_the_size_of_its_processor(dinov2):
+    assert keras_vit.build(weights=dinov2, include_top=False).input_shape == (None, 16, 16, 3)
+
+
+def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model, tmp_path):
+    save_classifier(tmp_path / "pets", model, ("a", "b", "c"), Preprocessing((8, 8)))
+    for weights in (dinov2, tmp_path / "pets"):
+        evaluated = build_evaluated(weights, image_size=12)
+        assert evaluated.model.input_shape == (None, 12, 12, 3)
+        assert evaluated.preprocessing.image_size == (12, 12)
+    classifier = open_model(tmp_path / "pets").classifier((12, 12))
+    assert classifier.model.input_shape == (None, 12, 12, 3)
+    expected = resized_model(model, (12, 12))
+    np.testing.assert_array_equal(
+        evaluated.model.get_layer("position_embedding").embedding,
+        expected.get_layer("position_embedding").embedding,
+    )
+
+
+@pytest.mark.parametrize("name", ["ViT-S/14", "ViT-B/14", "ViT-L/14"])
+def test_names_of_patch_14_are_those_of_dinov2(name):
+    config = configs.resolve(name)
+    assert (config.patch_size, config.layer_scale, config.gelu) == (14, True, "exact")
+    assert paper_name(dataclasses.replace(config, position_resize="bicubic_dinov2")) == name

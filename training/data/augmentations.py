@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,7 @@ from keras_vit.images.decoding import (
 from keras_vit.images.headers import read_header
 from keras_vit.images.resizing import resize_small
 from keras_vit.preprocessing import Preprocessing, ValueRange
+from keras_vit.training.settings import FLIPS
 
 from .randaugment import randaugment
 
@@ -29,7 +31,11 @@ _RESIZE = 512 / 480  # Resized side / crop side in `resize_random_crop`; BiT's H
 
 
 def inception_crop(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: ValueRange,
+    flip: str = "horizontal",
 ) -> tf.Tensor:
     """Crops a rectangle of random area, shape and place, resizes it, and flips it at random.
 
@@ -41,43 +47,60 @@ def inception_crop(
         key: Seed of the random operations, `(2,)`.
         image_size: Pixels (height, width).
         value_range: Values of pixels 0 and 255.
+        flip: One of `FLIPS`.
 
     Returns:
         float32 `(height, width, 3)`.
     """
     # Flipped before resizing, while it is small and of bytes.
-    image = random_flip(_random_region(encoded, key), key)
+    image = random_flip(_random_region(encoded, key), key, flip)
     return scale(tf.image.resize(image, image_size), value_range)
 
 
 def jitter(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: ValueRange,
+    flip: str = "never",
+    evaluation: str = "resize",
 ) -> tf.Tensor:
-    """Scales and shifts the whole image a little; never flips it.
+    """Scales and shifts the whole image a little; does not flip it by default.
 
     For digits, letters and other images whose class a flip or a small crop would change.
     Each side is scaled by up to 15% and the centre shifted by up to 10%; the uncovered border
-    is black. Arguments and result are as in `inception_crop`.
+    is black, or with the evaluation "pad" as there. Arguments and result are as in
+    `inception_crop`, with `evaluation` as in `none`.
     """
     image = decode_image(encoded)
     drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
-    shape = tf.cast(tf.shape(image)[:2], tf.float32)
-    part = shape * (1 + _SCALING * drawn[:2])  # Pixels of the image that are shown.
-    start = (shape - part) / 2 + shape * _MOVING * drawn[2:]
+    shape = whole = tf.cast(tf.shape(image)[:2], tf.float32)
+    border = (0,)
+    if evaluation == "pad":
+        border = Preprocessing(image_size, evaluation, value_range).fill
+        # The image within a larger one that has the aspect ratio of the image size.
+        whole = image_size * tf.reduce_max(shape / image_size)
+    part = whole * (1 + _SCALING * drawn[:2])  # Pixels of the image that are shown.
+    start = (shape - part) / 2 + whole * _MOVING * drawn[2:]
     factor = tf.constant(image_size, tf.float32) / part
     image = tf.raw_ops.ScaleAndTranslate(
-        images=tf.cast(image, tf.float32)[tf.newaxis],
+        images=tf.cast(image, tf.float32)[tf.newaxis] - border,
         size=image_size,
         scale=factor,
         translation=-start * factor,
         kernel_type="triangle",  # Bilinear, as everywhere.
         antialias=False,
     )[0]
+    image = random_flip(image + border, key, flip)
     return scale(tf.ensure_shape(image, (*image_size, 3)), value_range)
 
 
 def resize_small_random_crop(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: ValueRange,
+    flip: str = "horizontal",
 ) -> tf.Tensor:
     """Resizes the image to slightly more than the size, crops and flips it at random.
 
@@ -86,7 +109,7 @@ def resize_small_random_crop(
     """
     image = resize_small(decode_image(encoded), image_size)
     image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
-    return scale(random_flip(image, key), value_range)
+    return scale(random_flip(image, key, flip), value_range)
 
 
 def resize_random_crop(
@@ -94,6 +117,7 @@ def resize_random_crop(
     key: tf.Tensor,
     image_size: tuple[int, int],
     value_range: ValueRange,
+    flip: str = "horizontal",
     resize: tuple[int, int] | None = None,
 ) -> tf.Tensor:
     """Resizes the whole image, ignoring its aspect ratio, crops and flips it at random.
@@ -105,6 +129,7 @@ def resize_random_crop(
         key: Seed of the random operations, `(2,)`.
         image_size: Pixels (height, width).
         value_range: Values of pixels 0 and 255.
+        flip: One of `FLIPS`.
         resize: Pixels (height, width) before the crop; by default 512/480 of `image_size`.
 
     Returns:
@@ -114,39 +139,61 @@ def resize_random_crop(
     resize = resize or (round(height * _RESIZE), round(width * _RESIZE))
     image = tf.image.resize(decode_image(encoded), resize)
     image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
-    return scale(random_flip(image, key), value_range)
+    return scale(random_flip(image, key, flip), value_range)
 
 
 def padded_crop(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: ValueRange,
+    flip: str = "horizontal",
+    evaluation: str = "resize",
 ) -> tf.Tensor:
     """Pads the whole image with grey, crops and flips it at random.
 
     The usual augmentation of CIFAR: 32 pixels with a border of 4 on every side, cropped to
-    32. Arguments and result are as in `inception_crop`.
+    32. Arguments and result are as in `inception_crop`, with `evaluation` as in `none`.
     """
-    image = none(encoded, key, image_size, value_range)
+    image = none(encoded, key, image_size, value_range, evaluation=evaluation)
     rows, columns = (side // _BORDER for side in image_size)
     middle = np.mean(np.array(value_range, "float32"), axis=0)  # A number, or one by channel.
     image = tf.pad(image - middle, [[rows, rows], [columns, columns], [0, 0]]) + middle
-    return random_flip(tf.image.stateless_random_crop(image, (*image_size, 3), key), key)
+    image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
+    return random_flip(image, key, flip)
 
 
 def flip(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: ValueRange,
+    flip: str = "horizontal",
+    evaluation: str = "resize",
 ) -> tf.Tensor:
-    """Resizes the whole image as in evaluation, and flips it at random."""
-    return random_flip(none(encoded, key, image_size, value_range), key)
+    """Resizes the whole image as `none`, and flips it at random."""
+    return none(encoded, key, image_size, value_range, flip, evaluation)
 
 
 def none(
-    encoded: tf.Tensor, key: tf.Tensor, image_size: tuple[int, int], value_range: ValueRange
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    image_size: tuple[int, int],
+    value_range: ValueRange,
+    flip: str = "never",
+    evaluation: str = "resize",
 ) -> tf.Tensor:
-    """Resizes the whole image as in evaluation."""
+    """Resizes the whole image, and does not flip it by default.
+
+    Arguments and result are as in `inception_crop`. With `evaluation="pad"` the image is padded as
+    that evaluation does; with all others it is resized by the official one, which shows the whole
+    image too.
+    """
     height, width = image_size
     low, high = value_range
-    preprocessing = Preprocessing((height, width), value_range=(low, high))
-    return apply_preprocessing(decode_image(encoded), preprocessing)
+    evaluation = "pad" if evaluation == "pad" else "resize"
+    preprocessing = Preprocessing((height, width), evaluation, (low, high))
+    return random_flip(apply_preprocessing(decode_image(encoded), preprocessing), key, flip)
 
 
 def _random_region(encoded, key):
@@ -165,12 +212,15 @@ def _random_region(encoded, key):
     return decode_region(encoded, header, region)
 
 
-def random_flip(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Flips the image horizontally with probability 1/2."""
-    # Another key, as operations with the same key draw the same numbers.
-    key = tf.random.experimental.stateless_fold_in(key, 1)
-    flipped = tf.random.stateless_uniform([], key) < 0.5
-    return tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
+def random_flip(image: tf.Tensor, key: tf.Tensor, flip: str) -> tf.Tensor:
+    """Reverses each side that `FLIPS` has for a name, with probability 1/2."""
+    for side in FLIPS[flip]:
+        # Another key, as operations with the same key draw the same numbers.
+        key = tf.random.experimental.stateless_fold_in(key, 1)
+        is_flipped = tf.random.stateless_uniform([], key) < 0.5
+        reverse = functools.partial(tf.reverse, image, [side])
+        image = tf.cond(is_flipped, reverse, functools.partial(tf.identity, image))
+    return image
 
 
 def randaugmented(magnitude: float, *, solarize_wraps: bool = True) -> Callable[..., tf.Tensor]:
@@ -183,8 +233,8 @@ def randaugmented(magnitude: float, *, solarize_wraps: bool = True) -> Callable[
         solarize_wraps: See `randaugment`.
     """
 
-    def augment(encoded, key, image_size, value_range):
-        image = random_flip(_random_region(encoded, key), key)
+    def augment(encoded, key, image_size, value_range, flip="horizontal"):
+        image = random_flip(_random_region(encoded, key), key, flip)
         image = tf.cast(tf.image.resize(image, image_size), tf.uint8)
         image = randaugment(image, key, _LAYERS, magnitude, solarize_wraps=solarize_wraps)
         return scale(image, value_range)
@@ -238,6 +288,10 @@ AUGMENTATIONS = {
         for name, (_, magnitude) in _UNWRAPPED.items()
     },
 }
+
+
+# Augmentations of the whole image, which pad it where evaluation does.
+WHOLE = ("padded_crop", "jitter", "flip", "none")
 
 
 def check_augmentation(name: str) -> None:

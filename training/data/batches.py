@@ -9,14 +9,9 @@ import tensorflow as tf
 from keras_vit.images.decoding import apply_preprocessing, decodable, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
-from keras_vit.training.settings import check_data_service
+from keras_vit.training.settings import FLIPS, RESIZED_CROP, check_data_service
 
-from .augmentations import (
-    AUGMENTATIONS,
-    check_augmentation,
-    mixup_parameter,
-    resize_random_crop,
-)
+from .augmentations import AUGMENTATIONS, WHOLE, check_augmentation, mixup_parameter
 from .examples import Examples, random_key, without_autotune
 
 _AHEAD = 2  # Batches that are ready for the model.
@@ -39,6 +34,8 @@ def training_batches(
     data_service: str | None = None,
     num_classes: int | None = None,
     mixup: float | None = None,
+    flip: str | None = None,
+    evaluation: str = "resize",
     resize: tuple[int, int] | None = None,
 ) -> tf.data.Dataset:
     """Returns batches without end, shuffled in every epoch.
@@ -72,6 +69,9 @@ def training_batches(
         num_classes: K; needed for mixup only.
         mixup: Parameter of mixup's beta distribution, 0 for none; by default the
             augmentation's.
+        flip: "never", "horizontal" or "both"; by default as the augmentation does.
+        evaluation: How images get their size in evaluation. With "pad" the augmentations that show
+            whole images, "padded_crop", "jitter", "flip" and "none", pad them too.
         resize: Pixels (height, width) before the crop of "resize_random_crop".
 
     Returns:
@@ -85,6 +85,8 @@ def training_batches(
             invalid.
     """
     check_augmentation(augmentation)
+    if flip not in (None, *FLIPS):
+        raise ValueError(f"flip must be one of {tuple(FLIPS)} or None. Received: {flip!r}")
     if shard_by not in SHARDING:
         raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
     part, parts = shard
@@ -113,9 +115,12 @@ def training_batches(
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    augment = AUGMENTATIONS[augmentation]
-    if augment is resize_random_crop:
-        augment = functools.partial(augment, resize=resize)
+    options = {} if flip is None else {"flip": flip}
+    if augmentation == RESIZED_CROP:
+        options["resize"] = resize
+    if augmentation in WHOLE:
+        options["evaluation"] = evaluation
+    augment = functools.partial(AUGMENTATIONS[augmentation], **options)
     if data_service is not None:
         elements, places = examples.shuffled_pieces(seed, start_step * batch_size), (0, 1)
     elif shard_by == "examples":

@@ -40,6 +40,7 @@ def open_source(
     strict: bool = False,
     verify: bool = True,
     exclude: Iterable[str] = (),
+    min_classes: int = 2,
     labelled: bool = True,
     download: bool = True,
     follow_symlinks: bool = False,
@@ -72,6 +73,7 @@ def open_source(
             Record files are never verified. For a `tf.data.Dataset`: whether a second pass is
             compared with the first.
         exclude: Examples to leave out: paths, ends of paths, or names in record files.
+        min_classes: Classes that the data must have; 1 where a classifier's are added to them.
         labelled: Whether labels are needed. Without them, images may lie in any folders; the
             source has no class names and only the split "train", or all images if the data
             have no splits.
@@ -156,10 +158,11 @@ def open_source(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
         return Source((), {"train": splits["train"]}, skipped, tuple(notes))
-    if len(class_names) < 2:
+    if len(class_names) < min_classes:
         raise ValueError(
             f"There must be at least two classes. Received: {name}, with {len(class_names)}"
             + "".join(f" ({class_name})" for class_name in class_names)
+            + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
         )
     splits = _of_task(splits, class_names, task, name)
     splits = _with_test(splits, class_names, seed, holdout, notes)

@@ -106,6 +106,7 @@ class DataSpec:
         self,
         validation: float | Callable[[int], float] | None = None,
         *,
+        min_classes: int = 2,
         labelled: bool = True,
         verify: bool = True,
         download: bool = True,
@@ -116,6 +117,7 @@ class DataSpec:
             validation: Share of the training images for "validation" where the data have no
                 such part, or a function from the number of training images to it. 0: there
                 is no "validation", even if the data have one. None: as the data have it.
+            min_classes: Classes that the data must have; see `open_source`.
             labelled: Whether labels are needed; see `open_source`.
             verify: Whether every file is decoded once; see `open_source`.
             download: Whether missing data are downloaded; see `open_source`.
@@ -139,6 +141,7 @@ class DataSpec:
             holdout=self.holdout,
             strict=self.strict,
             verify=verify,
+            min_classes=min_classes,
             exclude=self.exclude,
             labelled=labelled,
             download=download,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import abc
 import functools
 import os
+import pathlib
+import socket
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +18,8 @@ import tensorflow_datasets as tfds
 from .examples import Examples, without_autotune
 from .labels import label_array
 from .record_examples import NotPrepared, RecordExamples, Records, read_tfrecords
+
+_SECONDS = 10  # Until a host counts as not reachable.
 
 
 def open_tfds(
@@ -81,6 +87,8 @@ def prepare(builder: Any, *, download: bool = True) -> None:
         NotPrepared: If it is missing and may not be downloaded.
     """
     if download or builder.is_prepared():
+        if not builder.is_prepared():
+            _check_network(builder)
         builder.download_and_prepare()
         return
     info = builder.info
@@ -93,6 +101,23 @@ def prepare(builder: Any, *, download: bool = True) -> None:
         f"download {fetched or 'an unknown number of bytes'} and write "
         f"{written or 'an unknown number of bytes'}" + (f" ({images} examples)" if images else "")
     )
+
+
+def _check_network(builder):
+    """Raises OSError where nothing was downloaded and no host can be reached.
+
+    TensorFlow Datasets tries for minutes.
+    """
+    root = str(builder.data_dir).removesuffix(builder.info.full_name)
+    downloads = pathlib.Path(root) / "downloads"
+    address = urlsplit(next(iter(builder.url_infos), ""))
+    if not address.hostname or getproxies() or any(downloads.glob("*")):
+        return
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        socket.create_connection((address.hostname, port), timeout=_SECONDS).close()
+    except OSError as error:
+        raise OSError(f"{address.hostname} cannot be reached: {error.strerror or error}") from error
 
 
 def _choice(wanted: str, keys: list[str], name: str) -> str:

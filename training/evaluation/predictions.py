@@ -215,7 +215,7 @@ def build_evaluated(
     Args:
         model: Anything that `keras_vit.open_model` takes.
         weights: For a name: its weights, or "random".
-        image_size: For a name: pixels; by default the file's, or 224.
+        image_size: Pixels; by default the weights', or 224.
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
@@ -229,17 +229,13 @@ def build_evaluated(
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     if weights is None and not is_model_name(source):
-        if image_size is not None:
-            raise ValueError(
-                "The image size is stored in the classifier's folder; give it only "
-                f"with a model's name. Received: model={source!r}, image_size={image_size}"
-            )
-        opened = open_model(model, **facts)
-        built, _ = opened.to_model()
+        opened = open_model(model, image_size=size, **facts)
+        size = size or opened.image_size
+        built, _ = opened.to_model(size)
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
         return EvaluatedModel(
             built,
-            _evaluated(opened, None, evaluation),
+            _evaluated(opened, size, evaluation),
             name=recipe.get("model") or source,
             weights=os.fspath(opened.folder or source),
             pretraining=pretraining_fields(recipe, None),
@@ -248,6 +244,7 @@ def build_evaluated(
     opened = open_model(model, weights=weights, image_size=size, **facts)
     if size is None and (opened.official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
+    size = size or opened.image_size
     pretraining = {"pretraining": PRETRAINING.get(str(weights))}
     # Weights "imagenet" need their own classes; others accept a new head.
     if classes is None and weights == "imagenet":

@@ -248,6 +248,8 @@ def _available(
             open_vtab(name, data_dir)
             available[name] = task
         except ValueError as error:
+            if isinstance(error.__cause__, OSError) and not skip_missing:
+                raise  # There is no network, so that the other downloads would fail too.
             missing.append(str(error))
     if missing and (not skip_missing or not available):
         raise ValueError("; ".join(missing))

@@ -32,7 +32,7 @@ from .job import Job
 from .loop import Score
 from .model_card import model_card
 from .plan import TrainingPlan
-from .replay import extend
+from .replay import extend, extends_head
 from .run_options import run_arguments
 from .samples import choose_samples
 from .trainer_setup import make_loss, make_metric, make_trainer
@@ -237,8 +237,9 @@ class FineTune(ClassifierJob):
         return find_start(settings.model, settings.weights, size, **settings.unknown_facts)
 
     def open(self, start: Start, *, download: bool = True) -> Source:
-        source = super().open(start, download=download)
         share = self.settings.validation_share
+        min_classes = 1 if extends_head(self.settings) else 2  # The weights have others.
+        source = self.data.open(share, min_classes=min_classes, download=download)
         source = extend(source, start.opened, self.settings, share, download=download)
         return with_note_of_seen(source, SplitRecord.read(start.opened.folder))
 

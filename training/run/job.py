@@ -114,6 +114,8 @@ class Job:
             batch_size=settings.micro_batch_size,
             seed=settings.seed,
             augmentation=settings.augmentation,
+            flip=settings.flip,
+            evaluation=plan.start.preprocessing.evaluation,
             mixup=settings.mixup,
             resize=settings.resize,
             value_range=plan.start.preprocessing.value_range,

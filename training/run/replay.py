@@ -40,7 +40,7 @@ def extend(
         ValueError: If the weights do not name their classes, or the replayed images have another
             class or task.
     """
-    if settings.head != "extend" and settings.replay is None:
+    if not extends_head(settings):
         return source
     known = weights.class_names
     if known is None:
@@ -74,6 +74,11 @@ def extend(
     skipped = [*source.skipped, *replayed.skipped]
     notes = (*source.notes, *replayed.notes)
     return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes)
+
+
+def extends_head(settings: FineTuning) -> bool:
+    """Returns whether a run adds the classes of its data to the classes of its weights."""
+    return settings.head == "extend" or settings.replay is not None
 
 
 def _by_record(spec, record, validation, *, download):

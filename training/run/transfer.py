@@ -161,12 +161,14 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[Any, str]:
     if settings.image_size is not None:
         return settings.image_size, settings.recipe or "the settings"
     higher = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-    if weights.is_random or weights.description.image_size is None:
+    if weights.is_random or weights.image_size is None:
         return higher, "the paper's"
-    height, width = weights.description.image_size
+    if weights.image_size != weights.description.image_size:
+        return weights.image_size, "as the image processor of the weights states"
+    height, width = weights.image_size
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
-    return weights.description.image_size, "as in the weights"
+    return weights.image_size, "as in the weights"
 
 
 def choose_head(

@@ -2,8 +2,10 @@
 
 from .declared import (
     DECAYS as DECAYS,
+    FLIPS as FLIPS,
     HIGHER_RESOLUTION as HIGHER_RESOLUTION,
     PRECISIONS as PRECISIONS,
+    RESIZED_CROP as RESIZED_CROP,
     STRATEGIES as STRATEGIES,
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
     check_data_service as check_data_service,

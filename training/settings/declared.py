@@ -25,6 +25,8 @@ SAMPLINGS = ("images", "classes")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
+# By name: the dimensions of an image that are reversed at random, 0 for rows and 1 for columns.
+FLIPS: dict[str, tuple[int, ...]] = {"never": (), "horizontal": (1,), "both": (1, 0)}
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
 
@@ -263,6 +265,14 @@ class DeclaredSettings:
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
         unit="NAME",
         source="the official code",
+    )
+    flip: str | None = setting(
+        None,
+        "how training images are flipped at random, with every augmentation: never where left and "
+        "right differ (text, shoes), both where no side is the upper one (cells, aerial images)",
+        choices=tuple(FLIPS),
+        absent="horizontal, but never with the augmentations jitter and none",
+        off=(None,),
     )
     mixup: float | None = setting(
         None,

@@ -1,10 +1,13 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG
+from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, WHOLE
+from keras_vit.training.settings import FLIPS
 from makers import encode
 
 SIZE = (20, 30)
@@ -16,8 +19,8 @@ def coordinates(height, width):
     return np.stack([rows, columns, np.full_like(rows, 128)], -1).astype("uint8")
 
 
-def augmented(name, encoded, count, value_range=(0, 255), size=SIZE):
-    augment = tf.function(AUGMENTATIONS[name], autograph=False)
+def augmented(name, encoded, count, value_range=(0, 255), size=SIZE, **options):
+    augment = tf.function(functools.partial(AUGMENTATIONS[name], **options), autograph=False)
     keys = [tf.constant([0, number], tf.int64) for number in range(count)]
     return np.stack([augment(tf.constant(encoded), key, size, value_range) for key in keys])
 
@@ -52,6 +55,50 @@ def test_half_of_the_images_are_flipped(name, crops):
         images = augmented(name, encode(coordinates(200, 200)), 300)
     flipped = images[:, 10, 0, 1] > images[:, 10, -1, 1]
     assert 0.4 < flipped.mean() < 0.6
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in AUGMENTATIONS if n not in AUGREG and "_unwrapped" not in n] + ["medium1"]
+)
+def test_flips_are_a_setting_apart_from_the_augmentation(name):
+    """The same key without flips gives the image before it is reversed."""
+    pixels = encode(coordinates(80, 120))
+    images = {flip: augmented(name, pixels, 24, flip=flip) for flip in FLIPS}
+    own = augmented(name, pixels, 24)
+    np.testing.assert_array_equal(
+        own, images["never" if name in ("jitter", "none") else "horizontal"]
+    )
+    if name in AUGREG:  # RandAugment turns the flipped image.
+        return
+    for flip, every in {"horizontal": {(), (1,)}, "both": {(), (0,), (1,), (0, 1)}}.items():
+        found = set()
+        for never, image in zip(images["never"], images[flip], strict=True):
+            same = [s for s in every if np.allclose(image, np.flip(never, s), atol=0.01)]
+            found.add(*same)  # Exactly one.
+        assert found == every
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_images_are_padded_where_evaluation_pads_them(name):
+    white = encode(np.full((20, 80, 3), 255, "uint8"))
+    images = augmented(name, white, 8, (0.0, 1.0), (32, 32), evaluation="pad")
+    rows = (images[:, :, 16, 0] > 0.5).sum(axis=1)  # A quarter of the height is the image.
+    stretched = augmented(name, white, 8, (0.0, 1.0), (32, 32))
+    assert 6 <= rows.min() <= rows.max() <= 10
+    assert (stretched[:, :, 16, 0] > 0.4).sum(axis=1).min() > 24
+
+
+def test_an_image_without_augmentation_is_padded_as_in_evaluation():
+    pixels = np.random.RandomState(0).randint(0, 256, (60, 50, 3), dtype="uint8")
+    (image,) = augmented("none", encode(pixels), 1, (-1.0, 1.0), evaluation="pad")
+    np.testing.assert_array_equal(image, apply_preprocessing(pixels, Preprocessing(SIZE, "pad")))
+
+
+def test_jitter_of_a_padded_image_keeps_its_colour_around_it():
+    images = augmented(
+        "jitter", encode(np.zeros((20, 80, 3), "uint8")), 8, (-1.0, 1.0), evaluation="pad"
+    )
+    np.testing.assert_allclose(images[:, 0], 128 / 127.5 - 1, atol=1e-6)
 
 
 def test_a_padded_crop_moves_the_image_by_up_to_an_eighth():

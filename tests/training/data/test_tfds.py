@@ -249,6 +249,25 @@ def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path
         open_source(unprepared, data_dir=tmp_path)
 
 
+def test_without_a_network_a_missing_data_set_is_an_error_at_once(
+    unprepared, tmp_path, monkeypatch
+):
+    import tensorflow_datasets as tfds
+
+    def refuse(address, timeout):
+        raise OSError(-2, "Name or service not known")
+
+    builder = tfds.builder("tiny_birds", data_dir=tmp_path)
+    monkeypatch.setattr(type(builder), "url_infos", {"https://example.org/birds.zip": None})
+    monkeypatch.setattr(tfds_records.socket, "create_connection", refuse)
+    monkeypatch.setattr(tfds_records, "getproxies", dict)
+    with pytest.raises(ValueError, match="example.org cannot be reached: Name or service"):
+        open_source(unprepared, data_dir=tmp_path)
+    (tmp_path / "downloads" / "birds.zip").mkdir(parents=True)  # It may hold all that is needed.
+    with pytest.raises(ValueError, match="It was downloaded"):
+        open_source(unprepared, data_dir=tmp_path)
+
+
 @pytest.mark.parametrize("job", ["finetune", "pretrain", "masked-patches"])
 def test_a_dry_run_fetches_nothing(unprepared, tmp_path, job, capsys):
     words = {

@@ -438,3 +438,16 @@ def test_data_to_download_by_hand_say_what_and_where(name, tmp_path):
     with pytest.raises(ValueError, match="downloaded by hand: get .*https.* put it in") as error:
         open_source(f"vtab:{name}", data_dir=tmp_path)
     assert str(tmp_path / "downloads" / "manual") in str(error.value)
+
+
+def test_the_first_data_set_without_a_network_ends_the_command(monkeypatch):
+    asked = []
+
+    def unreachable(name, data_dir):
+        asked.append(name)
+        raise ValueError(name) from OSError("example.org cannot be reached")
+
+    monkeypatch.setattr(runner, "open_vtab", unreachable)
+    with pytest.raises(ValueError, match="^caltech101$"):
+        runner._available(runner.resolve(), None, False, print)
+    assert asked == ["caltech101"]

@@ -93,6 +93,26 @@ def test_without_replay_the_classes_stay_and_are_forgotten(folders, continued):
     assert done.report.class_counts.tolist() == [0, 0, 4, 4] or done.report.count == 4
 
 
+@pytest.mark.parametrize("replays", [False, True])
+def test_one_class_is_added_to_a_classifier(folders, tmp_path, replays):
+    folder, old, _ = folders
+    one = write(tmp_path / "one", NEW[:1], np.random.default_rng(1))
+    settings = FineTuning(
+        weights=str(folder / "classifier"),
+        head="extend",
+        replay=str(old) if replays else None,
+        image_size=(8, 8),
+        steps=2,
+        batch_size=4,
+        accumulate=1,
+        evaluate_every=2,
+    )
+    done = finetune(one, tmp_path / "run", settings, log=silent)
+    assert done.classifier.class_names == (*OLD, NEW[0])
+    with pytest.raises(ValueError, match=r"at least two classes.*with 1 \(red\); --weights"):
+        finetune(one, tmp_path / "new", dataclasses.replace(SETTINGS, head="new"), log=silent)
+
+
 @pytest.mark.slow
 def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
     folder, old, _ = folders
