@@ -55,7 +55,7 @@ def bounded_protocol(limits: ConnectionLimits) -> type:
     waiting: dict[Any, None] = {}  # Connections without a whole request, the oldest first.
     held: set[Any] = set()
 
-    class BoundedConnection(h11.H11Protocol):
+    class BoundedConnection(h11.H11Protocol):  # type: ignore[name-defined]
         """A connection, which ends when its client does not send or does not read."""
 
         deadline = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import warnings
@@ -89,28 +88,28 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    build_it = functools.partial(
-        build_model,
-        include_top=include_top,
-        input_tensor=input_tensor,
-        pooling=pooling,
+    shared: dict[str, Any] = {
+        "include_top": include_top,
+        "input_tensor": input_tensor,
+        "pooling": pooling,
         **changes,
-    )
+    }
     if weights is None:
         if name_or_config is None:
             raise ValueError(
                 "The model must be given by its name or config, or by weights that state it. "
                 "Received: none of them"
             )
-        return build_it(
+        return build_model(
             name_or_config,
             input_shape=input_shape,
             classes=int(classes),
             classifier_activation=classifier_activation,
             name=name,
+            **shared,
         )
     _check_head(include_top, weights, classes, classifier_activation)
-    rule, takes_classes = changes.get("position_resize"), find_released(weights)
+    rule, takes_classes = changes.get("position_resize"), bool(find_released(weights))
     if name_or_config is None:  # The weights state their model.
         given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
         opened, takes_classes = open_model(weights, position_resize=rule, **given), True
@@ -137,13 +136,14 @@ def build(
         classes = (takes_classes and known.classes) or int(classes)
     if classifier_activation == "softmax" and classes == known.classes:
         classifier_activation = known.labels.activation
-    model = build_it(
+    model = build_model(
         name_or_config,
         input_shape=input_shape,
         classes=classes,
         classifier_activation=classifier_activation,
         name=name,
         position_grid=opened.grid_of_free_sizes if None in shape[:2] else None,
+        **shared,
     )
     _load(opened, model, include_top, keep_head=weights == "imagenet")
     return model
