@@ -6,7 +6,7 @@ Each fault is a change of one operator, comparison, number or condition in a fun
 seed so that every folder has some. The tests have the file's name or import it. A fault that no
 test notices survives and is printed: a test is missing, unless the change makes no difference.
 
-The files of this checkout are changed and restored, so it must have no changes of its own.
+The files of this checkout are changed and restored, so it must not have uncommitted changes.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def drawn(count, seed):
 
 
 def tests_of(path):
-    """Returns the test files of a file: those of its name, then those that import it."""
+    """Returns the test files of a file: the ones with its name, then those that import it."""
     stem = pathlib.Path(path).stem
     module = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     if not module.startswith("keras_vit"):
