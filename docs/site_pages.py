@@ -17,6 +17,7 @@ import textwrap
 
 import griffe
 from mkdocs.structure.files import File
+from mkdocs.utils import get_relative_url
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
 from keras_vit.export.all_formats import FORMATS
@@ -37,6 +38,9 @@ OTHER_PAGES = {
     "examples/README.md": "examples/index.md",
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in EXAMPLES},
 }
+
+# With it the search runs on pages that are opened as files, where browsers have no workers.
+SHIM = "https://unpkg.com/iframe-worker/shim"
 
 # Title, and modules of which all public names are shown; other modules show what they export.
 PACKAGES = {
@@ -102,6 +106,16 @@ def on_files(files, config):
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
+
+
+def on_post_template(output_content, template_name, config):
+    """Takes the script that the plugin `offline` needs from the site, as `on_post_page`."""
+    return output_content.replace(SHIM, "iframe_worker.js")
+
+
+def on_post_page(output, page, config):
+    """Takes the script that the plugin `offline` needs from the site."""
+    return output.replace(SHIM, get_relative_url("iframe_worker.js", page.url))
 
 
 def on_page_markdown(markdown, page, **_):
