@@ -431,7 +431,7 @@ def test_random_damage_passes_or_is_refused_in_one_line(copied, name, mutations,
     ("name", "cases"),
     [("onnx", 6), ("tflite", 6)]
     + [pytest.param(name, 60, marks=SLOW) for name in ("onnx", "tflite", "openvino")]
-    + [pytest.param("saved_model", 25, marks=SLOW)],
+    + [pytest.param("saved_model", 12, marks=SLOW)],
 )
 def test_random_damage_without_checksums_passes_or_is_refused_in_one_line(
     copied, name, cases, mutations, tmp_path, capsys
