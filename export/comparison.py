@@ -278,12 +278,12 @@ def run_export(
         images_path, files_path, answers = (
             os.path.join(scratch, name) for name in ("images.npz", "files.json", "answers.npz")
         )
-        np.savez(images_path, **images)
+        np.savez(images_path, **images)  # type: ignore[arg-type]
         decodable = [os.path.abspath(transcoded_file(file, scratch)) for file in files]
         pathlib.Path(files_path).write_text(json.dumps(decodable), encoding="utf-8")
         # -P: nothing is imported from the current folder.
         command = [sys.executable, "-P", "-m", "keras_vit.export.runtimes"]
-        command += [format_of(path).name, path, images_path, files_path, answers]
+        command += [format_of(path).name, os.fspath(path), images_path, files_path, answers]
         try:
             done = subprocess.run(
                 list(map(str, command)),

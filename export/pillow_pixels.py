@@ -6,7 +6,6 @@ imports neither TensorFlow nor Keras.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import PIL.ImageOps
 from keras_vit.images.transcoding import to_rgb
 
 
-def read_pixels(path: Any, formats: Sequence[str] | None = None) -> np.ndarray:
+def read_pixels(path: Any, formats: tuple[str, ...] | None = None) -> np.ndarray:
     """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright.
 
     Args:

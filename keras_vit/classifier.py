@@ -222,7 +222,8 @@ class Classifier:
                 of another type.
         """
         images: list[Any] = []
-        for image in [paths] if _is_one(paths) else paths:
+        several: Any = [paths] if _is_one(paths) else paths
+        for image in several:
             if isinstance(image, _PATHS):
                 images += image_formats.decoding.image_files(image)
             else:

@@ -96,6 +96,17 @@ _GREETING = re.compile(
 )
 
 
+class _Without(logging.Filter):
+    """Leaves out the records of a log that have a text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    def filter(self, record):
+        return self.text not in record.getMessage()
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, as all others of the command."""
 
@@ -270,4 +281,4 @@ def import_tensorflow_quietly() -> None:
                 if not _GREETING.match(line):
                     os.write(2, line)
     for logger, remark in _REMARKS.items():
-        logging.getLogger(logger).addFilter(lambda record, r=remark: r not in record.getMessage())
+        logging.getLogger(logger).addFilter(_Without(remark))
