@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import logging
 import os
@@ -251,6 +252,10 @@ def check_backend(name: str, command: Command) -> None:
     tensorflow.config.set_visible_devices([], "GPU")
 
 
+def _lacks(remark: str, record: logging.LogRecord) -> bool:
+    return remark not in record.getMessage()
+
+
 def import_tensorflow_quietly() -> None:
     """Imports TensorFlow without its start-up log lines; all other output is printed."""
     # Only fatal messages of its C++ code: errors that a user can act on are raised in Python.
@@ -270,4 +275,4 @@ def import_tensorflow_quietly() -> None:
                 if not _GREETING.match(line):
                     os.write(2, line)
     for logger, remark in _REMARKS.items():
-        logging.getLogger(logger).addFilter(lambda record, r=remark: r not in record.getMessage())
+        logging.getLogger(logger).addFilter(functools.partial(_lacks, remark))

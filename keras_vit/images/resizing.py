@@ -210,7 +210,8 @@ def _rounded_quotient(number, divisor):
 def covered_pixels(geometry: Geometry, size: tuple[int, int]) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns which rows `(height, 1, 1)` and columns `(1, width, 1)` show the resized image."""
     covered = []
-    for whole, start, length in zip(geometry.resized, geometry.starts, size, strict=True):
+    starts: Sides = geometry.starts
+    for whole, start, length in zip(geometry.resized, starts, size, strict=True):
         places = tf.cast(start, tf.int32) + tf.range(length)
         covered.append(tf.logical_and(places >= 0, places < tf.cast(whole, tf.int32)))
     rows, columns = covered

@@ -75,7 +75,7 @@ def jitter(
     image = decode_image(encoded)
     drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
     shape = whole = tf.cast(tf.shape(image)[:2], tf.float32)
-    border = (0,)
+    border: tuple[int, ...] = (0,)
     if evaluation == "pad":
         border = Preprocessing(image_size, evaluation, value_range).fill
         # The image within a larger one that has the aspect ratio of the image size.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -115,12 +117,12 @@ def training_batches(
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    options = {} if flip is None else {"flip": flip}
+    options: dict[str, Any] = {} if flip is None else {"flip": flip}
     if augmentation == RESIZED_CROP:
         options["resize"] = resize
     if augmentation in WHOLE:
         options["evaluation"] = evaluation
-    augment = functools.partial(AUGMENTATIONS[augmentation], **options)
+    augment: Callable[..., tf.Tensor] = functools.partial(AUGMENTATIONS[augmentation], **options)
     if data_service is not None:
         elements, places = examples.shuffled_pieces(seed, start_step * batch_size), (0, 1)
     elif shard_by == "examples":
