@@ -202,9 +202,7 @@ class Classifier:
             )
         return np.stack(arrays)
 
-    def predict(
-        self, paths: str | os.PathLike | Iterable, top: int = 5, batch_size: int = 32
-    ) -> list[Prediction]:
+    def predict(self, paths: Any, top: int = 5, batch_size: int = 32) -> list[Prediction]:
         """Returns a `Prediction` for each image, in order.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import logging
 import os
@@ -94,17 +95,6 @@ _GREETING = re.compile(
     rb"I\d{4} |WARNING: All log messages before absl|To enable the following"
     rb"|.*(Unable to register cu\w+ factory|computation placer already registered)"
 )
-
-
-class _Without(logging.Filter):
-    """Leaves out the records of a log that have a text."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.text = text
-
-    def filter(self, record):
-        return self.text not in record.getMessage()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -262,6 +252,10 @@ def check_backend(name: str, command: Command) -> None:
     tensorflow.config.set_visible_devices([], "GPU")
 
 
+def _lacks(remark: str, record: logging.LogRecord) -> bool:
+    return remark not in record.getMessage()
+
+
 def import_tensorflow_quietly() -> None:
     """Imports TensorFlow without its start-up log lines; all other output is printed."""
     # Only fatal messages of its C++ code: errors that a user can act on are raised in Python.
@@ -281,4 +275,4 @@ def import_tensorflow_quietly() -> None:
                 if not _GREETING.match(line):
                     os.write(2, line)
     for logger, remark in _REMARKS.items():
-        logging.getLogger(logger).addFilter(_Without(remark))
+        logging.getLogger(logger).addFilter(functools.partial(_lacks, remark))

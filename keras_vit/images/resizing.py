@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils.fields import required
 
 # big_vision resizes the short side to 256 for 224 pixels, and to 448 for 384.
 _SMALL_FACTORS = ((0, 256 / 224), (384, 448 / 384))  # From this many pixels on: factor.
@@ -211,7 +210,7 @@ def _rounded_quotient(number, divisor):
 def covered_pixels(geometry: Geometry, size: tuple[int, int]) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns which rows `(height, 1, 1)` and columns `(1, width, 1)` show the resized image."""
     covered = []
-    starts = required(geometry.starts, "starts")
+    starts: Sides = geometry.starts
     for whole, start, length in zip(geometry.resized, starts, size, strict=True):
         places = tf.cast(start, tf.int32) + tf.range(length)
         covered.append(tf.logical_and(places >= 0, places < tf.cast(whole, tf.int32)))

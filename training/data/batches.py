@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -121,7 +122,7 @@ def training_batches(
         options["resize"] = resize
     if augmentation in WHOLE:
         options["evaluation"] = evaluation
-    augment: Any = functools.partial(AUGMENTATIONS[augmentation], **options)
+    augment: Callable[..., tf.Tensor] = functools.partial(AUGMENTATIONS[augmentation], **options)
     if data_service is not None:
         elements, places = examples.shuffled_pieces(seed, start_step * batch_size), (0, 1)
     elif shard_by == "examples":
