@@ -1,4 +1,4 @@
-"""What an export holds in addition to its model, human-readable."""
+"""The contents of an export besides its model, human-readable."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from keras_vit.images.samples import synthetic_images
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.run.samples import choose_samples
+from keras_vit.training.run.chosen_samples import choose_samples
 from keras_vit.training.settings import MaskedPatches
 from makers import COLORS, encode, tiny_config
 

@@ -26,6 +26,7 @@ from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import read_json
 
+from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
 from .folder import PARTIAL
 from .job import Job
@@ -34,7 +35,6 @@ from .model_card import model_card
 from .plan import TrainingPlan
 from .replay import extend, extends_head
 from .run_options import run_arguments
-from .samples import choose_samples
 from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import Start, build_model, choose_trained, find_start
 

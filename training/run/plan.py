@@ -17,8 +17,8 @@ from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.text_tables import align_columns
 
+from .chosen_samples import choose_samples
 from .distillation import Teacher
-from .samples import choose_samples
 from .transfer import Start, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
