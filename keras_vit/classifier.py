@@ -29,8 +29,7 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.description_texts import description_of_texts, read_texts, texts_of
-from keras_vit.description.licences import licence_in_card
+from keras_vit.description.description_texts import description_of_folder, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import to_rgb
 from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
@@ -419,10 +418,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
             f"Missing in {folder}: {', '.join(missing)}"
         )
     # The small files first, so that an error in them appears before the model is read.
-    texts = read_texts(folder)
-    known = description_of_texts(texts, folder)
-    if DESCRIPTION not in texts and (stated := licence_in_card(folder)):
-        known = dataclasses.replace(known, licence=stated)
+    known = description_of_folder(folder)
     recipe = _read_recipe(folder / RECIPE)
     model = read_model(folder / MODEL)
     try:

@@ -6,6 +6,7 @@ reading the folders and exports of earlier versions, which have no `description.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from keras_vit.description import (
     description_text,
     read_description,
 )
+from keras_vit.description.licences import licence_in_card
 from keras_vit.description.tasks import ACTIVATIONS, MULTILABEL
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import CLASSES, DESCRIPTION, PREPROCESSING, TASK
@@ -87,6 +89,21 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
                 "made from the second, so change both. Received: two contents"
             )
     return described
+
+
+def description_of_folder(folder: pathlib.Path) -> Description:
+    """Returns the description of a classifier from the texts in its folder.
+
+    A folder of an earlier version has its licence in the model card, if anywhere.
+
+    Raises:
+        ValueError: As `description_of_texts`.
+    """
+    texts = read_texts(folder)
+    found = description_of_texts(texts, folder)
+    if DESCRIPTION in texts:
+        return found
+    return dataclasses.replace(found, licence=licence_in_card(folder) or found.licence)
 
 
 def read_texts(folder: pathlib.Path, names: Iterable[str] = TEXTS) -> dict[str, str]:
