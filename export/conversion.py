@@ -21,7 +21,8 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import DEFAULT_THRESHOLD
 from keras_vit.images.samples import describe_samples, read_images, sample_files, write_samples
-from keras_vit.models.opening import OpenedModel, open_model
+from keras_vit.models.opened_model import OpenedModel
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder, check_space
 

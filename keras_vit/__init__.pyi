@@ -75,8 +75,10 @@ from .description import (
 from .models.build import (
     build as build,
 )
-from .models.opening import (
+from .models.opened_model import (
     OpenedModel as OpenedModel,
+)
+from .models.opening import (
     open_model as open_model,
 )
 from .preprocessing import (

@@ -16,11 +16,8 @@ from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
-from keras_vit.models.opening import (
-    HEAD,
-    OpenedModel,
-    open_model,
-)
+from keras_vit.models.opened_model import HEAD, OpenedModel
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 from keras_vit.utils.fields import required
