@@ -18,8 +18,7 @@ import numpy as np
 
 from keras_vit import images as image_formats
 from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
-from keras_vit.checkpoints.hdf5_structure import open_weights_entry
+from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.description import (
     Description,
     Labels,
@@ -32,7 +31,7 @@ from keras_vit.description import (
 from keras_vit.description.description_texts import description_of_folder, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import to_rgb
-from keras_vit.keras_private import load_keras_model, num_values_of_config, xla_compiles
+from keras_vit.keras_private import xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
@@ -444,34 +443,6 @@ def _checked(description, model, labels, preprocessing):
     labels = dataclasses.replace(labels, thresholds=labels.limits)
     whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
     return completed(whole, held_description(model))
-
-
-def read_model(path: str | os.PathLike) -> keras.Model:
-    """Returns the model of a `.keras` file, read in safe mode.
-
-    Raises:
-        ValueError: If the file cannot be read as a Keras model, has content that Keras does
-            not write, or has weights that are not finite.
-    """
-    try:
-        config, stored = check_keras_archive(path)
-        if (needed := num_values_of_config(config)) > stored:
-            raise ValueError(
-                f"its config describes a model of {needed:,} numbers, and it holds {stored:,}"
-            )
-        with open_weights_entry(path) as file:
-            variables = LayerVariables(file)
-            model = load_keras_model(config, variables.values, variables.has_path)
-    except Exception as error:  # Keras raises errors of many types for a damaged file.
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
-    for weight in model.weights:
-        if not np.isfinite(np.asarray(weight).astype("float32")).all():
-            raise ValueError(
-                "Weights must be finite numbers. "
-                f"Received: {path} with NaN or infinity in {weight.path}"
-            )
-    return model
 
 
 def _read_recipe(path):

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "description": {"configs", "description", "preprocessing", "utils"},
     "preprocessing": {"utils.json_files"},
     "checkpoints": {
+        "keras_private",
         "checkpoints",
         "configs",
         "description",

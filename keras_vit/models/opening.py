@@ -19,10 +19,11 @@ from keras_vit.checkpoints.checkpoint_description import (
     describe_checkpoint,
     describe_for,
 )
+from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.match import set_position_rule
 from keras_vit.checkpoints.metadata import read_folder, usual_resize
-from keras_vit.classifier import Classifier, read_classifier, read_model
+from keras_vit.classifier import Classifier, read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.config_comparison import check_agrees, paper_name
 from keras_vit.configs.position_resize import RULES

@@ -13,7 +13,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.classifier import read_model
+from keras_vit.checkpoints.keras_archive import read_model
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "damaged_files.py"
 COUNT = 200

@@ -30,7 +30,7 @@ SECONDS = 10  # For one file.
 def reader(path):
     """Returns the function that reads files of this kind, imported before memory is limited."""
     if path.suffix == ".keras" and b"ViTBackbone" not in path.read_bytes():
-        from keras_vit.classifier import read_model
+        from keras_vit.checkpoints.keras_archive import read_model
 
         return lambda file: read_model(file).weights
     from keras_vit.checkpoints.checkpoint import open_checkpoint

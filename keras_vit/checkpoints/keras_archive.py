@@ -1,0 +1,40 @@
+"""Models in `.keras` files, read in safe mode and with bounds."""
+
+from __future__ import annotations
+
+import os
+
+import keras
+import numpy as np
+
+from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
+from keras_vit.checkpoints.hdf5_structure import open_weights_entry
+from keras_vit.keras_private import load_keras_model, num_values_of_config
+
+
+def read_model(path: str | os.PathLike) -> keras.Model:
+    """Returns the model of a `.keras` file, read in safe mode.
+
+    Raises:
+        ValueError: If the file cannot be read as a Keras model, has content that Keras does
+            not write, or has weights that are not finite.
+    """
+    try:
+        config, stored = check_keras_archive(path)
+        if (needed := num_values_of_config(config)) > stored:
+            raise ValueError(
+                f"its config describes a model of {needed:,} numbers, and it holds {stored:,}"
+            )
+        with open_weights_entry(path) as file:
+            variables = LayerVariables(file)
+            model = load_keras_model(config, variables.values, variables.has_path)
+    except Exception as error:  # Keras raises errors of many types for a damaged file.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
+    for weight in model.weights:
+        if not np.isfinite(np.asarray(weight).astype("float32")).all():
+            raise ValueError(
+                "Weights must be finite numbers. "
+                f"Received: {path} with NaN or infinity in {weight.path}"
+            )
+    return model
