@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import pathlib
 import re
 import sys
@@ -49,10 +50,20 @@ def declared():
     return modules
 
 
+@functools.cache
 def trees():
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in paths]
+
+
+@functools.cache
+def used_names():
+    """Packages of import statements, and all texts up to their first dot."""
+    used = set(NOT_IMPORTED)
+    for _, tree in trees():
+        used |= set(statements(tree))
+        used |= {(text_of(node) or "").split(".")[0] for node in ast.walk(tree)}
+    return used
 
 
 def text_of(node):
@@ -99,8 +110,4 @@ def test_an_optional_import_names_the_extra_that_installs_it():
 
 @pytest.mark.parametrize("extra", sorted(set(declared()) - WITHOUT_IMPORTS))
 def test_what_is_declared_is_used(extra):
-    used = set(NOT_IMPORTED)
-    for _, tree in trees():
-        used |= set(statements(tree))
-        used |= {(text_of(node) or "").split(".")[0] for node in ast.walk(tree)}
-    assert declared()[extra] <= used
+    assert declared()[extra] <= used_names()
