@@ -8,7 +8,6 @@ every backend of Keras: both use it, and neither imports the other.
 from __future__ import annotations
 
 import functools
-import io
 import os
 import pathlib
 import re
@@ -37,6 +36,7 @@ from keras_vit.images.resizing import resize
 from keras_vit.images.transcoding import (
     SIGNATURE_BYTES,
     kind_of,
+    to_rgb,
     transcoded,
     upright_rgb,
 )
@@ -267,12 +267,7 @@ def as_image(image: Any) -> bytes | np.ndarray:
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if hasattr(image, "getexif"):  # A PIL image.
-        upright = PIL.ImageOps.exif_transpose(image)
-        if not upright.mode.startswith("I"):
-            return np.asarray(upright.convert("RGB"))
-        file = io.BytesIO()  # 16 bits, which files scale.
-        upright.save(file, "PNG")
-        return file.getvalue()
+        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
     pixels = np.asarray(image)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
         raise ValueError(

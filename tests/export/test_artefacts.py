@@ -100,7 +100,7 @@ def test_the_commands_take_an_export(path_of, photos, evaluated, tmp_path, capsy
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["correct"] == evaluated.correct
     result = json.loads((tmp_path / "result.json").read_text())
-    assert result["model"]["weights"] == path
+    assert result["model"]["weights"] == "animals.onnx"
     assert len(result["model"]["weights_sha256"]) == 64
 
 

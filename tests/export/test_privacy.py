@@ -26,7 +26,7 @@ from keras_vit.training.run.chosen_samples import choose_samples
 from keras_vit.training.settings import MaskedPatches
 from makers import COLORS, encode, tiny_config
 
-MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif", b"secret")
+MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")
 
 
 def photo(color, seed):
@@ -101,7 +101,7 @@ def found_markers(path, markers=MARKERS):
 
 
 def test_the_markers_are_found_in_the_photos(data):
-    assert {marker for _, marker in found_markers(data)} >= {b"Jane Q", b"Exif", b"secret"}
+    assert {marker for _, marker in found_markers(data)} >= {b"Jane Q", b"Exif\0\0", b"secret"}
     assert b"gpsplace" in photo((0, 0, 0), 0)
 
 

@@ -20,6 +20,7 @@ from keras_vit.export.all_formats import FORMATS, format_of
 from keras_vit.export.onnx_graph import replace
 from keras_vit.export.part_checksums import check_parts, checksums_json
 from keras_vit.export.publish import texts_of
+from keras_vit.images.decoding import read_image
 from keras_vit.utils.files import CLASSES
 
 WITH_RUNTIME = ("onnx", "openvino", "tflite", "saved_model")  # Run by the default tests.
@@ -45,7 +46,8 @@ def exports(classifier, files, saved_model, tflite, tmp_path_factory):
             if FORMATS[name].marker:
                 path.mkdir()
             FORMATS[name]().write(path, classifier, files)
-            FORMATS[name].add_texts(path, texts_of(classifier, files[:2]))
+            photos = [read_image(file) for file in files[:2]]
+            FORMATS[name].add_texts(path, texts_of(classifier, photos))
             FORMATS[name].add_texts(path, {"checksums.json": checksums_json(FORMATS[name], path)})
             paths[name] = path
     return {name: pathlib.Path(path) for name, path in paths.items()}

@@ -28,15 +28,16 @@ def image_hashes(examples: Examples, class_names: tuple[str, ...]) -> np.ndarray
     contents = np.zeros(len(examples), "uint64") if contents is None else contents
     classes = np.array(class_names, object)
     found = np.empty(len(examples), "uint64")
-    for place, (name, content, label) in enumerate(
+    for number, (name, content, label) in enumerate(
         zip(examples.names, contents, examples.labels, strict=True)
     ):
-        named = classes[np.flatnonzero(label)] if np.ndim(label) else classes[[label]]
+        places = np.flatnonzero(label) if np.ndim(label) else [label]
+        named = classes[places] if class_names else ()  # Images may have no classes.
         digest = hashlib.blake2b(int(content).to_bytes(8, "little"), digest_size=8)
         # Folder and file alone, as the data may lie elsewhere now.
         for text in ("/".join(pathlib.PurePath(name).parts[-2:]), *named):
             digest.update(f"\0{text}".encode("utf-8", "surrogateescape"))
-        found[place] = int.from_bytes(digest.digest(), "little")
+        found[number] = int.from_bytes(digest.digest(), "little")
     return found
 
 
