@@ -1,4 +1,4 @@
-"""The contents of an export besides its model, human-readable."""
+"""The contents of an export apart from its model, human-readable."""
 
 from __future__ import annotations
 
