@@ -166,7 +166,6 @@ class Service:
         self._batcher: Batcher
         self._responses = import_server_package("starlette.responses")
         self._exceptions = import_server_package("starlette.exceptions")
-        self.refusal = self._exceptions.HTTPException
         self._disconnect = import_server_package("starlette.requests").ClientDisconnect
         self._prometheus = import_server_package("prometheus_client")
         self._add_metrics()
@@ -176,7 +175,8 @@ class Service:
         """Returns the Starlette application; its lifespan starts and ends the threads.
 
         Args:
-            local_name: The name of a server that only this machine reaches; see `check_sender`.
+            local_name: The name of a server that only this machine reaches; see
+                `refusal_of_sender`.
         """
         starlette = import_server_package("starlette.applications")
         middleware = import_server_package("starlette.middleware")
@@ -375,8 +375,8 @@ class Service:
         self._num_requests.labels(route, status).inc()
         self._request_seconds.labels(route).observe(seconds)
 
-    def check_sender(self, headers: Mapping[bytes, bytes], local_name: str) -> None:
-        """Refuses a request that a page of another site made a browser send.
+    def refusal_of_sender(self, headers: Mapping[bytes, bytes], local_name: str) -> Any:
+        """Returns the answer to a page of another site that made a browser send; None to others.
 
         A server of this machine alone must not answer to a foreign name that was pointed at
         127.0.0.1, nor compute for foreign pages.
@@ -387,10 +387,14 @@ class Service:
         """
         host = headers.get(b"host", b"").decode("latin-1")
         name = host[: host.find("]") + 1].strip("[]") or host.partition(":")[0]
-        if name.lower() not in ("", "localhost", local_name.lower()) and not _is_address(name):
-            raise self._error(403, f"The host must be localhost or an IP address. Received: {name}")
-        if headers.get(b"sec-fetch-site") == b"cross-site":
-            raise self._error(403, "A page of another site may not use this server.")
+        is_named = name.lower() in ("", "localhost", local_name.lower())
+        if not is_named and _ip_address(name) is None:
+            reason = f"The host must be localhost or an IP address. Received: {name}"
+        elif headers.get(b"sec-fetch-site") == b"cross-site":
+            reason = "A page of another site may not use this server."
+        else:
+            return None
+        return self._response(self._error(403, reason))
 
     def _too_many(self, received):
         return self._error(
@@ -405,10 +409,9 @@ class Service:
         return self._exceptions.HTTPException(status, detail, headers)
 
     async def _refused(self, request, error):
-        return self.refused(error)
+        return self._response(error)
 
-    def refused(self, error: Any) -> Any:
-        """Returns the response of a refusal."""
+    def _response(self, error):
         return self._responses.JSONResponse(
             {"error": for_json(error.detail)}, status_code=error.status_code, headers=error.headers
         )
@@ -498,13 +501,8 @@ class _Accounting:
                 service.answered += has_images
 
         try:
-            try:
-                if self._local_name is not None:
-                    service.check_sender(headers, self._local_name)
-            except service.refusal as error:
-                await service.refused(error)(scope, receive, counting_send)
-                return
-            await self._app(scope, bounded_receive, counting_send)
+            refusal = self._local_name and service.refusal_of_sender(headers, self._local_name)
+            await (refusal or self._app)(scope, bounded_receive, counting_send)
         except Exception:
             if status:  # The answer has begun.
                 raise
@@ -516,18 +514,16 @@ class _Accounting:
 
 def local_name(host: str) -> str | None:
     """Returns the address of a server that only this machine reaches; None for any other."""
-    try:
-        return host if ipaddress.ip_address(host).is_loopback else None
-    except ValueError:
-        return host if host.lower() == "localhost" else None
+    address = _ip_address(host)
+    is_local = host.lower() == "localhost" if address is None else address.is_loopback
+    return host if is_local else None
 
 
-def _is_address(name):
+def _ip_address(name):
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def served_name(classifier: Classifier, name: str | None = None) -> tuple[str, str]:

@@ -426,7 +426,8 @@ def _reason(message):
     if ours:
         return " ".join(re.sub(r"[\[\]]", " ", ours[1].partition("[[{{")[0]).split())
     theirs = re.sub(r"\{\{.*?\}\}|\[\[.*|\[Op:.*", "", message, flags=re.DOTALL)
-    return f"The file is damaged or cut short: {' '.join(theirs.split())}"
+    last_line = theirs.strip().splitlines()[-1]  # Lines of the traced code may stand before it.
+    return f"The file is damaged or cut short: {' '.join(last_line.split())}"
 
 
 def _checked(encoded, header, max_pixels):

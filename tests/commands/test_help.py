@@ -25,6 +25,8 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
         "    assert ' '.join(['usage: keras-vit', *words]) in printed.getvalue(), name\n"
         "    for module in ('tensorflow', 'keras', 'numpy'):\n"
         "        assert module not in sys.modules, (name, module)\n"
+        "    if not words:  # The list needs none of the commands.\n"
+        "        assert 'keras_vit.commands.finetune' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
