@@ -37,6 +37,7 @@ COMMANDS = {
     "pretrain": "PretrainCommand",
     "recipes": "Recipes",
     "evaluate": "Evaluate",
+    "calibrate": "Calibrate",
     "predict": "Predict",
     "embed": "Embed",
     "few-shot": "FewShot",
