@@ -22,7 +22,8 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, Labelled, as_in_memory
-from .labels import class_counts, multi_hot, task_of
+from .labels import multi_hot, task_of
+from .parts import check_classes, with_test
 from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
@@ -50,8 +51,8 @@ def open_source(
 
     Args:
         data: One of
-            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, each
-            with a folder of images for each class;
+            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
+            `calibration` if there is such a part, each with a folder of images for each class;
             a folder with a folder of images for each class;
             a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
             the names of the classes; see `csv_files`;
@@ -151,7 +152,8 @@ def open_source(
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
         if labelled:
-            _check_classes(splits, class_names, skipped)
+            left_out = "".join(f"; {line}" for line in describe_skipped(skipped, names=3)[:3])
+            check_classes(splits, class_names, more=left_out)
     if not labelled:
         if "train" not in splits:
             raise ValueError(
@@ -165,7 +167,7 @@ def open_source(
             + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
         )
     splits = _of_task(splits, class_names, task, name)
-    splits = _with_test(splits, class_names, seed, holdout, notes)
+    splits = with_test(splits, class_names, seed, holdout, notes)
     return Source(class_names, splits, skipped, tuple(notes))
 
 
@@ -313,42 +315,3 @@ def _file_splits(files: list[LabelledFile], class_names, transcode) -> dict[str,
             labels = np.array([numbers[file.label] for file in part], "int32")
         splits[split or "train"] = FileExamples([file.path for file in part], labels, transcode)
     return splits
-
-
-def _check_classes(splits, class_names, skipped, numbers=None):
-    """Raises unless each split has images of each class, or of some numbers of classes."""
-    for split, examples in splits.items():
-        missing = np.flatnonzero(class_counts(examples.labels, len(class_names)) == 0)
-        missing = missing if numbers is None else np.intersect1d(missing, numbers)
-        if len(missing):
-            names = ", ".join(class_names[number] for number in missing[:5])
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            left_out = "".join(f"; {line}" for line in describe_skipped(skipped, names=3)[:3])
-            raise ValueError(
-                f"Every split must have images of every class. Received: {split} without "
-                f"{names}{more}{left_out}"
-            )
-
-
-def _with_test(splits, class_names, seed, holdout, notes):
-    """Renames the only held-out split to "test", or makes one."""
-    if "test" not in splits and "validation" in splits:
-        splits = {**splits, "test": splits["validation"]}
-        del splits["validation"]
-    if "test" in splits or not holdout:
-        return splits
-    train = splits["train"]
-    single = np.flatnonzero(class_counts(train.labels, len(class_names)) == 1)
-    if len(single):
-        names = ", ".join(class_names[number] for number in single[:5])
-        more = f" and {len(single) - 5} more" if len(single) > 5 else ""
-        notes.append(f"not tested, as there is a single image: {names}{more}")
-    rest, test = train.split(holdout, seed)
-    if not len(test):
-        return {"train": rest}
-    if task_of(train.labels) == MULTILABEL:  # Nearly stratified: rare labels may share images.
-        _check_classes({"train": rest}, class_names, ())
-        _check_classes(
-            {"test": test}, class_names, (), np.setdiff1d(np.arange(len(class_names)), single)
-        )
-    return {"train": rest, "test": test}

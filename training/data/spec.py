@@ -12,7 +12,7 @@ from keras_vit.description.without_paths import DATA_PLACE, is_place, last_part
 from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
-    from .examples import Examples, Source
+    from .examples import Source
     from .in_memory import Labelled
 
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
@@ -74,6 +74,13 @@ class DataSpec:
     class_names: tuple[str, ...] | None = setting(
         None, "names of the classes of arrays, in the order of their numbers", flag=""
     )
+    calibration: float = setting(
+        0.0,
+        "share of the training images that is neither trained on nor chosen by, but held out for "
+        "calibration where the data have no such part; 0 for none",
+        unit="SHARE",
+        limits=SHARE,
+    )
 
     def __post_init__(self):
         if self.data_dir is not None:
@@ -123,16 +130,23 @@ class DataSpec:
             download: Whether missing data are downloaded; see `open_source`.
 
         Returns:
-            A `Source` with the splits "train", and if there are any, "validation" and
-            "test".
+            A `Source` with the splits "train", and if there are any, "validation",
+            "calibration" and "test".
 
         Raises:
-            ValueError: If no data are given, or as `open_source` raises it.
+            ValueError: If no data are given, images without labels are to be calibrated with,
+                or as `open_source` raises it.
         """
+        from .parts import with_calibration, with_validation
         from .sources import open_source
 
         if self.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        if self.calibration and not labelled:
+            raise ValueError(
+                "Images without labels have no part for calibration. "
+                f"Received: calibration={self.calibration}"
+            )
         source = open_source(
             self.data,
             class_names=self.class_names,
@@ -151,13 +165,16 @@ class DataSpec:
         splits = dict(source.splits)
         if not self.test:
             splits.pop("test", None)
-        if validation is not None and "train" not in splits:
+        if (validation is not None or self.calibration) and "train" not in splits:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
+        # Before the validation images, so that they do not change what is held out.
+        seed = self.split_seed or 0
+        splits = with_calibration(splits, source.class_names, self.calibration, seed)
         share = validation(len(splits["train"])) if callable(validation) else validation
         if share is not None:
-            splits = with_validation(splits, share, self.split_seed or 0)
+            splits = with_validation(splits, share, seed)
         return dataclasses.replace(source, splits=splits)
 
     def to_json(self) -> dict[str, Any]:
@@ -188,22 +205,6 @@ class DataSpec:
                 )
             values["data"] = given.data
         return cls(**values)
-
-
-def with_validation(splits: dict[str, Examples], share: float, seed: int) -> dict[str, Examples]:
-    """Returns images in splits with a share of the training images for "validation".
-
-    Args:
-        splits: The images; their own "validation" stays if the share is not 0.
-        share: The share; with 0 there is no "validation".
-        seed: Seed of the choice.
-    """
-    if share == 0:
-        return {name: examples for name, examples in splits.items() if name != "validation"}
-    if "validation" in splits:
-        return splits
-    train, kept = splits["train"].split(share, seed)
-    return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
 def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:

@@ -20,7 +20,7 @@ from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import PARTS, SplitRecord
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
@@ -188,9 +188,7 @@ class Job:
         check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)
-        counts = {
-            name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
-        }
+        counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
         size = typical_size(source.splits["train"]) if by_data else None

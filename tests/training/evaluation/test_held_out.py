@@ -30,14 +30,18 @@ def model():
 def run(model, tmp_path):
     """Pictures, 10 of each class, and the classifier of a run that held out 2 and chose by 2."""
     data = write_classes(tmp_path / "photos", 10)
-    spec = DataSpec(data, split_seed=3)
+    return data, *classifier_of(DataSpec(data, split_seed=3), model, tmp_path)
+
+
+def classifier_of(spec, model, tmp_path):
+    """The images of a run and its classifier."""
     source = spec.open(0.25)
     folder = tmp_path / "run"
     folder.mkdir()
     SplitRecord.of(source.splits).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
-    return data, source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
+    return source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
 
 
 def without_record(classifier, tmp_path):
@@ -95,6 +99,24 @@ def test_another_split_is_that_of_the_run(run, split):
     add_new(data)
     report = evaluate_classifier(classifier, data, split=split)
     assert names_of(report) == set(source.splits[split].names)
+
+
+def test_images_that_were_held_out_for_calibration_are_not_of_the_test_part(model, tmp_path):
+    data = write_classes(tmp_path / "photos", 10)
+    spec = DataSpec(data, calibration=0.25, split_seed=3)
+    source, classifier = classifier_of(spec, model, tmp_path)
+    report = evaluate_classifier(classifier, data)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert "6 that the run held out for calibration" in report.split_lines[0]
+    report = evaluate_classifier(classifier, data, split="calibration")
+    assert names_of(report) == set(source.splits["calibration"].names)
+    assert report.split_lines[0].startswith(
+        "split   6 images that the run held out for calibration; left out: "
+    )
+    drawn_again = without_record(classifier, tmp_path)
+    report = evaluate_classifier(drawn_again, data, split="calibration")
+    assert names_of(report) == set(source.splits["calibration"].names)
+    assert "trained on" not in report.split_lines[0]
 
 
 def test_a_copy_of_the_data_is_split_as_in_the_run(run, tmp_path):
