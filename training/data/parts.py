@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_vit.description.tasks import MULTILABEL
 
-from .examples import Examples
 from .labels import class_counts, task_of
+
+if TYPE_CHECKING:
+    from .examples import Examples
+
+PARTS = ("train", "validation", "calibration", "test")
 
 # Common name of a part: our name.
 SPLITS = {

@@ -8,8 +8,9 @@ from keras_vit.classifier import Classifier
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.in_memory import InMemory
+from keras_vit.training.data.parts import PARTS
 from keras_vit.training.data.spec import EVALUATED_DATA, spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+from keras_vit.training.data.split_record import NEW, SplitRecord
 
 _WORDS = {
     "train": "that the run trained on",
@@ -74,14 +75,19 @@ def choose_images(
         follow_symlinks=given.follow_symlinks or spec.follow_symlinks,
         test=True,
         task=classifier.task,
+        labels=given.labels or spec.labels,
     )
-    excluded: tuple[str, ...] = ()
+    remarks = []
     if spec.exclude:
-        excluded = (f"split   the {len(spec.exclude)} images that the run excluded are left out",)
+        remarks.append(f"split   the {len(spec.exclude)} images that the run excluded are left out")
+    if spec.labels:
+        whose = "--labels" if given.labels else "the run's table"
+        remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
+    excluded = tuple(remarks)
     record = SplitRecord.read(classifier.folder)
     if record is not None:
         is_verified = spec.strict or in_memory
-        source = dataclasses.replace(spec, holdout=0.0, calibration=0.0).open(verify=is_verified)
+        source = spec.open(verify=is_verified, recorded=True)
         _check_classes(source, classifier, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:

@@ -87,7 +87,7 @@ def _by_record(spec, record, validation, *, download):
 
     Images that are new to that run are trained on, if the data do not hold them out.
     """
-    source = dataclasses.replace(spec, holdout=0.0, calibration=0.0).open(download=download)
+    source = spec.open(download=download, recorded=True)
     part_of = {}
     for split, examples in source.splits.items():
         numbers = examples.fingerprints()

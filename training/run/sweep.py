@@ -29,7 +29,17 @@ PROTOCOL = "sweep"
 SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
 TABLE = "sweep.md"
 # Fields of the data that a sweep must have in common with an earlier one to continue it.
-_SAME_DATA = ("data", "data_dir", "holdout", "calibration", "exclude", "split_seed", "task")
+_SAME_DATA = (
+    "data",
+    "data_dir",
+    "holdout",
+    "calibration",
+    "exclude",
+    "split_seed",
+    "task",
+    "split",
+    "labels",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,6 +101,8 @@ def test_a_recipe_file_gives_it_back():
         "task",
         "class_names",
         "calibration",
+        "split",
+        "labels",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
     del recipe["data"]["follow_symlinks"]  # As in files of earlier versions.

@@ -212,3 +212,20 @@ def test_data_of_an_evaluation_have_no_options_of_the_run(run):
     assert names_of(report) == set(source.splits["test"].names)
     with pytest.raises(ValueError, match="run have the others. Received: holdout, split_seed"):
         evaluate_classifier(classifier, DataSpec(data, holdout=0.5, split_seed=1))
+
+
+def test_parts_and_labels_of_a_table_are_those_of_the_run(model, tmp_path):
+    data = write_classes(tmp_path / "photos", 10)
+    paths = [path.relative_to(data) for path in sorted(data.glob("*/*"))]
+    split = {str(path): "test" if int(path.stem[-1]) < 3 else "train" for path in paths}
+    labels = {str(paths[0]): NAMES[-1]}
+    spec = DataSpec(data, split=split, labels=labels, split_seed=3)
+    source, classifier = classifier_of(spec, model, tmp_path)
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert report.new.count == 9
+    assert report.split_lines[-1] == "labels  1 images have the label in the run's table"
+    examples = report.answers.examples
+    numbers = dict(zip(examples.names, examples.labels, strict=True))
+    assert source.class_names[numbers[str(data / paths[0])]] == NAMES[-1]
