@@ -11,8 +11,6 @@ from keras_vit.description.tasks import TASKS
 from keras_vit.description.without_paths import DATA_PLACE, is_place, last_part
 from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
-from .tables import table_lines
-
 if TYPE_CHECKING:
     from .examples import Source
     from .in_memory import Labelled
@@ -87,13 +85,13 @@ class DataSpec:
         (),
         "a CSV file path,split with the part of each image, in place of the data's own parts: "
         "train, validation, calibration or test; paths are relative to the data",
-        unit="FILE",
+        unit="TABLE",
         from_file=True,
     )
     labels: tuple[str, ...] = setting(
         (),
         "a CSV file path,label with other labels for some images; paths are relative to the data",
-        unit="FILE",
+        unit="TABLE",
         from_file=True,
     )
 
@@ -106,6 +104,8 @@ class DataSpec:
             from .in_memory import as_in_memory
 
             object.__setattr__(self, "data", as_in_memory(self.data))
+        from .tables import table_lines  # Imports NumPy, which --help does not need.
+
         object.__setattr__(self, "exclude", tuple(self.exclude))
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))

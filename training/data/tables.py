@@ -158,7 +158,7 @@ def given_parts(
     ]
     if missing:
         raise ValueError(
-            "Every image of the data must be in the table of --split (split=), or in that of "
+            "Every image of the data must be in the table of --split (split=), or in the list of "
             f"--exclude. Received: {len(missing)} of {len(names)} images without a row: "
             f"{_first(missing)}"
         )
