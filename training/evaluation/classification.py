@@ -412,8 +412,8 @@ def evaluate_classifier(
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
             numbers in arrays and a `tf.data.Dataset` follow the classifier. Or a `DataSpec`.
-        split: "train", "validation" or "test", in the run where it recorded its split; by
-            default "test" if the run or the data have it, else all images.
+        split: "train", "validation", "calibration" or "test", in the run where it recorded its
+            split; by default "test" if the run or the data have it, else all images.
         batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
         **data_options: `data_dir`, `strict` and `follow_symlinks`; see `DataSpec`.

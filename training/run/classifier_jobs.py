@@ -339,18 +339,21 @@ def with_note_of_seen(source: Source, record: SplitRecord | None) -> Source:
         source: The images in splits.
         record: What the run of the weights trained on; None if it is not known.
     """
-    test = source.splits.get("test")
-    numbers = None if record is None or test is None else test.fingerprints()
-    if record is None or numbers is None:
+    if record is None:
         return source
-    seen = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
-    if not seen:
-        return source
-    note = (
-        f"{seen} of the {len(numbers)} test images were trained on, or chosen by, in the run of "
-        "the weights: new images may have a lower accuracy"
-    )
-    return dataclasses.replace(source, notes=(*source.notes, note))
+    notes = []
+    for part in ("calibration", "test"):
+        examples = source.splits.get(part)
+        numbers = None if examples is None else examples.fingerprints()
+        if numbers is None:
+            continue
+        seen = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
+        if seen:
+            notes.append(
+                f"{seen} of the {len(numbers)} {part} images were trained on, or chosen by, in the "
+                "run of the weights: new images may have a lower accuracy"
+            )
+    return dataclasses.replace(source, notes=(*source.notes, *notes)) if notes else source
 
 
 def _build_classifier(start, settings, num_classes):
