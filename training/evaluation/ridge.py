@@ -262,7 +262,7 @@ def one_hot(labels: npt.ArrayLike, classes: int | None = None) -> np.ndarray:
 
 
 def _places_of_groups(groups, rows):
-    """Returns the places of rows that are a group of their own, and the places of each group."""
+    """Returns the places of rows that share no group, and the places of each group."""
     if groups is None:
         return np.arange(rows), []
     labels = np.asarray(groups)
