@@ -49,7 +49,7 @@ class Decomposition:
         self._bias = bias
         if rows > dim:
             gram = np.zeros((dim, dim))
-            for centred in self._centred(np.arange(rows)):
+            for _, centred in self._centred(np.arange(rows)):
                 gram += centred.T @ centred
             eigenvalues, axes = np.linalg.eigh(gram)
         else:
@@ -96,19 +96,19 @@ class Decomposition:
         if not choices or not all(0 < value < np.inf for value in choices):
             raise ValueError(f"l2 must be positive numbers. Received: l2={l2}")
         places = _places_of_groups(groups, rows)
-        moments = np.zeros((len(self._axes.T) + self._bias, values.shape[1]))  # T'Y
-        for chunk, rotated in self._rotated(np.arange(rows)):
-            moments += rotated.T @ values[chunk]
+        moments = self._moments(values)
 
-        errors = {}
-        for choice in choices if len(choices) > 1 else []:
-            residuals = self._left_out(values, moments, choice, places)
-            errors[choice] = sum(float(np.square(part).sum()) for _, part, _ in residuals)
-        chosen = min(errors, key=errors.__getitem__) if errors else choices[0]
-
+        errors = dict.fromkeys(choices, 0.0)
+        if len(choices) > 1:
+            for chunk, rotated, together in self._parts(places):
+                for choice in choices:
+                    found = self._left_out(values[chunk], rotated, moments, choice, together)
+                    errors[choice] += float(np.square(found[0]).sum())
+        chosen = min(errors, key=errors.__getitem__)
         leverages, residuals = np.empty(rows), np.empty_like(values)
-        for chunk, left_out, h in self._left_out(values, moments, chosen, places):
-            residuals[chunk], leverages[chunk] = left_out, h
+        for chunk, rotated, together in self._parts(places):
+            found = self._left_out(values[chunk], rotated, moments, chosen, together)
+            residuals[chunk], leverages[chunk] = found
         errors[chosen] = float(np.square(residuals).sum())
         coefficients = moments / self._denominators(chosen)[:, np.newaxis]
         weights = self._axes @ coefficients[: len(self._axes.T)]
@@ -144,44 +144,52 @@ class Decomposition:
             found[start : start + _CHUNK] = inside + outside
         return found + self._bias / len(self._features)
 
-    def _centred(self, places) -> Iterator[np.ndarray]:
+    def _centred(self, places) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields places of rows, a chunk at a time, and these rows without the mean."""
         for start in range(0, len(places), _CHUNK):
-            rows = self._features[places[start : start + _CHUNK]]
-            yield rows.astype("float64") - self._mean
+            chunk = places[start : start + _CHUNK]
+            yield chunk, self._features[chunk].astype("float64") - self._mean
 
     def _rotated(self, places) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields places of rows, and these rows in the axes: T = [X V, 1], so T'T is diagonal."""
-        for number, centred in enumerate(self._centred(places)):
-            chunk = places[number * _CHUNK : (number + 1) * _CHUNK]
+        for chunk, centred in self._centred(places):
             constant = np.ones((len(chunk), int(self._bias)))
             yield chunk, np.concatenate([centred @ self._axes, constant], axis=1)
+
+    def _parts(self, places) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+        """Yields what `_rotated` does, and whether the rows are left out together."""
+        alone, groups = places
+        for chunk, rotated in self._rotated(alone):
+            yield chunk, rotated, False
+        for group in groups:
+            yield group, np.concatenate([part for _, part in self._rotated(group)]), True
+
+    def _moments(self, targets):
+        """Returns T'Y, `(R + 1, K)`, or `(R, K)` without a constant term."""
+        products = np.zeros((len(self._mean), targets.shape[1]))
+        for chunk, centred in self._centred(np.arange(len(targets))):
+            products += centred.T @ targets[chunk]
+        sums = targets.sum(axis=0, keepdims=True)
+        return np.concatenate([self._axes.T @ products, sums[: int(self._bias)]])
 
     def _denominators(self, l2):
         """Returns the diagonal of T'T + l2, without `l2` for the constant term."""
         constant = [len(self._features)] * self._bias
         return np.concatenate([self._eigenvalues + l2, constant])
 
-    def _left_out(self, targets, moments, l2, places):
-        """Yields places, the residuals without the rows of each group, and the leverages."""
+    def _left_out(self, targets, rotated, moments, l2, together):
+        """Returns the residuals of rows that are left out, each or together, and leverages."""
         denominators = self._denominators(l2)
-        coefficients = moments / denominators[:, np.newaxis]
-        alone, groups = places
-        for chunk, rotated in self._rotated(alone):
-            leverages = np.square(rotated) @ (1 / denominators)
-            residuals = targets[chunk] - rotated @ coefficients
-            yield chunk, residuals / (1 - leverages)[:, np.newaxis], leverages
-        for group in groups:
-            rotated = np.concatenate([part for _, part in self._rotated(group)])
-            leverages = np.square(rotated) @ (1 / denominators)
-            residuals = targets[group] - rotated @ coefficients
-            # (I - T_g (T'T + l2)^-1 T_g')^-1, by the smaller of the two systems.
-            if len(group) <= len(denominators):
-                hat = (rotated / denominators) @ rotated.T
-                residuals = np.linalg.solve(np.eye(len(group)) - hat, residuals)
-            else:
-                rest = np.diag(denominators) - rotated.T @ rotated
-                residuals += rotated @ np.linalg.solve(rest, rotated.T @ residuals)
-            yield group, residuals, leverages
+        leverages = np.square(rotated) @ (1 / denominators)
+        residuals = targets - rotated @ (moments / denominators[:, np.newaxis])
+        if not together:
+            return residuals / (1 - leverages)[:, np.newaxis], leverages
+        # (I - T_g (T'T + l2)^-1 T_g')^-1, by the smaller of the two systems.
+        if len(rotated) <= len(denominators):
+            hat = (rotated / denominators) @ rotated.T
+            return np.linalg.solve(np.eye(len(rotated)) - hat, residuals), leverages
+        rest = np.diag(denominators) - rotated.T @ rotated
+        return residuals + rotated @ np.linalg.solve(rest, rotated.T @ residuals), leverages
 
 
 @dataclasses.dataclass(frozen=True)
