@@ -31,6 +31,7 @@ DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 # The class of each command. Its module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
     "demo": "Demo",
+    "check": "Check",
     "models": "Models",
     "finetune": "Finetune",
     "sweep": "Sweep",
