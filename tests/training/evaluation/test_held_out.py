@@ -9,7 +9,7 @@ import pytest
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import COLORS, write_classes
@@ -34,7 +34,7 @@ def run(model, tmp_path):
     source = spec.open(0.25)
     folder = tmp_path / "run"
     folder.mkdir()
-    SplitRecord.of(source.splits).write(folder)
+    SplitRecord.of(read_fingerprints(source.splits)).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
     return data, source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
