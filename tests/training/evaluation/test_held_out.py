@@ -79,6 +79,17 @@ def test_new_images_have_a_report_of_their_own(run):
     assert report.to_json()["new"]["images"] == 9
 
 
+def test_files_that_cannot_be_read_are_skipped_and_no_new_images(run):
+    data, _, classifier = run
+    (data / NAMES[0] / "empty.jpg").touch()
+    report = evaluate_classifier(classifier, data)
+    assert (report.count, report.new, len(report.skipped)) == (6, None, 1)
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert (report.count, report.new.count, len(report.skipped)) == (6, 9, 1)
+    assert "6 images that the run held out; 9 that are new" in report.split_lines[0]
+
+
 def test_what_is_left_out_is_printed(run):
     data, _, classifier = run
     report = evaluate_classifier(classifier, data)
