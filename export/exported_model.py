@@ -9,10 +9,10 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
+from keras_vit.answering import LEVERAGE
 from keras_vit.description.decision import Decision
 from keras_vit.inspection.rollouts import RolloutModel
 from keras_vit.layers.unknown_class import familiarity
-from keras_vit.models.answering import LEVERAGE
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.preprocessing import Preprocessing
 

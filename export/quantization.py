@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.classifier import Classifier
 from keras_vit.images.decoding import image_files, read_image
-from keras_vit.models.answering import ANSWERS, LEVERAGE
 
 from .check_images import load_images
 from .exported_model import PIXELS

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from keras_vit import images as image_formats
+from keras_vit.answering import answering_model, split_answers, with_further_classes
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.checkpoints.keras_archive import read_model
@@ -33,7 +34,6 @@ from keras_vit.description.description_texts import description_of_folder, texts
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import to_rgb
 from keras_vit.keras_private import xla_compiles
-from keras_vit.models.answering import answering_model, split_answers, with_further_classes
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (

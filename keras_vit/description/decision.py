@@ -30,7 +30,7 @@ class Decision:
         threshold: The least probability of an answer; 0 where only strange images are refused.
             Multi-label classifiers have their thresholds in `Labels`.
         largest_leverage: The leverage above which an image is strange; None where none is.
-        leverages: Of known images, in ascending order.
+        leverages: The leverages of known images, in ascending order.
         max_error: The bound on the share of wrong answers, or None. Of a multi-label classifier,
             on the share of a label's images that lack it in the answer (`error="missed"`), or of
             the other images that have it (`error="false"`).
@@ -44,7 +44,7 @@ class Decision:
         parents: The parent of each class that has one, by its name.
         parent_threshold: The least sum of probabilities of an answer with a parent.
         in_outputs: Whether the model has the further outputs already, as in an export.
-        sha256: Of the head and the arrays that it belongs to.
+        sha256: Checksum of the head and the arrays that it belongs to.
     """
 
     temperature: float = 1.0

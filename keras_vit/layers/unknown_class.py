@@ -60,7 +60,7 @@ class UnknownClass(keras.layers.Layer):
     "unknown". A further output that is the answer has two thirds, and the probabilities of the
     classes share the rest, so that it is the highest; all other further outputs are 0.
 
-    Multi-label probabilities are sigmoid(z / T) and stay as they are: "unknown" is 1 for a strange
+    Multi-label probabilities are sigmoid(z / T) and are unchanged: "unknown" is 1 for a strange
     image, and 0 for others.
 
     Args:
@@ -68,7 +68,7 @@ class UnknownClass(keras.layers.Layer):
         threshold: The least probability of an answer.
         largest_leverage: The largest leverage of an image that is not strange; None without a
             limit, and without the second input.
-        parents: Of each class the number of its parent, or -1; () without parents.
+        parents: The number of each class's parent, or -1; () without parents.
         parent_threshold: The least sum of probabilities of an answer with a parent, or None.
         multilabel: Whether an image may have several classes.
         **kwargs: Passed to `keras.layers.Layer`.
@@ -145,7 +145,7 @@ def familiarity(leverage, leverages):
 
     Args:
         leverage: `(B, 1)`.
-        leverages: Of n known images.
+        leverages: The leverages of n known images.
     """
     known = np.asarray(leverages, "float32")
     return (1.0 + ops.sum(_is(ops.less_equal(leverage, known)), axis=-1)) / (1.0 + len(known))

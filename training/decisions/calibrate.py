@@ -21,7 +21,7 @@ from keras_vit.utils.files import DECISION, MODEL_CARD, atomic_write, write_text
 from .finding import MAX_TRAINING, FoundDecision, compute_scores, find_decision
 from .settings import DecisionSettings
 
-HEADING = "## Unknown images"  # Of the model card.
+HEADING = "## Unknown images"  # In the model card.
 
 
 def calibrate(
@@ -157,7 +157,7 @@ def with_decision(classifier: Classifier, found: FoundDecision) -> Classifier:
 def write_decision(folder: pathlib.Path, classifier: Classifier, found: FoundDecision) -> None:
     """Writes the decision into a classifier's folder: description, arrays, model card."""
     with atomic_write(folder / DECISION) as partial:
-        np.savez(partial, **found.arrays)
+        np.savez(partial, **found.arrays)  # type: ignore[arg-type]
     for name, text in texts_of(classifier.description).items():
         write_text(folder / name, text)
     card = folder / MODEL_CARD

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
+from keras_vit.answering import CENTER, FACTOR, decision_hash, scoring_model
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import MISSED, UNKNOWN, Decision
-from keras_vit.models.answering import CENTER, FACTOR, decision_hash, scoring_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.calibration import calibration_of
@@ -21,7 +21,7 @@ from keras_vit.training.evaluation.temperature import fit_temperature, scaled_pr
 
 from .settings import DecisionSettings
 
-# Of the calibration images, those that choose the temperature and the candidates for thresholds.
+# The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
 MAX_TRAINING = 10_000  # Images whose features the leverage is computed from.
 MAX_LEVERAGES = 100  # Kept of the calibration images, for the familiarity.
@@ -216,7 +216,7 @@ def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
     between two leverages, so that rounding does not move an image across it.
 
     Args:
-        leverages: Of n images, in ascending order.
+        leverages: The leverages of n images, in ascending order.
         share: Largest share of known images that are strange.
 
     Returns:

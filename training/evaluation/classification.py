@@ -15,10 +15,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.answering import split_answers
 from keras_vit.classifier import Classifier
 from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTILABEL
-from keras_vit.models.answering import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.labels import class_counts, task_of
@@ -346,7 +346,7 @@ def evaluate(
 
 
 def _without_further(outputs, decision):
-    """Multi-label outputs without that of "unknown", whose images have no label."""
+    """Multi-label outputs without "unknown", whose images have no label."""
     for scores, labels in outputs:
         if decision is not None:
             scores, further = split_answers(scores, decision)

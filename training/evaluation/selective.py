@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.answering import split_answers
 from keras_vit.description.decision import Decision
-from keras_vit.models.answering import split_answers
 from keras_vit.utils.files import atomic_write, write_csv
 from keras_vit.utils.plots import new_figure
 
@@ -19,7 +19,7 @@ from .calibration import Calibration, calibration_of
 from .risk import interval
 from .temperature import scaled_probabilities
 
-MAX_ROWS = 1000  # Of the curve's table.
+MAX_ROWS = 1000  # In the curve's table.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,11 @@ class SelectiveAnswers:
     uncalibrated: Calibration
 
     def __add__(self, other: SelectiveAnswers) -> SelectiveAnswers:
-        own, theirs = vars(self), vars(other)
         return SelectiveAnswers(
-            *(np.append(own[name], theirs[name]) for name in list(own)[:4]),
+            np.append(self.confidence, other.confidence),
+            np.append(self.is_right, other.is_right),
+            np.append(self.is_answered, other.is_answered),
+            np.append(self.is_wrong, other.is_wrong),
             self.uncalibrated + other.uncalibrated,
         )
 

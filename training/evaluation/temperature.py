@@ -6,7 +6,7 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-_RANGE = (0.05, 20.0)  # Of 1 / T.
+_RANGE = (0.05, 20.0)  # Bounds of 1 / T.
 
 
 def scaled_probabilities(
@@ -53,7 +53,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         targets = np.full(scores.shape, rest / scores.shape[1])
         targets[np.arange(len(labels)), labels] += 1 - rest
 
-    def slope(factor):  # Of the cross-entropy in 1 / T, in which it is convex.
+    def slope(factor):  # The derivative of the cross-entropy, which is convex in 1 / T.
         probabilities = scaled_probabilities(scores, 1 / factor, is_multilabel=is_multilabel)
         return ((probabilities - targets) * scores).sum()
 

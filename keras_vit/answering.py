@@ -73,7 +73,7 @@ def scoring_model(model: keras.Model) -> keras.Model:
         model: From images to probabilities `(B, K)`.
 
     Raises:
-        ValueError: If its output is not that of one head.
+        ValueError: If its output is not one head's.
     """
     return keras.Model(model.inputs, keras.ops.concatenate(_features_and_logits(model), axis=-1))
 
