@@ -66,16 +66,14 @@ def answering_model(
     return keras.Model(model.inputs, rows, name=model.name)
 
 
-def scoring_model(model: keras.Model) -> keras.Model:
-    """Returns a model from images to features and logits, side by side, `(B, D + K)`.
-
-    Args:
-        model: From images to probabilities `(B, K)`.
+def head_weights(model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the kernel `(D, K)` and the bias `(K,)` of a model's head, float32.
 
     Raises:
         ValueError: If its output is not one head's.
     """
-    return keras.Model(model.inputs, keras.ops.concatenate(_features_and_logits(model), axis=-1))
+    kernel, *bias = map(keras.ops.convert_to_numpy, _head(model).weights)
+    return kernel, bias[0] if bias else np.zeros(kernel.shape[1], "float32")
 
 
 def decision_hash(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> str:

@@ -16,10 +16,11 @@ from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION, MODEL_CARD, atomic_write, write_text
 
-from .finding import MAX_TRAINING, FoundDecision, compute_scores, find_decision
-from .settings import DecisionSettings
+from .finding import FoundDecision, check_counts, find_decision
+from .scores import MAX_TRAINING, compute_scores
 
 HEADING = "## Unknown images"  # In the model card.
 
@@ -32,6 +33,7 @@ def calibrate(
     split: str | None = None,
     unknown: str | os.PathLike | None = None,
     batch_size: int = 32,
+    cache: str | os.PathLike | None = None,
     progress: bool = False,
     log: Callable[[str], object] = print,
     **data_options,
@@ -47,6 +49,7 @@ def calibrate(
         unknown: Images of none of the classes, files and folders; how many of them are refused
             is reported.
         batch_size: Images in a batch; does not change the results.
+        cache: Folder for computed features, or None; see `features.extract`.
         progress: Whether to show a line with the rate and the time left.
         log: Receives the lines of the result.
         **data_options: See `evaluate_classifier`.
@@ -72,16 +75,24 @@ def calibrate(
     _check_unseen(images.examples, SplitRecord.read(folder))
     for line in images.lines:
         log(line)
-    numbers = [classifier.class_names.index(name) for name in images.source.class_names]
+    labels = classifier.description.labels
+    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
 
-    def scores_of(examples, word):
+    def in_classes(examples):
+        return examples.relabelled(numbers, len(labels.names) if labels.is_multilabel else None)
+
+    known = in_classes(images.examples)
+    check_counts(known.labels, labels, settings)
+
+    def scores_of(examples):
         return compute_scores(
             classifier.model,
             examples,
             classifier.preprocessing,
-            numbers,
-            batch_size,
-            word if progress else None,
+            batch_size=batch_size,
+            cache=cache,
+            progress=progress,
+            unreadable=[] if images.skip_unreadable else None,
         )
 
     trained = training_images(folder, images.source.splits, images.examples)
@@ -89,9 +100,9 @@ def calibrate(
         log("strange no training images in the data, so strange images are not recognised")
     found = find_decision(
         classifier.model,
-        classifier.description.labels,
-        scores_of(images.examples, "calibrate"),
-        None if trained is None else scores_of(trained, "train").features,
+        labels,
+        scores_of(known),
+        None if trained is None else scores_of(in_classes(trained)).features,
         settings,
     )
     for line in found.lines:

@@ -9,23 +9,19 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_vit.answering import CENTER, FACTOR, decision_hash, scoring_model
+from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import MISSED, UNKNOWN, Decision
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.calibration import calibration_of
-from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.risk import Bound, find_threshold, interval, least_answered
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
+from keras_vit.training.settings.decisions import DecisionSettings
 
-from .settings import DecisionSettings
+from .scores import Scores, leverage_arrays, leverages_of
 
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
-MAX_TRAINING = 10_000  # Images whose features the leverage is computed from.
 MAX_LEVERAGES = 100  # Kept of the calibration images, for the familiarity.
-_RIDGE = 1e-3  # Added to the eigenvalues of X'X, in units of their mean.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,86 +39,6 @@ class FoundDecision:
     labels: Labels
     arrays: Mapping[str, np.ndarray]
     lines: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """Features and logits of images with their labels.
-
-    Args:
-        features: `(N, D)`.
-        logits: `(N, K)`.
-        labels: Class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
-    """
-
-    features: np.ndarray
-    logits: np.ndarray
-    labels: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def at(self, places: np.ndarray) -> Scores:
-        """Returns the scores of some images."""
-        return Scores(self.features[places], self.logits[places], self.labels[places])
-
-
-def compute_scores(
-    model: keras.Model,
-    examples: Examples,
-    preprocessing: Preprocessing,
-    class_numbers: Sequence[int],
-    batch_size: int = 32,
-    progress: str | None = None,
-) -> Scores:
-    """Returns the features and logits of images.
-
-    Args:
-        model: From images to probabilities `(B, K)`.
-        examples: The images.
-        preprocessing: How an image becomes the model's input.
-        class_numbers: The model's class for each label of the examples.
-        batch_size: Images in a batch.
-        progress: First word of the line with the time left, or None.
-    """
-    outputs = predictions_of(
-        scoring_model(model),
-        examples,
-        preprocessing=preprocessing,
-        batch_size=batch_size,
-        progress=progress,
-    )
-    rows, labels = map(np.concatenate, zip(*outputs, strict=True))
-    num_classes = model.output_shape[-1]
-    features, logits = np.split(rows.astype("float64"), [-num_classes], axis=1)
-    numbers = np.asarray(class_numbers)
-    if labels.ndim == 1:
-        return Scores(features, logits, numbers[labels])
-    spread = np.zeros((len(labels), num_classes), "uint8")
-    spread[:, numbers] = labels
-    return Scores(features, logits, spread)
-
-
-def leverage_arrays(features: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the arrays by which the leverage of an image is computed.
-
-    With the centered features X of training images, the leverage of x is
-    `x' (X'X + l2 I)^-1 x`, the square of the length of `(x - center) factor`.
-
-    Args:
-        features: `(N, D)` of training images.
-    """
-    center = features.mean(axis=0)
-    centered = features - center
-    values, vectors = np.linalg.eigh(centered.T @ centered)
-    values = np.maximum(values, 0) + _RIDGE * values.mean()
-    return {CENTER: center.astype("float32"), FACTOR: (vectors / np.sqrt(values)).astype("float32")}
-
-
-def leverages_of(features: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the leverage of each image, `(N,)`, as the model computes it."""
-    projected = (features.astype("float32") - arrays[CENTER]) @ arrays[FACTOR]
-    return (projected * projected).sum(axis=1, dtype="float64")
 
 
 def find_decision(
@@ -149,8 +65,7 @@ def find_decision(
         ValueError: If there are too few images, a class without one, or no threshold within the
             bound.
     """
-    settings.check(labels)
-    _check_counts(known, labels, settings)
+    check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
     chosen, tested = np.split(order, [min(int(len(known) * CHOOSING_SHARE), MAX_CHOOSING)])
     chosen, tested = np.sort(chosen), np.sort(tested)
@@ -184,12 +99,20 @@ def find_decision(
     return FoundDecision(found, labels, arrays, tuple(summary(found, settings)))
 
 
-def _check_counts(known, labels, settings):
+def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
+    """Raises ValueError unless there are enough images for a decision, before anything is computed.
+
+    Args:
+        given: The labels of the calibration images: `(N,)`, or multi-label `(N, K)`.
+        labels: The classes.
+        settings: The bounds.
+    """
+    settings.check(labels)
     names = labels.names or ()
     if labels.is_multilabel:
-        counts = (known.labels > 0).sum(axis=0)
+        counts = (given > 0).sum(axis=0)
     else:
-        counts = np.bincount(known.labels, minlength=len(names))
+        counts = np.bincount(given, minlength=len(names))
     absent = [name for name, count in zip(names, counts, strict=True) if not count]
     if absent:
         raise ValueError(
@@ -198,13 +121,13 @@ def _check_counts(known, labels, settings):
         )
     if settings.max_error is not None:
         needed = least_answered(settings.max_error, settings.confidence)
-        tested = len(known) - min(int(len(known) * CHOOSING_SHARE), MAX_CHOOSING)
+        tested = len(given) - min(int(len(given) * CHOOSING_SHARE), MAX_CHOOSING)
         if tested < needed:
             total = math.ceil(needed / (1 - CHOOSING_SHARE))
             raise ValueError(
                 f"At most {settings.max_error:.1%} of errors with {settings.confidence:.0%} "
                 f"confidence needs at least {needed} answered photos without an error, so {total} "
-                f"calibration photos. Received: {len(known)}"
+                f"calibration photos. Received: {len(given)}"
             )
 
 
