@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .in_memory import Labelled
 
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "labels")
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "labels", "group_by")
 
 
 @documented
@@ -93,6 +93,13 @@ class DataSpec:
         "a CSV file path,label with other labels for some images; paths are relative to the data",
         unit="TABLE",
         from_file=True,
+    )
+    group_by: str | None = setting(
+        None,
+        "keep images of a group in the same part: exif (one camera within seconds), a column of "
+        "the CSV file, or a regular expression whose first capture group, or match, in the path "
+        "relative to the data is the group",
+        unit="exif|COLUMN|REGEX",
     )
 
     def __post_init__(self):
@@ -185,6 +192,7 @@ class DataSpec:
             split=() if recorded else self.split,
             labels=self.labels,
             one_part=recorded and bool(self.split),
+            group_by=self.group_by,
         )
         splits = dict(source.splits)
         if not self.test:
@@ -195,10 +203,11 @@ class DataSpec:
             )
         # Before the validation images, so that they do not change what is held out.
         seed = self.split_seed or 0
-        splits = with_calibration(splits, source.class_names, calibration, seed)
+        groups = source.groups
+        splits = with_calibration(splits, source.class_names, calibration, seed, groups)
         share = validation(len(splits["train"])) if callable(validation) else validation
         if share is not None:
-            splits = with_validation(splits, share, seed)
+            splits = with_validation(splits, share, seed, groups)
         return dataclasses.replace(source, splits=splits)
 
     def to_json(self) -> dict[str, Any]:

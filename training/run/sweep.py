@@ -39,6 +39,7 @@ _SAME_DATA = (
     "task",
     "split",
     "labels",
+    "group_by",
 )
 
 

@@ -103,6 +103,7 @@ def test_a_recipe_file_gives_it_back():
         "calibration",
         "split",
         "labels",
+        "group_by",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
     del recipe["data"]["follow_symlinks"]  # As in files of earlier versions.
