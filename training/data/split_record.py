@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -85,6 +85,20 @@ class Fingerprinted(Protocol):
         """Returns the numbers, uint64 `(N,)`, or None."""
 
 
+Fingerprints: TypeAlias = Mapping[str, np.ndarray | None]
+
+
+def read_fingerprints(splits: Mapping[str, Fingerprinted]) -> Fingerprints:
+    """Returns the fingerprints of the images of each part, uint64 `(N,)`; None if not known.
+
+    The images are read, so a run calls this once.
+
+    Args:
+        splits: The images by the name of their part.
+    """
+    return {name: examples.fingerprints() for name, examples in splits.items()}
+
+
 @dataclasses.dataclass(frozen=True)
 class SplitRecord:
     """Which images a run trained on, chose its best weights by, and held out.
@@ -101,16 +115,15 @@ class SplitRecord:
         object.__setattr__(self, "parts", parts)
 
     @classmethod
-    def of(cls, splits: Mapping[str, Fingerprinted]) -> SplitRecord | None:
+    def of(cls, fingerprints: Fingerprints) -> SplitRecord | None:
         """Returns the record of a run's images; None where their content is not known.
 
         Args:
-            splits: The images of the run, by the name of their part.
+            fingerprints: The result of `read_fingerprints`.
         """
-        found = {name: examples.fingerprints() for name, examples in splits.items()}
         known = {
             name: np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
-            for name, numbers in found.items()
+            for name, numbers in fingerprints.items()
             if numbers is not None
         }
         return cls(known) if any(map(len, known.values())) else None

@@ -8,11 +8,13 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.training.data import DataSpec, Examples, Source
-from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import PARTS, groups_of
 from keras_vit.training.data.spec import EVALUATED_DATA, spec_of_run
 from keras_vit.training.data.split_record import NEW, SplitRecord
+
+from .predictions import without
 
 _KNOWN_GROUP = "known group"
 _WORDS = {
@@ -172,6 +174,13 @@ def _by_record(source, record, split, is_verified):
         return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool))
     examples = found.pop(evaluated)
     new = found.pop(NEW, None)
+    if new is not None and _is_skipping(is_verified, new):
+        # The run did not record files that it could not read.
+        unreadable = [(place, reason) for place, reason in undecodable(new.names) if reason]
+        new, skipped = without(new, unreadable)
+        source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
+    if not new:
+        new = None
     line = f"split   {len(examples)} images {_WORDS[evaluated]}"
     if new is not None:
         line += f"; {len(new)} {_WORDS[NEW]} are reported apart"

@@ -9,7 +9,7 @@ import pytest
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import COLORS, write_classes
@@ -38,7 +38,7 @@ def classifier_of(spec, model, tmp_path):
     source = spec.open(0.25)
     folder = tmp_path / "run"
     folder.mkdir()
-    SplitRecord.of(source.splits).write(folder)
+    SplitRecord.of(read_fingerprints(source.splits)).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
     return source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
@@ -81,6 +81,17 @@ def test_new_images_have_a_report_of_their_own(run):
     assert (report.count, report.new.count) == (6, 9)
     assert f"new     {report.new.summary} that are new to the run" in str(report)
     assert report.to_json()["new"]["images"] == 9
+
+
+def test_files_that_cannot_be_read_are_skipped_and_no_new_images(run):
+    data, _, classifier = run
+    (data / NAMES[0] / "empty.jpg").touch()
+    report = evaluate_classifier(classifier, data)
+    assert (report.count, report.new, len(report.skipped)) == (6, None, 1)
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert (report.count, report.new.count, len(report.skipped)) == (6, 9, 1)
+    assert "6 images that the run held out; 9 that are new" in report.split_lines[0]
 
 
 def test_what_is_left_out_is_printed(run):
