@@ -152,6 +152,44 @@ def with_validation(
     return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
+def with_fold(
+    splits: dict[str, Examples],
+    class_names: Sequence[str],
+    fold: tuple[int, int],
+    seed: int,
+    groups: Mapping[str, int] | None = None,
+) -> dict[str, Examples]:
+    """Returns images in parts with one of K parts of the training images for "test".
+
+    Args:
+        splits: The images; their own "test" is left out.
+        class_names: The classes in the order of their numbers.
+        fold: The number of the part, from 1, and K.
+        seed: Seed of the parts.
+        groups: See `draw`.
+
+    Raises:
+        ValueError: If there are fewer images or groups than parts, or a class would have no
+            training image.
+    """
+    train, (number, count) = splits["train"], fold
+    unit = "images" if groups is None else "groups"
+    numbers = np.arange(len(train)) if groups is None else groups_of(train, groups)
+    units = len(np.unique(numbers))
+    if units < count:
+        raise ValueError(f"{count} folds need at least {count} {unit}. Received: {units}")
+    few = np.flatnonzero(class_groups(train.labels, numbers, len(class_names)) < 2)
+    if len(few):
+        names = ", ".join(class_names[place] for place in few[:5])
+        raise ValueError(
+            f"Folds need two {unit} or more of every class. Received: fewer of {names}"
+        )
+    parts = assign(train.labels, numbers, (1 / count,) * count, seed) == number - 1
+    rest, held_out = train.take(np.flatnonzero(~parts)), train.take(np.flatnonzero(parts))
+    check_classes({"train": rest}, class_names)
+    return {**splits, "train": rest, "test": held_out}
+
+
 def draw(
     examples: Examples,
     share: float,
