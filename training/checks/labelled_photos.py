@@ -76,6 +76,7 @@ def check_photos(
     >>> report.findings.doubts[0].ranked()[:10]
     """
     spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
+    spec.open(verify=False)  # An error here comes before weights are downloaded.
     named = model or (DEFAULT_MODEL if _needs_name(weights) else None)
     opened = build_evaluated(
         named or weights, weights=weights if named else None, image_size=image_size
