@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import functools
 import importlib
 import logging
@@ -22,6 +23,7 @@ from keras_vit._version import __version__
 from keras_vit.commands import Command
 from keras_vit.utils.fields import add_arguments, from_arguments
 from keras_vit.utils.files import check_writable, named_disk_errors
+from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
 from keras_vit.utils.nearest_names import nearest_names
 from keras_vit.utils.optional_packages import install_command
 from keras_vit.utils.terminal import safe_output
@@ -38,6 +40,7 @@ COMMANDS = {
     "pretrain": "PretrainCommand",
     "recipes": "Recipes",
     "evaluate": "Evaluate",
+    "calibrate": "Calibrate",
     "predict": "Predict",
     "embed": "Embed",
     "few-shot": "FewShot",
@@ -145,7 +148,9 @@ def main(argv: list[str] | None = None) -> int:
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])
-    with safe_output(), warnings.catch_warnings():
+    decodes = not command_type(arguments.command).without_tensorflow
+    errors = without_libjpeg_lines() if decodes else contextlib.nullcontext()
+    with errors, safe_output(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
         return run_command(arguments.command, arguments)
 

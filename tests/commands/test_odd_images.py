@@ -1,5 +1,7 @@
-"""Every command with folders of TIFF, AVIF, HEIC and unreadable images."""
+"""Every command with folders of TIFF, AVIF, HEIC, damaged JPEG and unreadable images."""
 
+import io
+import re
 import shutil
 import sys
 
@@ -149,3 +151,37 @@ def test_a_service_asks_for_records(refused, odd, tiny, tmp_path):
     given = ("--data", odd, "--weights", tiny, "--output", tmp_path / "out", *TINY)
     line = refused("finetune", *given, "--data-service", "grpc://localhost:1")
     assert "keras-vit records" in line
+
+
+@pytest.fixture
+def with_damaged_photos(colors, tmp_path):
+    """JPEG files that libjpeg decodes with a warning, and others that it does not decode."""
+    folder = shutil.copytree(colors, tmp_path / "photos")
+    whole = io.BytesIO()
+    Image.open(folder / "test" / "red" / "0.png").resize((64, 48)).save(whole, "JPEG")
+    whole = whole.getvalue()
+    for part in ("train", "test"):
+        (folder / part / "red" / "more.jpg").write_bytes(whole[:-2] + bytes(30) + whole[-2:])
+        (folder / part / "red" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+        (folder / part / "red" / "open.jpg").write_bytes(whole[:-2])
+        (folder / part / "red" / "table.jpg").write_bytes(whole.replace(b"\xff\xc4", b"\xff\xc5"))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["finetune", "evaluate", "predict", "few-shot", "embed"])
+def test_damaged_photos_are_named_and_libjpeg_prints_nothing(
+    name, command, with_damaged_photos, tiny, tmp_path, capfd
+):
+    data = with_damaged_photos
+    words = {
+        "finetune": ("--data", data, "--weights", tiny, "--output", tmp_path / "out", *TINY),
+        "evaluate": (tiny, "--data", data),
+        "predict": (tiny, data / "test"),
+        "few-shot": (tiny, "--data", data, "--shots", "2", "--seeds", "0"),
+        "embed": (tiny, data / "test", "--output", tmp_path / "out.npz"),
+    }[name]
+    done = command(name, *words)
+    assert done.code in (0, 1), done.err
+    assert "cut.jpg" in done.out + done.err
+    log = re.compile(r"[EWI]\d{4} ")  # TensorFlow's, which tests do not switch off.
+    assert not [line for line in capfd.readouterr().err.splitlines() if not log.match(line)]

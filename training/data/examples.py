@@ -281,8 +281,9 @@ class Source:
 
     Args:
         class_names: The classes in the order of their numbers.
-        splits: "train" and "test", and "validation" where the data have all three. A single
-            held-out split is "test", whatever its name in the data.
+        splits: "train" and "test", "validation" where the data have all three, and "calibration"
+            where they have it. A single validation or test split is "test", whatever its name in
+            the data.
         skipped: Files that cannot be decoded and are left out, each with the reason.
         notes: Lines about the data for the user.
     """

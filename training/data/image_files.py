@@ -19,20 +19,8 @@ from keras_vit.training.machine import usable_cores
 
 from .examples import RandomAccessExamples, without_autotune
 from .outputs import reason_to_leave_out
+from .parts import SPLITS, folder_parts
 from .split_record import file_fingerprints
-
-# Common name of a split: our name.
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-}
-
 
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
 
@@ -153,17 +141,16 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
         return _leave_out(path, notes)
 
     inside = _folders(folder, leave_out)
-    splits = {path: SPLITS.get(path.name.lower()) for path in inside}
-    if not any(splits.values()):
-        splits = {folder: None}
+    parts = folder_parts(path.name for path in inside)
     files, classes = [], []
-    for root, split in splits.items():
-        if split is None and root != folder:
+    for root in inside if parts else [folder]:
+        split = parts.get(root.name) if parts else None
+        if split is None and parts:
             raise ValueError(
                 "Next to train and test there must be no other folder: are they classes? "
                 f"Received: {root}"
             )
-        for class_folder in inside if root == folder else _folders(root, leave_out):
+        for class_folder in _folders(root, leave_out) if parts else inside:
             classes.append(class_folder.name)
             files += [
                 LabelledFile(path, class_folder.name, split)
@@ -192,11 +179,13 @@ def unlabelled_files(
     def leave_out(path: str | os.PathLike) -> bool:
         return _leave_out(path, notes)
 
-    splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder, lambda path: False)}
-    splits = {path: split for path, split in splits.items() if split} or {folder: None}
+    parts = folder_parts(path.name for path in _folders(folder, lambda path: False))
+    roots: dict[pathlib.Path, str | None] = {folder: None}
+    if parts:
+        roots = {folder / name: part for name, part in sorted(parts.items())}
     files = [
-        LabelledFile(path, "", split)
-        for root, split in splits.items()
+        LabelledFile(path, "", part)
+        for root, part in roots.items()
         for path in images_below(root, leave_out)[0]
     ]
     return files, [""]

@@ -6,17 +6,22 @@ import dataclasses
 
 from keras_vit.classifier import Classifier
 from keras_vit.training.data import DataSpec, Examples, Source
-from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
+from keras_vit.training.data.parts import PARTS
 from keras_vit.training.data.spec import EVALUATED_DATA, spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+from keras_vit.training.data.split_record import NEW, SplitRecord
+
+from .predictions import without
 
 _WORDS = {
     "train": "that the run trained on",
     "validation": "by which the run chose its weights",
+    "calibration": "that the run held out for calibration",
     "test": "that the run held out",
     NEW: "that are new to the run",
 }
+_HELD_OUT = ("calibration", "test")  # Neither trained on nor chosen by.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +77,19 @@ def choose_images(
         follow_symlinks=given.follow_symlinks or spec.follow_symlinks,
         test=True,
         task=classifier.task,
+        labels=given.labels or spec.labels,
     )
-    excluded: tuple[str, ...] = ()
+    remarks = []
     if spec.exclude:
-        excluded = (f"split   the {len(spec.exclude)} images that the run excluded are left out",)
+        remarks.append(f"split   the {len(spec.exclude)} images that the run excluded are left out")
+    if spec.labels:
+        whose = "--labels" if given.labels else "the run's table"
+        remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
+    excluded = tuple(remarks)
     record = SplitRecord.read(classifier.folder)
     if record is not None:
         is_verified = spec.strict or in_memory
-        source = dataclasses.replace(spec, holdout=0.0).open(verify=is_verified)
+        source = spec.open(verify=is_verified, recorded=True)
         _check_classes(source, classifier, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
@@ -156,6 +166,13 @@ def _by_record(source, record, split, is_verified):
         return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool))
     examples = found.pop(evaluated)
     new = found.pop(NEW, None)
+    if new is not None and _is_skipping(is_verified, new):
+        # The run did not record files that it could not read.
+        unreadable = [(place, reason) for place, reason in undecodable(new.names) if reason]
+        new, skipped = without(new, unreadable)
+        source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
+    if not new:
+        new = None
     line = f"split   {len(examples)} images {_WORDS[evaluated]}"
     if new is not None:
         line += f"; {len(new)} {_WORDS[NEW]} are reported apart"
@@ -163,8 +180,8 @@ def _by_record(source, record, split, is_verified):
         line += "; left out: "
         line += ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
     remarks = [line]
-    if evaluated == "test":
-        numbers = numbers[places["test"]]
+    if evaluated in _HELD_OUT:
+        numbers = numbers[places[evaluated]]
         copies = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
         if copies:
             remarks.append(
@@ -193,7 +210,7 @@ def _without_record(classifier, source, split, is_of_run):
     then, now = classifier.recipe.get("images") or {}, sum(map(len, source.splits.values()))
     before = sum(then.get(part) or 0 for part in PARTS)
     kind = "no record of the run's split: drawn again by its seed"
-    trained = "" if split == "test" else f"; images of {split} were trained on"
+    trained = "" if split in _HELD_OUT else f"; images of {split} were trained on"
     if now == before:
         return f"split   {kind}, from {now} images as in the run{trained}"
     return (

@@ -9,22 +9,24 @@ import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.training.data.examples import Examples, Source
+from keras_vit.training.data.split_record import Fingerprints
 from keras_vit.utils.files import atomic_write
 
 DATA = "data.npz"
 _MAX_NAMED = 3  # Files in an error.
 
 
-def image_hashes(examples: Examples, class_names: tuple[str, ...]) -> np.ndarray:
+def image_hashes(
+    examples: Examples, contents: np.ndarray | None, class_names: tuple[str, ...]
+) -> np.ndarray:
     """Returns a number for name, content and labels of each image, uint64 `(N,)`.
-
-    Records are known by their names and labels alone; see `Examples.fingerprints`.
 
     Args:
         examples: The images.
+        contents: Their fingerprints, uint64 `(N,)`. Records have none, and are known by their
+            names and labels alone; see `Examples.fingerprints`.
         class_names: The classes in the order of their numbers.
     """
-    contents = examples.fingerprints()
     contents = np.zeros(len(examples), "uint64") if contents is None else contents
     classes = np.array(class_names, object)
     found = np.empty(len(examples), "uint64")
@@ -41,22 +43,33 @@ def image_hashes(examples: Examples, class_names: tuple[str, ...]) -> np.ndarray
     return found
 
 
-def record_data(folder: pathlib.Path, source: Source) -> None:
-    """Writes the hashes of all images of a run to its folder, 8 bytes for each."""
-    hashes = {
-        split: image_hashes(examples, source.class_names)
+def record_data(folder: pathlib.Path, source: Source, fingerprints: Fingerprints) -> None:
+    """Writes the hashes of all images of a run to its folder, 8 bytes for each.
+
+    Args:
+        folder: The folder of the run.
+        source: The images in splits.
+        fingerprints: The images' `read_fingerprints`.
+    """
+    hashes = _hashes(source, fingerprints)
+    with atomic_write(folder / DATA) as partial:
+        np.savez(partial, **hashes)
+
+
+def _hashes(source, fingerprints):
+    return {
+        split: image_hashes(examples, fingerprints[split], source.class_names)
         for split, examples in source.splits.items()
     }
-    with atomic_write(folder / DATA) as partial:
-        np.savez(partial, **hashes)  # type: ignore[arg-type]
 
 
-def changes_of_data(folder: pathlib.Path, source: Source) -> str:
+def changes_of_data(folder: pathlib.Path, source: Source, fingerprints: Fingerprints) -> str:
     """Returns how the images of a run differ from those that it began with; "" if they do not.
 
     Args:
         folder: The folder of the unfinished run; one of an earlier version has no record.
         source: The present images.
+        fingerprints: The present images' `read_fingerprints`.
 
     Raises:
         ValueError: If the record is damaged.
@@ -65,7 +78,7 @@ def changes_of_data(folder: pathlib.Path, source: Source) -> str:
         return ""
     before, splits = load_arrays(folder / DATA), source.splits
     known = np.concatenate([*before.values()])
-    now = {split: image_hashes(splits[split], source.class_names) for split in splits}
+    now = _hashes(source, fingerprints)
     names = [name for split in now for name in splits[split].names]
     hashes = np.concatenate([*now.values()])
     new, gone = np.flatnonzero(~np.isin(hashes, known)), int((~np.isin(known, hashes)).sum())

@@ -17,10 +17,11 @@ from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.parts import PARTS
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import Fingerprints, SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
@@ -105,8 +106,11 @@ class Job:
             model, weights = self.build(plan.start, settings, num_classes)
             trainer = self.make_trainer(model, plan)
         self.check(plan, model)
+        fingerprints = {}
+        if self.folder.resume or self.folder.writes:
+            fingerprints = read_fingerprints(plan.source.splits)
         if self.folder.resume:
-            self._check_data(plan.source)
+            self._check_data(plan.source, fingerprints)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = place.batches(
             plan.source.splits["train"],
@@ -126,8 +130,8 @@ class Job:
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
         if self.folder.writes:
-            record_split(self.folder.path, plan.source)
-            record_data(self.folder.path, plan.source)
+            record_split(self.folder.path, fingerprints)
+            record_data(self.folder.path, plan.source, fingerprints)
         lines = {"weights": weights}
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
@@ -150,9 +154,9 @@ class Job:
         place.leave()
         return finished
 
-    def _check_data(self, source):
+    def _check_data(self, source, fingerprints):
         """Raises ValueError if a resumed run has other images than it began with."""
-        changes = changes_of_data(self.folder.shared, source)
+        changes = changes_of_data(self.folder.shared, source, fingerprints)
         if changes and not self.options.changed_data:
             raise ValueError(
                 "A resumed run must have the images that it began with; with --changed-data "
@@ -188,9 +192,7 @@ class Job:
         check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)
-        counts = {
-            name: len(source.splits.get(name, ())) for name in ("train", "validation", "test")
-        }
+        counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
         size = typical_size(source.splits["train"]) if by_data else None
@@ -324,15 +326,15 @@ class Job:
             self.options.log(f"all skipped files are in {self.folder.output / SKIPPED}")
 
 
-def record_split(folder: pathlib.Path, source: Source) -> None:
+def record_split(folder: pathlib.Path, fingerprints: Fingerprints) -> None:
     """Writes which images a run trains on, chooses by and holds out, before its first step.
 
     Args:
         folder: The folder of the run. If it has a record, the run continues: what it trained on
             before the stop stays in the record, also where the data have changed.
-        source: The images in splits.
+        fingerprints: The images' `read_fingerprints`.
     """
-    record, before = SplitRecord.of(source.splits), SplitRecord.read(folder)
+    record, before = SplitRecord.of(fingerprints), SplitRecord.read(folder)
     if record is not None:
         (record if before is None else record.with_parts(before)).write(folder)
 

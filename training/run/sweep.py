@@ -29,7 +29,17 @@ PROTOCOL = "sweep"
 SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
 TABLE = "sweep.md"
 # Fields of the data that a sweep must have in common with an earlier one to continue it.
-_SAME_DATA = ("data", "data_dir", "holdout", "exclude", "split_seed", "task")
+_SAME_DATA = (
+    "data",
+    "data_dir",
+    "holdout",
+    "calibration",
+    "exclude",
+    "split_seed",
+    "task",
+    "split",
+    "labels",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,14 +215,16 @@ def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning
     Raises:
         ValueError: If the folder is of another sweep, or the data have no test images.
     """
-    in_data = data.to_json()
+    in_data, defaults = data.to_json(), DataSpec().to_json()
     fields = {**settings.to_json(), **{name: in_data[name] for name in _SAME_DATA}}
     for name in ("learning_rate", "seed"):
         fields.pop(name)
     fields = json.loads(json.dumps(fields))
     path = folder / SWEEP
     if path.exists():
-        check_same_settings(path, read_json(path), fields)
+        # Sweeps of earlier versions have fewer fields.
+        known = {**{name: defaults[name] for name in _SAME_DATA}, **read_json(path)}
+        check_same_settings(path, known, fields)
         return
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(

@@ -12,6 +12,7 @@ from keras_vit.training.data.split_record import (
     SplitRecord,
     file_fingerprints,
     fingerprint,
+    read_fingerprints,
 )
 from keras_vit.training.data.tfrecords import write_records
 from makers import write_classes
@@ -42,21 +43,28 @@ def test_a_file_that_cannot_be_read_is_unknown(tmp_path):
 
 
 def test_a_record_is_read_as_it_was_written(data, tmp_path):
-    record = SplitRecord.of(DataSpec(data).open(0.25).splits)
+    record = SplitRecord.of(read_fingerprints(DataSpec(data).open(0.25).splits))
     record.write(tmp_path)
     again = SplitRecord.read(tmp_path)
     assert {part: len(numbers) for part, numbers in again.parts.items()} == {
         "train": 12,
         "validation": 6,
+        "calibration": 0,
         "test": 6,
     }
     for part, numbers in record.parts.items():
         np.testing.assert_array_equal(again.parts[part], numbers)
 
 
+def test_a_record_of_an_earlier_version_has_no_image_for_calibration(tmp_path):
+    parts = {name: np.array([1], "uint64") for name in ("train", "validation", "test")}
+    np.savez(tmp_path / "split.npz", **parts)
+    assert SplitRecord.read(tmp_path).parts["calibration"].size == 0
+
+
 def test_an_image_is_known_by_its_content_whatever_its_name(data, tmp_path):
     source = DataSpec(data).open()
-    record = SplitRecord.of(source.splits)
+    record = SplitRecord.of(read_fingerprints(source.splits))
     moved = []
     for number, name in enumerate(source.splits["test"].names):
         path = tmp_path / f"{number}.png"
@@ -66,7 +74,7 @@ def test_an_image_is_known_by_its_content_whatever_its_name(data, tmp_path):
 
 
 def test_an_image_that_was_changed_is_new(data):
-    record = SplitRecord.of(DataSpec(data).open().splits)
+    record = SplitRecord.of(read_fingerprints(DataSpec(data).open().splits))
     assert record.part_of(np.array([fingerprint(b"other")], "uint64")).tolist() == [NEW]
 
 
@@ -82,12 +90,14 @@ def test_a_copy_of_a_held_out_image_is_in_both_parts():
 def test_arrays_have_a_record_too():
     images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
     source = open_source((images, np.arange(20) % 2))
-    assert len(SplitRecord.of(source.splits).parts["test"]) == len(source.splits["test"])
+    assert len(SplitRecord.of(read_fingerprints(source.splits)).parts["test"]) == len(
+        source.splits["test"]
+    )
 
 
 def test_record_files_have_none(data, tmp_path):
     write_records(open_source(data), tmp_path / "records")
-    assert SplitRecord.of(open_source(tmp_path / "records").splits) is None
+    assert SplitRecord.of(read_fingerprints(open_source(tmp_path / "records").splits)) is None
 
 
 def test_a_run_that_continues_keeps_what_it_trained_on_before():

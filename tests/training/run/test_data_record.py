@@ -10,7 +10,9 @@ import pytest
 
 import keras_vit
 from keras_vit.training import finetune
+from keras_vit.training.data import image_files
 from keras_vit.training.data.sources import open_source
+from keras_vit.training.data.split_record import read_fingerprints
 from keras_vit.training.run.data_record import changes_of_data, record_data
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import FineTuning
@@ -25,6 +27,11 @@ def photos(tmp_path):
             pixels = rng.integers(0, 256, (8, 8, 3)).astype("uint8")
             write_picture(tmp_path / "photos" / name / f"{number}.png", pixels)
     return tmp_path / "photos"
+
+
+def opened(photos):
+    source = open_source(str(photos))
+    return source, read_fingerprints(source.splits)
 
 
 def _changed(photos):
@@ -44,10 +51,10 @@ def _removed(photos):
 
 
 def test_unchanged_images_are_known_also_in_another_place(photos, tmp_path):
-    record_data(tmp_path, open_source(str(photos)))
-    assert changes_of_data(tmp_path, open_source(str(photos))) == ""
+    record_data(tmp_path, *opened(photos))
+    assert changes_of_data(tmp_path, *opened(photos)) == ""
     moved = shutil.move(photos, tmp_path / "elsewhere")
-    assert changes_of_data(tmp_path, open_source(str(moved))) == ""
+    assert changes_of_data(tmp_path, *opened(moved)) == ""
 
 
 @pytest.mark.parametrize(
@@ -55,15 +62,15 @@ def test_unchanged_images_are_known_also_in_another_place(photos, tmp_path):
     [(_changed, "cat/0.png"), (_moved, "dog/90.png"), (_renamed, "cat/00.png")],
 )
 def test_a_change_of_content_class_or_name_is_told_with_the_file(change, message, photos, tmp_path):
-    record_data(tmp_path, open_source(str(photos)))
+    record_data(tmp_path, *opened(photos))
     change(photos)
-    assert message in changes_of_data(tmp_path, open_source(str(photos)))
+    assert message in changes_of_data(tmp_path, *opened(photos))
 
 
 def test_an_image_that_is_gone_is_told(photos, tmp_path):
-    record_data(tmp_path, open_source(str(photos)))
+    record_data(tmp_path, *opened(photos))
     _removed(photos)
-    assert "1 images are gone" in changes_of_data(tmp_path, open_source(str(photos)))
+    assert "1 images are gone" in changes_of_data(tmp_path, *opened(photos))
 
 
 class _Interrupt(keras.callbacks.Callback):
@@ -88,3 +95,25 @@ def test_a_run_resumes_on_changed_images_only_where_it_is_told_to(photos, tmp_pa
     finetune(photos, output, resume=True, changed_data=True, log=lines.append)
     assert any("have changed since the run began" in line for line in lines)
     assert not (output / "data.npz").exists()
+
+
+def test_a_run_reads_the_fingerprint_of_an_image_once_and_again_where_it_resumes(
+    photos, tmp_path, monkeypatch
+):
+    weights, read = tmp_path / "tiny.weights.h5", []
+    keras_vit.build(tiny_config(), input_shape=(8, 8, 3), classes=2).save_weights(weights)
+    settings = FineTuning(
+        weights=str(weights), normalization="half", steps=4, batch_size=4, warmup_steps=0
+    )
+    file_fingerprints = image_files.file_fingerprints
+    monkeypatch.setattr(
+        image_files,
+        "file_fingerprints",
+        lambda paths: read.extend(paths) or file_fingerprints(paths),
+    )
+    output, quiet = tmp_path / "run", {"log": lambda line: None}
+    with pytest.raises(Interrupted):
+        finetune(photos, output, settings=settings, callbacks=[_Interrupt()], **quiet)
+    assert sorted(read) == sorted(map(str, photos.rglob("*.png")))
+    finetune(photos, output, resume=True, **quiet)
+    assert sorted(read) == sorted(2 * [str(path) for path in photos.rglob("*.png")])

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.run.classifier_jobs import with_note_of_seen
 from keras_vit.training.run.replay import extend
 from makers import tiny_config, write_classes
@@ -128,10 +128,10 @@ def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
 def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, recorded):
     rng = np.random.default_rng(0)
     old, new = write(tmp_path / "old", OLD, rng), write(tmp_path / "new", NEW, rng)
-    spec = DataSpec(old, holdout=0.4, split_seed=7)
+    spec = DataSpec(old, holdout=0.4, calibration=0.2, split_seed=7)
     of_run = spec.open(0.25)
     if recorded:
-        SplitRecord.of(of_run.splits).write(tmp_path)
+        SplitRecord.of(read_fingerprints(of_run.splits)).write(tmp_path)
         write(tmp_path / "more", OLD, rng)
         for path in (tmp_path / "more").glob("*/*"):  # New to that run, and first in their folder.
             shutil.copy(path, old / path.parent.name / f"-{path.name}")
@@ -139,8 +139,9 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
         class_names=OLD, folder=tmp_path, recipe={"data": spec.to_json()}
     )
     settings = FineTuning(weights="run", replay=str(old))
-    source = extend(DataSpec(new).open(0.25), weights, settings, lambda count: 0.25)
-    for split in ("validation", "test"):
+    new_source = DataSpec(new, calibration=0.2).open(0.25)
+    source = extend(new_source, weights, settings, lambda count: 0.25)
+    for split in ("validation", "calibration", "test"):
         replayed = {name for name in source.splits[split].names if str(old) in name}
         assert replayed == set(of_run.splits[split].names)
     replayed = {name for name in source.splits["train"].names if str(old) in name}
@@ -149,7 +150,7 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
 
 def test_a_line_says_how_many_test_images_the_run_of_the_weights_has_trained_on(tmp_path):
     data = write(tmp_path / "data", OLD, np.random.default_rng(0))
-    record = SplitRecord.of(DataSpec(data, split_seed=1).open(0.25).splits)
+    record = SplitRecord.of(read_fingerprints(DataSpec(data, split_seed=1).open(0.25).splits))
     same = DataSpec(data, split_seed=1).open(0.25)
     assert with_note_of_seen(same, record) is same
     other = DataSpec(data, split_seed=2).open(0.25)
