@@ -7,6 +7,7 @@ from PIL import Image
 
 from keras_vit import command_line
 from keras_vit.training.checks import check_photos
+from keras_vit.training.data.spec import DataSpec
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -62,13 +63,21 @@ def test_the_files_name_paths_in_the_data(report, photos):
     assert found["expected"]["accuracy"] == pytest.approx(report.findings.expected.accuracy)
     rows = list(csv.DictReader(split.open()))
     assert sorted(row["path"] for row in rows) == sorted(
-        path.relative_to(photos).as_posix()
-        for path in photos.rglob("*.png")
-        if path.name != "broken.png"
+        path.relative_to(photos).as_posix() for path in photos.rglob("*.png")
     )
     parts = {row["path"]: row["split"] for row in rows}
     assert parts["red/3.png"] == parts["red/copy.png"]
     assert set(parts.values()) == {"train", "validation", "test"}
+    # The run takes the table, with the labels and the list that the page saves.
+    spec = DataSpec(
+        photos,
+        split=split,
+        labels=["path,label", "blue/wrong.png,red"],
+        exclude=["red/copy.png"],
+    )
+    source = spec.open()
+    assert len(source.splits["test"]) == list(parts.values()).count("test")
+    assert sum(map(len, source.splits.values())) == 40
     assert "blue/wrong.png" in page.read_text()
 
 

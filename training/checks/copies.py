@@ -22,8 +22,8 @@ ALIKE_SHARE = 0.5
 ALIKE_CORRELATION = 0.9
 
 _AT_ONCE = 256  # Images looked up at once.
-_NEIGHBOURS = 5  # Of each image, whose features are compared.
-_SHIFT = 4  # Of 16 pixels of half a thumbnail.
+_NEIGHBOURS = 5  # Nearest images of each, whose features are compared.
+_SHIFT = 4  # Pixels, of 16 of half a thumbnail.
 # Larger sets are searched within fewer bits: the time of a search grows with the square.
 _BITS, _LARGE, _BITS_OF_LARGE = 10, 20_000, 6
 
@@ -36,7 +36,7 @@ class Copy(NamedTuple):
         second: A larger number.
         kind: "exact" if all pixels are equal, "near" if hashes and thumbnails agree, and "alike"
             if only the features do.
-        cosine: Of the angle between their features.
+        cosine: Cosine of the angle between their features.
     """
 
     first: int
@@ -49,7 +49,7 @@ def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> li
     """Returns the pairs of images that are copies of each other, by their numbers.
 
     Args:
-        fingerprints: Of the N images, with mirrored views.
+        fingerprints: Fingerprints of the N images, with mirrored views.
         features: Their features `(N, D)`.
     """
     count = len(fingerprints)
