@@ -87,7 +87,7 @@ def list_files(
         files, classes = csv_files(data, pathlib.Path(data_dir or data.parent), task, columns)
     elif not data.is_dir():
         raise ValueError(
-            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
+            "The data must be a folder, a CSV file, tfrecords:FOLDER, parquet:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
     elif labelled:

@@ -24,6 +24,7 @@ from .image_files import (
 from .in_memory import MEMORY, Labelled, as_in_memory
 from .label_tables import TABLE_SUFFIXES, Columns, LabelledFile
 from .labels import multi_hot, task_of
+from .parquet_files import PARQUET, open_parquet
 from .parts import check_classes, shared_groups, with_test
 from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
@@ -65,6 +66,7 @@ def open_source(
             a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
             the names of the classes, or a table of another tool; see `csv_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
+            `parquet:FOLDER` or `parquet:FILE`, Parquet files with images; see `open_parquet`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`;
             arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
@@ -144,6 +146,11 @@ def open_source(
         scheme, _, vtab_task = name.partition(":")
         is_tuning = f"{scheme}:" == VTAB_TUNE
         class_names, splits = open_vtab(vtab_task, data_dir, tune=is_tuning, download=download)
+        splits = _without(splits, exclude, name)
+    elif name.startswith(PARQUET):
+        _check_no_data_dir(name, data_dir)
+        folder = pathlib.Path(name.removeprefix(PARQUET))
+        class_names, splits = open_parquet(folder, path_column, label_column)
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)
@@ -245,9 +252,8 @@ def _check_no_data_dir(name, data_dir):
 
 def _is_files(name):
     """Whether images are files of a folder or a table."""
-    return not name.startswith((TFDS, TFRECORDS, VTAB, VTAB_TUNE, MEMORY)) and not record_files(
-        pathlib.Path(name)
-    )
+    others = (TFDS, TFRECORDS, PARQUET, VTAB, VTAB_TUNE, MEMORY)
+    return not name.startswith(others) and not record_files(pathlib.Path(name))
 
 
 def _check_tables(name, *, is_files):
