@@ -133,7 +133,7 @@ def thumbnail(encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85) -> b
     Args:
         encoded: The content of an image file.
         side: Pixels of the longer side, at most.
-        quality: Of the JPEG.
+        quality: Quality of the JPEG.
     """
     with Image.open(io.BytesIO(transcoded(encoded, "PNG"))) as image:
         small = to_rgb(ImageOps.exif_transpose(image))

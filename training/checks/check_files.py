@@ -13,8 +13,9 @@ import numpy as np
 
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.tables import table_lines
 from keras_vit.training.evaluation.nearest import nearest
-from keras_vit.utils.files import write_csv, write_text
+from keras_vit.utils.files import write_text
 from keras_vit.utils.safe_text import for_line
 
 from .findings_page import ShownFinding, ShownImage, write_findings
@@ -29,7 +30,7 @@ MAX_NOISE = 0.01  # Share of wrong labels.
 FIRST = 50  # Labels, of which as many are expected to be wrong as the page says.
 MAX_SHOWN = 5000  # Findings on the page; all are in the JSON file.
 
-_NEIGHBOURS = 3  # Of an image, in the given and in the proposed class.
+_NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
 _TYPICAL = 6  # Images of a shortcut.
 
 
@@ -229,7 +230,10 @@ def write_check(
     content = to_json(check, relative, facts)
     write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     parts = grouped_split(check.targets, check.groups, seed=seed)
-    write_csv(split, [("path", "split"), *zip(map(relative, check.names), parts, strict=True)])
+    # Unreadable files need a row too, and have no part.
+    rows = dict.fromkeys((relative(path) for path, _ in check.unreadable), "train")
+    rows |= dict(zip(map(relative, check.names), parts, strict=True))
+    write_text(split, "".join(f"{line}\n" for line in table_lines(rows, "split")))
     return [page, record, split]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from keras_vit.images.pages import data_address, paragraph, thumbnail, write_page
 
-_SIDE, _QUALITY = 96, 80  # Of the pictures; a small file for each of many.
+_SIDE, _QUALITY = 96, 80  # Small pictures, as there are many.
 
 _STYLE = """
 body { box-sizing: border-box; display: flex; flex-direction: column; height: 100dvh;

@@ -9,6 +9,7 @@ from typing import Any
 
 from keras_vit.models.opening import is_model_name
 from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.tables import relative_names
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.training.evaluation.predictions import build_evaluated, weights_hash
 
@@ -76,6 +77,7 @@ def check_photos(
     >>> report.findings.doubts[0].ranked()[:10]
     """
     spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
+    spec.open(verify=False)  # An error here comes before weights are downloaded.
     named = model or (DEFAULT_MODEL if _needs_name(weights) else None)
     opened = build_evaluated(
         named or weights, weights=weights if named else None, image_size=image_size
@@ -122,4 +124,6 @@ def _needs_name(weights):
 
 def _path_in_data(spec, path):
     """Returns the path of an image file relative to the data, or its name in record files."""
-    return spec.relative(path) if os.path.exists(path) else path
+    root = pathlib.Path(spec.data_dir or spec.name)
+    root = root.parent if root.is_file() else root
+    return relative_names([path], root)[0] if os.path.exists(path) else path

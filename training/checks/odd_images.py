@@ -38,8 +38,8 @@ def find_odd_images(facts: Sequence[PhotoFacts], leverages: np.ndarray) -> list[
     """Returns the odd images, by kind, the oddest first.
 
     Args:
-        facts: Of the N images.
-        leverages: Of their features, `(N,)`; see `Ridge.leverages`.
+        facts: Facts about the N images.
+        leverages: Leverages of their features, `(N,)`; see `Ridge.leverages`.
     """
     sides = np.array([min(photo.width, photo.height) for photo in facts])
     contrasts = np.array([photo.contrast for photo in facts])

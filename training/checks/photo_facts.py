@@ -18,7 +18,7 @@ from keras_vit.training.paper.fingerprints import Fingerprint, fingerprint_of
 
 _SIDE = 16  # Pixels per side of the small image.
 _RING = 1 / 32  # Width of the border ring, as a share of the shorter side.
-_SEGMENTS = 4  # Of each side of the ring.
+_SEGMENTS = 4  # Pieces of each side of the ring.
 
 # Sum of the luminance table of quality 50 (ITU-T T.81, table K.1). libjpeg multiplies that table by
 # 50 / quality below 50, else by 2 - quality / 50.
@@ -34,7 +34,7 @@ class PhotoFacts:
         width: Pixels, upright.
         size: Bytes of the file.
         file_format: Pillow's name, such as "JPEG", or the kind of a transcoded file.
-        quality: Of a JPEG, by its quantisation table: 1 to 100; NaN for others.
+        quality: Quality of a JPEG, by its quantisation table: 1 to 100; NaN for others.
         camera: Maker and model in EXIF; "" without.
         brightness: Mean grey value, 0 to 255.
         contrast: Standard deviation of the grey values of the small copy that copies are found by.

@@ -18,24 +18,24 @@ from keras_vit.training.evaluation.ridge import Decomposition
 from .photo_facts import PhotoFacts
 
 MAX_P_VALUE = 0.01  # After Holm's correction.
-MIN_AUROC = 0.95  # Of one class against the others: a p-value alone finds every bright sky.
+MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
 
 _MAX_IMAGES = 5000  # More make no p-value smaller than the permutations allow.
 _PERMUTATIONS = 999
 _AT_ONCE = 2**25  # Numbers of predictions in memory.
-_BINS = 16  # Of a number, by quantiles.
+_BINS = 16  # Parts of a number, by quantiles.
 _CAMERAS = 20  # The most frequent; the others are one.
 _L2 = (1e-3, 1e-1, 1e1)  # In units of the mean eigenvalue.
 
 
 class Shortcut(NamedTuple):
-    """How well something tells the classes apart.
+    """How well the classes can be recognised by something.
 
     Args:
         name: What.
         p_value: Share of permuted labels that are predicted as well, at least 1/1000.
         adjusted: The p-value after Holm's correction for all shortcuts.
-        auroc: That of the class that is told apart best, in [0, 1].
+        auroc: Area under the ROC curve of the class that is recognised best, in [0, 1].
         class_number: This class.
         images: The images of the class, the most typical first, int `(M,)`.
     """
@@ -59,7 +59,7 @@ def find_shortcuts(
     """Returns all shortcuts that were looked for, whether found or not.
 
     Args:
-        facts: Of the N images.
+        facts: Facts about the N images.
         targets: Whether each image has each class, `(N, K)`.
         groups: Group of each image, int `(N,)`; one image of each is used, so that the images are
             independent.
@@ -155,7 +155,7 @@ def _readings(facts):
 def _binned(values):
     """Returns which bin each number is in, and the number itself, scaled: `(N, bins + 1)`."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1], method="lower"))
-    # An edge is a bin of its own: many images may have one width.
+    # An edge has a separate bin: many images may have one width.
     places = np.searchsorted(edges, values, "left") + np.searchsorted(edges, values, "right")
     return (places[:, np.newaxis] == np.unique(places)).astype("float64")
 

@@ -10,12 +10,10 @@ import io
 from typing import NamedTuple
 
 import numpy as np
+import scipy.fft
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_vit.images.transcoding import to_rgb, transcoded
-from keras_vit.utils.optional_packages import import_optional
-
-imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
 
 CROP = 0.05  # Share of each side that a cropped copy may lack.
 NUM_VIEWS = 5  # The whole image, and four crops with one corner each.
@@ -110,8 +108,9 @@ def similarity(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _perceptual_hash(image):
-    bits = imagehash.phash(image).hash
-    return np.packbits(bits.ravel()).view(np.uint64)[0]
+    """Returns a hash as ImageHash's `phash`: which low frequencies are above their median."""
+    low = scipy.fft.dctn(np.asarray(image, "float64"))[:8, :8]
+    return np.packbits((low > np.median(low)).ravel()).view(np.uint64)[0]
 
 
 def _cut(image, box):
