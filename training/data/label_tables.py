@@ -1,4 +1,4 @@
-"""Tables of images and labels: our CSV files, and those of labelling tools and libraries."""
+"""Tables of images and labels: our CSV files, and tables of labelling tools and libraries."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def renamed(table: Table, names: Columns, title: str, root: pathlib.Path) -> Tab
     old_name = dict(zip(stripped, table.columns, strict=True))
     rows = []
     for number, row in enumerate(table.rows, table.first_row):
-        new = {new_name.get(name, name): row[old_name[name]] for name in columns}
+        new: dict[Any, Any] = {new_name.get(name, name): row[old_name[name]] for name in columns}
         if None in row:  # More cells than columns.
             new[None] = row[None]
         if is_studio:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_vit.images.decoding import is_hidden
 from keras_vit.utils.optional_packages import import_optional
 
+from .examples import Examples
 from .label_tables import sorted_classes
 from .labels import label_array, multi_hot
 from .parts import SPLITS
@@ -27,7 +28,7 @@ _SHARD = re.compile(r"-of-(\d+)")
 
 def open_parquet(
     path: pathlib.Path, image_column: str | None = None, label_column: str | None = None
-) -> tuple[tuple[str, ...], dict[str, RecordExamples]]:
+) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the splits of Parquet files; needs the package pyarrow.
 
     Names of files or their folders start with the part, as in `train-00000-of-00002.parquet`;
@@ -63,7 +64,8 @@ def open_parquet(
     )
     names = _class_names(features.get(label))
     is_struct = not _is_binary(schemas[0].field(image).type)
-    values, keys = {}, {}
+    values: dict[str, list] = {}
+    keys: dict[str, list[str]] = {}
     for part, files in by_part.items():
         values[part], keys[part] = [], []
         for file in files:
@@ -79,7 +81,7 @@ def open_parquet(
             rows = table.column(image).to_pylist() if is_struct else [{}] * len(found)
             keys[part] += [row.get("path") or key for row, key in zip(rows, places, strict=True)]
     classes, labels = _numbered(values, names, path)
-    splits = {}
+    splits: dict[str, Examples] = {}
     for part, files in by_part.items():
         readers = [opened[str(file)].metadata for file in files]
         size = sum(
@@ -151,7 +153,8 @@ class ParquetRecords(Records):
             if end <= start or first >= stop:
                 continue
             with parquet.ParquetFile(file) as reader:
-                place, groups, skipped = int(first), [], 0
+                groups: list[int] = []
+                place, skipped = int(first), 0
                 for group in range(reader.num_row_groups):
                     rows = reader.metadata.row_group(group).num_rows
                     if place + rows <= start and not groups:
@@ -290,15 +293,15 @@ def _numbered(values, names, path):
         for part, found in values.items()
     }
     if names is None:
-        found = {str(item) for part in lists.values() for items in part for item in items}
-        names = tuple(sorted_classes(found))
+        texts = {str(item) for part in lists.values() for items in part for item in items}
+        names = tuple(sorted_classes(texts))
         numbers = {name: number for number, name in enumerate(names)}
         lists = {
             part: [[numbers[str(item)] for item in items] for items in found]
             for part, found in lists.items()
         }
     for part, found in lists.items():
-        wrong = [item for items in found for item in items if not 0 <= item < len(names)]
+        wrong = [item for items in found for item in items if item not in range(len(names))]
         if wrong:
             raise ValueError(
                 f"Labels must be from 0 to {len(names) - 1}; a part without labels cannot be used: "
