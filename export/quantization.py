@@ -15,7 +15,8 @@ import numpy as np
 
 from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.classifier import Classifier
-from keras_vit.images.decoding import image_files, read_image
+from keras_vit.images.decoding import image_files
+from keras_vit.images.samples import read_images
 
 from .check_images import load_images
 from .exported_model import PIXELS
@@ -91,5 +92,5 @@ def inputs(
         input_size: The only size of pixels that the export takes, or None.
     """
     if input == "uint8":
-        return [with_size(read_image(file), input_size) for file in files]
+        return [with_size(pixels, input_size) for pixels in read_images(files)]
     return list(load_images(classifier, files)) if files else []

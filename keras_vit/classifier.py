@@ -551,10 +551,14 @@ def write_files(
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
 ) -> None:
-    """Writes a classifier's files into a folder that exists."""
-    with described(classifier.model, classifier.description):
+    """Writes a classifier's files into a folder that exists.
+
+    Its decision is left out, as its arrays are in another folder, if anywhere.
+    """
+    description = dataclasses.replace(classifier.description, decision=None)
+    with described(classifier.model, description):
         classifier.model.save(folder / MODEL)
-    for name, text in texts_of(classifier.description).items():
+    for name, text in texts_of(description).items():
         write_text(folder / name, text)
     write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
     write_history(folder / HISTORY, history)

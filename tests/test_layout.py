@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import pathlib
 import re
 import runpy
@@ -81,6 +82,36 @@ def imports(path, anywhere=True):
                 base = f"{base}.{node.module}" if node.module else base
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+@functools.cache
+def names_in(module):
+    """The names at the top of a module of this package; None if there is no such module."""
+    paths = [path for path in sources() if name_of(path) == module]
+    if not paths:
+        return None
+    texts = [path.read_text() for path in (*paths, paths[0].with_suffix(".pyi")) if path.exists()]
+    found = {name_of(path).rpartition(".")[2] for path in sources()}  # Modules are names too.
+    for node in [node for text in texts for node in ast.walk(ast.parse(text))]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def test_every_import_of_this_package_finds_its_name():
+    # Imports inside functions would fail only when they are reached.
+    for path in [*sources(), *sorted((ROOT / "tests").rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if module.partition(".")[0] == "keras_vit":
+                found = names_in(module)
+                assert found is not None, f"{path}:{node.lineno}: no module {module}"
+                missing = {alias.name for alias in node.names} - found
+                assert not missing, f"{path}:{node.lineno}: {module} has no {missing}"
 
 
 def test_training_and_export_never_import_each_other():

@@ -87,22 +87,22 @@ class Embed(Command):
         return 1 if skipped else 0
 
     def _show_nearest(self, known, asked):
+        from keras_vit.images.pages import GridPicture, paragraph, picture_grid, write_page
         from keras_vit.training.evaluation.nearest import nearest
-        from keras_vit.training.evaluation.picture_page import PageImage, write_picture_page
 
         numbers, cosines = nearest(known.values, asked.values, min(self.top, len(known.names)))
         found = [(known.names[n], c) for n, c in zip(numbers[0], cosines[0], strict=True)]
         for name, cosine in found:
             print(for_line(f"{cosine:7.4f}  {name}"))
         if self.page:
-            images = [
-                PageImage(name, pathlib.Path(name).read_bytes(), [line])
-                for name, line in [
-                    (self.like, "the image asked for"),
-                    *((name, f"cosine {cosine:.4f}") for name, cosine in found),
+            pictures = [
+                GridPicture(name, pathlib.Path(name).read_bytes(), {line: value})
+                for name, line, value in [
+                    (self.like, "the image asked for", ""),
+                    *((name, "cosine", f"{cosine:.4f}") for name, cosine in found),
                 ]
             ]
             number, name = f"{len(known.names):,}", known.facts["model"]
             text = f"The {len(found)} nearest of {number} images, by {name}."
-            write_picture_page(self.page, "Nearest images", text, images)
+            write_page(self.page, "Nearest images", paragraph(text), picture_grid(pictures))
             print(f"written {self.page}")

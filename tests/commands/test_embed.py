@@ -50,7 +50,6 @@ class Page(html.parser.HTMLParser):
         self.text += data
 
 
-@pytest.mark.slow
 def test_the_nearest_images_are_printed_with_pictures(embed, command, tiny, colors, tmp_path):
     like, page = colors / "test" / "red" / "1.png", tmp_path / "nearest.html"
     path = tmp_path / "features.npz"

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import types
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -79,6 +81,53 @@ def check_equal(answers, predictions):
         assert [row["class"] for row in ours["top"]] == [row["class"] for row in theirs["top"]]
         for row, expected in zip(ours["top"], theirs["top"], strict=True):
             assert row["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """The module with a Beam that has nothing but what a handler calls."""
+    names = ("", ".io", ".io.fileio", ".io.filesystems", ".ml", ".ml.inference")
+    stubs = {f"apache_beam{name}": types.ModuleType(f"apache_beam{name}") for name in names}
+    base = stubs["apache_beam.ml.inference.base"] = types.ModuleType("base")
+    base.ModelHandler = type("ModelHandler", (), {"__init__": lambda self, **_: None})
+    counter = types.SimpleNamespace(inc=lambda: None)
+    metrics = types.SimpleNamespace(counter=lambda *_: counter)
+    stubs["apache_beam"].metrics = types.SimpleNamespace(Metrics=metrics)
+    for name, stub in stubs.items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    spec = importlib.util.find_spec("keras_vit.export.beam")
+    loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, loaded)  # Dataclasses look for it.
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_a_bundle_that_is_lost_in_its_middle_is_answered_when_it_comes_again(
+    module, classifier, files, monkeypatch
+):
+    handler = module.ClassifyImages(classifier.folder, top=3)
+    loaded = handler.load_model()
+    images = [str(path) for path in files[:6]]
+
+    def answers(paths):
+        return {answer.path: answer.to_json() for answer in handler.run_inference(paths, loaded)}
+
+    compute = loaded.classifier.probabilities
+    with monkeypatch.context() as patched:
+        failing = Mock(side_effect=[RuntimeError("a lost worker"), compute])
+        patched.setattr(type(loaded.classifier), "probabilities", failing)
+        with pytest.raises(RuntimeError, match="a lost worker"):
+            answers(images)
+    interrupted = handler.run_inference(images, loaded)
+    next(interrupted)
+    interrupted.close()  # An exception behind the handler in the pipeline.
+    expected = {each.path: each.to_json() for each in classifier.predict(files[:6], top=3)}
+    again = answers(images[:4]) | answers([images[5], images[4], images[5]])  # Other bundles.
+    assert set(again) == set(expected)
+    for path, answer in again.items():
+        for row, other in zip(answer["top"], expected[path]["top"], strict=True):
+            assert row["class"] == other["class"]
+            assert row["probability"] == pytest.approx(other["probability"], abs=1e-5)
 
 
 @pytest.mark.slow

@@ -126,6 +126,13 @@ def test_int8_computes_products_with_weights_only(reports):
 
 
 @pytest.mark.slow
+def test_a_calibration_image_that_cannot_be_read_is_named(classifier, tmp_path):
+    (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff")
+    options = {"precision": "int8", "calibration_images": [tmp_path / "cut.jpg"]}
+    with pytest.raises(ValueError, match=r"cut.jpg cannot be read as an image\. The file is"):
+        keras_vit.export.onnx(classifier, tmp_path / "x.onnx", **options)
+
+
 def test_calibration_images_can_be_given(classifier, files, tmp_path):
     report = keras_vit.export.onnx(
         classifier, tmp_path / "x.onnx", precision="int8", calibration_images=files[:3]

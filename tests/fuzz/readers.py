@@ -2,16 +2,20 @@
 
 Imported by the process that reads, as it needs TensorFlow. A reader raises ValueError or OSError
 for what it refuses; readers of exports also raise the errors of their runtimes. The result shows
-whether the file was read as something else than the good one.
+whether the file was read as something else than the good one. A folder of requests holds their
+bodies, which are sent to the server in this process.
 """
 
+import base64
 import contextlib
 import functools
 import importlib.util
+import io
 import itertools
 import json
 import pathlib
 import shutil
+import unittest.mock
 import zipfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,6 +30,9 @@ from keras_vit import export
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.export import verification
+from keras_vit.export.options import ServingLimits
+from keras_vit.export.server import Service
 from keras_vit.images.decoding import read_image, reading_error
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
@@ -40,6 +47,7 @@ from keras_vit.training.run.run_options import RunOptions
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 SIZE = (12, 8)
+VERIFY_SECONDS = 100.0  # For an export to answer; less than fuzz.py has for a file.
 NAMES = ("red fox", "blå hval", "grey owl")
 
 
@@ -406,6 +414,115 @@ def _runtime_errors():
     return (state.InvalidArgument, state.RuntimeException, state.Fail)
 
 
+# Verification of exports
+
+
+def _verified(kind, name):
+    """A reader of exports of a kind, as `keras-vit verify`."""
+
+    def make(folder):
+        folder.mkdir()
+        getattr(export, kind)(_work() / "classifier", folder / name)
+
+    return Reader(make, lambda folder: _verify(folder / name))
+
+
+def _verify(path):
+    """Verifies an export; without its checksums, as of an earlier version, if these refuse it."""
+    try:
+        return export.verify(path, time_limit=VERIFY_SECONDS)
+    except ValueError as error:
+        _check_refusal(error, path)
+        if "SHA-256" not in str(error):
+            raise
+    with unittest.mock.patch.object(verification, "check_parts", return_value=()):
+        try:
+            return export.verify(path, time_limit=VERIFY_SECONDS)
+        except ValueError as error:
+            _check_refusal(error, path)
+            raise
+
+
+def _check_refusal(error, path):
+    """Every refusal is a line with the path of the export."""
+    text = str(error)
+    assert str(path) in text, f"no path in {text}"
+    assert "\n" not in text, f"several lines: {text}"
+
+
+# Requests
+
+
+@functools.cache
+def _client():
+    from starlette.testclient import TestClient
+
+    work = _work() / "classifier"
+    service = Service(load_classifier(work), "animals", 2, ServingLimits(max_body=1, max_queue=20))
+    client = TestClient(service.application(), raise_server_exceptions=False)
+    return client.__enter__()  # It starts the server's threads, which end with this process.
+
+
+def _requests(folder):
+    folder.mkdir()
+    files = []
+    for number, suffix in enumerate(("PNG", "JPEG", "GIF")):
+        file = io.BytesIO()
+        image(number).save(file, suffix)
+        files.append(file.getvalue())
+    entries = [{"b64": base64.b64encode(file).decode()} for file in files]
+    (folder / "rows.json").write_text(json.dumps({"instances": entries}))
+    named = {"signature_name": "serve_bytes", "inputs": {"images": entries}}
+    (folder / "columns.json").write_text(json.dumps(named))
+    parts = [
+        b'--x\r\nContent-Disposition: form-data; name="images"; filename="%d.png"\r\n'
+        b"Content-Type: image/png\r\n\r\n%s\r\n" % (number, file)
+        for number, file in enumerate(files)
+    ]
+    (folder / "form.txt").write_bytes(b"".join([*parts, b"--x--\r\n"]))
+    (folder / "image.png").write_bytes(files[0])
+
+
+def _send(folder):
+    """Sends each body by itself; raises ValueError if one is refused."""
+    refused = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        body, options = path.read_bytes(), {}
+        route = "/v1/models/animals:predict" if path.suffix == ".json" else "/classify"
+        if path.suffix == ".png":
+            options = {"files": [("images", (path.name, body))]}
+        else:
+            kind = "multipart/form-data; boundary=x" if path.suffix == ".txt" else "text/plain"
+            options = {"content": body, "headers": {"Content-Type": kind}}
+        response = _client().post(route, **options)
+        answer = response.json()
+        if response.status_code == 200:
+            _check_predictions(answer)
+        else:
+            assert response.status_code in (400, 413), f"{response.status_code}: {answer}"
+            assert isinstance(answer["error"], str), answer
+            refused.append(f"{path.name}: {answer['error']}")
+    if refused:
+        raise ValueError("; ".join(refused))
+
+
+def _check_predictions(answer):
+    """Each image has probabilities, or is marked as not valid or with an error."""
+    if "outputs" in answer:
+        rows = zip(answer["outputs"]["probabilities"], answer["outputs"]["valid"], strict=True)
+    elif "valid" in answer["predictions"][0]:
+        rows = [(row["probabilities"], row["valid"]) for row in answer["predictions"]]
+    else:
+        for row in answer["predictions"]:
+            assert bool(row["top"]) != ("error" in row), row
+        return
+    for probabilities, valid in rows:
+        assert len(probabilities) == 3, probabilities
+        np.testing.assert_allclose(sum(probabilities), float(valid), atol=1e-3)
+
+
 READERS = {
     "npz": _converted("a.npz"),
     "keras": _saved("a.keras", lambda path: model().save(path)),
@@ -435,10 +552,21 @@ READERS = {
     "tflite": Reader(_inputs, functools.partial(_run_tflite, 1), (RuntimeError,)),
     "tflite_free": Reader(_inputs, functools.partial(_run_tflite, None), (RuntimeError,)),
     "onnx": Reader(_inputs, _run_onnx, _runtime_errors()),
+    "verify_tflite": _verified("tflite", "a.tflite"),
+    "verify_onnx": _verified("onnx", "a.onnx"),
+    "verify_openvino": _verified("openvino", "a"),
+    "verify_saved_model": _verified("saved_model", "a"),
+    "verify_html": _verified("html", "a.html"),
+    "verify_web": _verified("web", "a"),
+    "requests": Reader(_requests, _send),
 }  # fmt: skip
+
+
+# Packages that are not everywhere.
+_NEEDED = {"torch": "torch", "verify_html": "playwright", "verify_web": "playwright"}
 
 
 def usable():
     """Returns the names of the readers whose packages are installed."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    return [name for name in READERS if name != "torch" or has_torch]
+    found = {package: importlib.util.find_spec(package) for package in set(_NEEDED.values())}
+    return [name for name in READERS if name not in _NEEDED or found[_NEEDED[name]]]

@@ -95,11 +95,13 @@ class InMemory:
         return MEMORY + digest.hexdigest()[:16]
 
     def files(
-        self, root: pathlib.Path, task: str | None
+        self, root: pathlib.Path, task: str | None, group_by: str | None = None
     ) -> tuple[list[LabelledFile], tuple[str, ...]]:
         """Returns the files that the data frame lists, and the class names; see `csv_files`."""
         columns, rows = self._frame or ([], [])
-        files, classes = listed_files(rows, columns, root, task, table=str(self), first_row=0)
+        files, classes = listed_files(
+            rows, columns, root, task, table=str(self), first_row=0, group_by=group_by
+        )
         return files, tuple(classes)
 
     def open(

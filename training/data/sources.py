@@ -13,6 +13,7 @@ from keras_vit.images.decoding import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from .examples import Examples, Source
+from .groups import group_of
 from .image_files import (
     FileExamples,
     LabelledFile,
@@ -23,7 +24,7 @@ from .image_files import (
 )
 from .in_memory import MEMORY, Labelled, as_in_memory
 from .labels import multi_hot, task_of
-from .parts import check_classes, with_test
+from .parts import check_classes, shared_groups, with_test
 from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
 
@@ -50,6 +51,7 @@ def open_source(
     split: Sequence[str] = (),
     labels: Sequence[str] = (),
     one_part: bool = False,
+    group_by: str | None = None,
 ) -> Source:
     """Opens labelled images.
 
@@ -89,6 +91,8 @@ def open_source(
         split: The lines of a table of parts, in place of the data's own; see `tables.given_parts`.
         labels: The lines of a table of labels; see `tables.given_labels`.
         one_part: Whether parts that the data have are ignored: all images are in "train".
+        group_by: What images have in common that are in the same part: "exif", a column of a CSV
+            file or data frame, or a regular expression; see `groups.group_of`.
 
     Returns:
         A `Source`.
@@ -113,6 +117,7 @@ def open_source(
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     splits: dict[str, Examples]
+    root, cells = None, None
     if held is not None and not held.is_frame:
         _check_no_data_dir(name, data_dir)
         class_names, splits = held.open(class_names, verify=verify)
@@ -142,16 +147,23 @@ def open_source(
         splits = _without(splits, exclude, name)
     else:
         if held is not None:
-            files, class_names = held.files(pathlib.Path(data_dir or ""), task)
+            files, class_names = held.files(pathlib.Path(data_dir or ""), task, group_by)
         else:
             if not name.lower().endswith(".csv"):
                 _check_no_data_dir(name, data_dir)
             files, class_names = list_files(
-                pathlib.Path(name), data_dir, labelled=labelled, task=task, notes=notes
+                pathlib.Path(name),
+                data_dir,
+                labelled=labelled,
+                task=task,
+                notes=notes,
+                group_by=group_by,
             )
         root = pathlib.Path(data_dir or ("" if held is not None else name))
         root = root.parent if root.is_file() else root
         files = _with_tables(files, class_names, root, exclude, split, labels, task, one_part, name)
+        if group_by is not None and any(file.group is not None for file in files):
+            cells = {file.path: file.group for file in files}
         files, misnamed = _named_in_utf_8(files, strict)
         class_names = tuple(filter(_is_utf_8, class_names))
         if not follow_symlinks and (held is None or data_dir is not None):
@@ -170,7 +182,9 @@ def open_source(
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
-        return Source((), {"train": splits["train"]}, skipped, tuple(notes))
+        splits = {"train": splits["train"]}
+        groups = _groups(group_by, splits, root, cells, notes)
+        return Source((), splits, skipped, tuple(notes), groups)
     if len(class_names) < min_classes:
         raise ValueError(
             f"There must be at least two classes. Received: {name}, with {len(class_names)}"
@@ -178,8 +192,25 @@ def open_source(
             + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
         )
     splits = _of_task(splits, class_names, task, name)
-    splits = with_test(splits, class_names, seed, holdout, notes)
-    return Source(class_names, splits, skipped, tuple(notes))
+    groups = _groups(group_by, splits, root, cells, notes)
+    splits = with_test(splits, class_names, seed, holdout, notes, groups)
+    return Source(class_names, splits, skipped, tuple(notes), groups)
+
+
+def _groups(group_by, splits, root, cells, notes):
+    """The group of each image by its name; None where images are not grouped."""
+    if group_by is None:
+        return None
+    paths = [path for examples in splits.values() for path in examples.names]
+    names = paths if root is None else relative_names(paths, root)
+    if cells is not None:
+        cells = {name: cells[path] for name, path in zip(names, paths, strict=True)}
+    numbers, alone = group_of(group_by, names, None if root is None else paths, cells)
+    groups = dict(zip(paths, numbers.tolist(), strict=True))
+    line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
+    notes.append(line + (f", {alone} of one image without the information" if alone else ""))
+    notes += shared_groups(splits, groups)
+    return groups
 
 
 def _of_task(splits, class_names, task, data):
@@ -233,8 +264,8 @@ def _with_tables(files, class_names, root, exclude, split, labels, task, one_par
         parts = given_parts(names, split, left_out)
     if labels:
         found = given_labels(names, found, labels, class_names, task)
-    rows = zip(paths, found, parts, left_out, strict=True)
-    return [LabelledFile(path, label, part) for path, label, part, out in rows if not out]
+    rows = zip(files, found, parts, left_out, strict=True)
+    return [file._replace(label=label, split=part) for file, label, part, out in rows if not out]
 
 
 def _named_in_utf_8(files, strict):

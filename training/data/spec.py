@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .in_memory import Labelled
 
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "labels")
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "labels", "group_by")
 
 
 @documented
@@ -94,6 +94,18 @@ class DataSpec:
         unit="TABLE",
         from_file=True,
     )
+    group_by: str | None = setting(
+        None,
+        "keep images of a group in the same part: exif (one camera within seconds), a column of "
+        "the CSV file, or a regular expression whose first capture group, or match, in the path "
+        "relative to the data is the group",
+        unit="exif|COLUMN|REGEX",
+    )
+    fold: tuple[int, int] | None = setting(
+        None,
+        "k and K: the k-th of K parts of the training images is the test part, from 1",
+        flag="",
+    )
 
     def __post_init__(self):
         if self.data_dir is not None:
@@ -107,6 +119,8 @@ class DataSpec:
         from .tables import table_lines  # Imports NumPy, which --help does not need.
 
         object.__setattr__(self, "exclude", tuple(self.exclude))
+        if self.fold is not None:
+            object.__setattr__(self, "fold", tuple(self.fold))
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
         if self.class_names is not None:
@@ -157,7 +171,7 @@ class DataSpec:
             ValueError: If no data are given, images without labels are to be calibrated with,
                 or as `open_source` raises it.
         """
-        from .parts import with_calibration, with_validation
+        from .parts import with_calibration, with_fold, with_validation
         from .sources import open_source
 
         if self.data is None:
@@ -173,7 +187,7 @@ class DataSpec:
             class_names=self.class_names,
             data_dir=self.data_dir,
             seed=self.split_seed or 0,
-            holdout=0.0 if recorded else self.holdout,
+            holdout=0.0 if recorded or self.fold else self.holdout,
             strict=self.strict,
             verify=verify,
             min_classes=min_classes,
@@ -185,20 +199,24 @@ class DataSpec:
             split=() if recorded else self.split,
             labels=self.labels,
             one_part=recorded and bool(self.split),
+            group_by=self.group_by,
         )
         splits = dict(source.splits)
         if not self.test:
             splits.pop("test", None)
-        if (validation is not None or calibration) and "train" not in splits:
+        fold = None if recorded else self.fold
+        if (validation is not None or calibration or fold) and "train" not in splits:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
+        seed, groups = self.split_seed or 0, source.groups
+        if fold:
+            splits = with_fold(splits, source.class_names, fold, seed, groups)
         # Before the validation images, so that they do not change what is held out.
-        seed = self.split_seed or 0
-        splits = with_calibration(splits, source.class_names, calibration, seed)
+        splits = with_calibration(splits, source.class_names, calibration, seed, groups)
         share = validation(len(splits["train"])) if callable(validation) else validation
         if share is not None:
-            splits = with_validation(splits, share, seed)
+            splits = with_validation(splits, share, seed, groups)
         return dataclasses.replace(source, splits=splits)
 
     def to_json(self) -> dict[str, Any]:

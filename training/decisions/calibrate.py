@@ -72,16 +72,16 @@ def calibrate(
     settings.check(classifier.description.labels)
     spec = data_spec(data, **data_options)
     images = choose_images(classifier, spec, split or _own_part(folder))
-    _check_unseen(images.examples, SplitRecord.read(folder))
     for line in images.lines:
         log(line)
+    unseen = _unseen(images.examples, SplitRecord.read(folder), log)
     labels = classifier.description.labels
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
 
     def in_classes(examples):
         return examples.relabelled(numbers, len(labels.names) if labels.is_multilabel else None)
 
-    known = in_classes(images.examples)
+    known = in_classes(unseen)
     check_counts(known.labels, labels, settings)
 
     def scores_of(examples):
@@ -121,17 +121,20 @@ def _own_part(folder):
     return part if record is not None and len(record.parts.get(part, ())) else None
 
 
-def _check_unseen(examples: Examples, record: SplitRecord | None) -> None:
+def _unseen(examples: Examples, record: SplitRecord | None, log) -> Examples:
+    """The images without copies of those that a run trained on or chose its weights by."""
     numbers = None if record is None else examples.fingerprints()
     if record is None or numbers is None:
-        return
+        return examples
     seen = record.has("train", numbers) | record.has("validation", numbers)
-    if seen.any():
-        first = examples.names[int(np.flatnonzero(seen)[0])]
+    if seen.all():
         raise ValueError(
             "Calibration images must be ones that the run neither trained on nor chose its weights "
-            f"by. Received: {int(seen.sum())} of {len(seen)} that it did, such as {first}"
+            f"by. Received: {len(seen)} that it did, such as {examples.names[0]}"
         )
+    if seen.any():
+        log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
+    return examples.take(np.flatnonzero(~seen))
 
 
 def training_images(

@@ -2,9 +2,12 @@
 
 A classifier answers where its confidence is at least a threshold. The thresholds of some images are
 the candidates, and are tested on others in a fixed sequence, from the most to the least confident:
-"Learn then Test" (Angelopoulos et al., 2021, arXiv:2110.01052), with the exact tail of the
-binomial distribution in place of a bound on it. The first images also choose where the sequence
-begins, so that it does not end at once where few images are above a threshold.
+"Learn then Test" (Angelopoulos et al., 2021, arXiv:2110.01052). The first images also choose where
+the sequence begins, so that it does not end at once where few images are above a threshold.
+
+The test is exact, and for what a user can see: the share of wrong answers among as many new
+answers. A bound on the expected share alone, by the tail of the binomial distribution, would be
+exceeded there about twice as often as stated, as the new images vary as much as the tested ones.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import math
 
 import numpy as np
 import scipy.stats
+
+_EXACT = 1e-9  # 0.07 * 100 is 7.000000000000001.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,22 +39,36 @@ class Bound:
 
 
 def least_answered(max_error: float, confidence: float) -> int:
-    """Returns how many answered images without an error a bound needs; 149 for 2% at 95%.
+    """Returns how many answered images without an error a bound needs; 200 for 2% at 95%.
+
+    For the expected share alone 149 are enough: `(1 - max_error)^n <= 1 - confidence`.
 
     Args:
         max_error: The bound on the share of wrong answers.
         confidence: The probability with which it holds.
     """
-    return math.ceil(math.log(1 - confidence) / math.log1p(-max_error))
+    count = math.ceil(math.log(1 - confidence) / math.log1p(-max_error))
+    while not is_bounded(0, count, max_error, confidence):
+        count += 1
+    return count
 
 
 def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -> bool:
-    """Returns whether the share of wrong answers is at most `max_error` with this confidence.
+    """Returns whether as many new answers have at most this share of wrong ones.
 
-    It is, if a share of `max_error` would give so few wrong answers with a probability of at most
-    `1 - confidence`.
+    If they had more, then of all wrong answers, in these and the new ones, at most `wrong` would be
+    among these with a probability of at most `1 - confidence`: the exact test of Fisher (1935) for
+    images in random order, whatever their distribution is.
+
+    Args:
+        wrong: Wrong answers.
+        answered: Answers.
+        max_error: The bound on the share of wrong answers.
+        confidence: The probability with which it holds.
     """
-    return bool(scipy.stats.binom.cdf(wrong, answered, max_error) <= 1 - confidence)
+    more = int(max_error * answered + _EXACT) + 1  # The least number above the bound.
+    tail = scipy.stats.hypergeom.cdf(wrong, 2 * answered, wrong + more, answered)
+    return bool(tail <= 1 - confidence)
 
 
 def interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -88,8 +107,10 @@ def find_threshold(
     tested_answered, tested_wrong = _counts(*tested, candidates)
     share = len(tested[0]) / max(len(chosen[0]), 1)
     expected = np.maximum((answered * share).astype(int), 1)
-    allowed = scipy.stats.binom.ppf(1 - confidence, expected, max_error)
-    allowed -= scipy.stats.binom.cdf(allowed, expected, max_error) > 1 - confidence
+    # About the errors that `is_bounded` allows; the difference of two shares varies more than one.
+    tail = scipy.stats.norm.sf(math.sqrt(2) * scipy.stats.norm.isf(1 - confidence))
+    allowed = scipy.stats.binom.ppf(tail, expected, max_error)
+    allowed -= scipy.stats.binom.cdf(allowed, expected, max_error) > tail
     chances = scipy.stats.binom.cdf(allowed, expected, (wrong + 0.5) / (answered + 1))
     first = len(chances) - 1 - int(np.argmax(chances[::-1]))  # Ties go to more answers.
     found = None

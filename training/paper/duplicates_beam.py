@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,6 @@ from .fingerprints import fingerprint_or_reason
 
 beam = import_optional("apache_beam", "De-duplication with --runner", "beam")
 filesystems = import_optional("apache_beam.io.filesystems", "De-duplication with --runner", "beam")
-
-_SEPARATOR = "\t"
-_SKIPPED = "skipped"
 
 
 def run_pipeline(
@@ -55,7 +53,7 @@ def run_pipeline(
                 | beam.FlatMap(_find, beam.pvalue.AsSingleton(the_index))
                 | beam.io.WriteToText(prefix)
             )
-        lines = sorted(line for path in _matches(prefix) for line in _lines(path))
+        lines = [line for path in _matches(prefix) for line in _lines(path)]
     return _read(lines)
 
 
@@ -70,24 +68,25 @@ def _fingerprint_file(file):
 
 
 def _find(batch, index):
+    """Yields a line of JSON for each duplicate and each unreadable image of a batch."""
     good = [(name, found) for name, found in batch if not isinstance(found, str)]
     for name, reason in ((name, found) for name, found in batch if isinstance(found, str)):
-        yield _SEPARATOR.join((_SKIPPED, name, " ".join(reason.split())))
+        yield json.dumps([name, " ".join(reason.split())])
     for pair in index.find([name for name, _ in good], [found for _, found in good]):
-        yield _SEPARATOR.join(map(str, pair))
+        yield json.dumps(
+            [*pair[:3], int(pair.distance), float(pair.similarity), bool(pair.mirrored)]
+        )
 
 
 def _read(lines):
-    """Returns the duplicates and unreadable images of the lines of `_find`."""
-    fields = [line.split(_SEPARATOR) for line in lines]
-    duplicates = [_duplicate(values) for values in fields if values[0] != _SKIPPED]
-    skipped = [SkippedImage(*values[1:]) for values in fields if values[0] == _SKIPPED]
-    return duplicates, skipped
+    """Returns the duplicates and unreadable images of the lines of `_find`, ordered.
 
-
-def _duplicate(values):
-    train, test, kind, distance, similarity, mirrored = values
-    return Duplicate(train, test, kind, int(distance), float(similarity), mirrored == "True")
+    A runner that computes a lost bundle again may have written a line twice.
+    """
+    fields = sorted(json.loads(line) for line in set(lines))
+    of_skipped = len(SkippedImage._fields)
+    duplicates = [Duplicate(*values) for values in fields if len(values) != of_skipped]
+    return duplicates, [SkippedImage(*values) for values in fields if len(values) == of_skipped]
 
 
 def _matches(prefix):

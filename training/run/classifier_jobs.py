@@ -20,7 +20,7 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.decisions.calibrate import training_images, write_decision
+from keras_vit.training.decisions.calibrate import training_images, with_decision, write_decision
 from keras_vit.training.decisions.finding import FoundDecision, check_counts, find_decision
 from keras_vit.training.decisions.scores import compute_scores
 from keras_vit.training.evaluation import classification
@@ -230,7 +230,7 @@ class ClassifierJob(Job):
             self.options.log(f"test    {report.summary}")
         test_json = report and report.to_json()
         described = dataclasses.replace(
-            plan.start.description, config=config_of(kept), labels=labels, decision=decision
+            plan.start.description, config=config_of(kept), labels=labels
         )
         recipe = self.finished_recipe(
             plan, best=self.best(source.task), test=test_json, description=described.to_json()
@@ -238,7 +238,7 @@ class ClassifierJob(Job):
         classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
         if found is not None:
-            write_decision(folder.path, classifier, found)
+            write_decision(folder.path, with_decision(classifier, found), found)
         samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
         write_samples(folder.path, samples.images(), plan.start.preprocessing)
         self.publish(source)

@@ -107,5 +107,5 @@ def _by_record(spec, record, validation, *, download):
             splits[split] = train.take(np.flatnonzero(of_train == split))
     splits = {split: examples for split, examples in splits.items() if len(examples)}
     share = validation(len(splits["train"]))
-    splits = with_validation(splits, share, spec.split_seed or 0)
+    splits = with_validation(splits, share, spec.split_seed or 0, source.groups)
     return dataclasses.replace(source, splits=splits)

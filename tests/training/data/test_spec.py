@@ -77,6 +77,45 @@ def test_images_without_labels_have_no_part_for_calibration(make_folder):
         spec.open(labelled=False)
 
 
+def test_each_image_is_in_one_fold_and_the_classes_are_even(make_folder):
+    spec = DataSpec(make_folder({"a": 10, "b": 20}), holdout=0.5)
+    held_out = []
+    for number in range(1, 6):
+        source = dataclasses.replace(spec, fold=(number, 5)).open(0.25, verify=False)
+        splits = source.splits
+        assert {name: len(part) for name, part in splits.items()} == {
+            "train": 18,
+            "validation": 6,
+            "test": 6,
+        }
+        assert np.bincount(splits["test"].labels).tolist() == [2, 4]
+        held_out += splits["test"].names
+    assert len(set(held_out)) == len(held_out) == 30
+
+
+def test_the_test_part_of_the_data_is_in_no_fold(make_folder):
+    spec = DataSpec(make_folder(THREE_SPLITS), fold=(1, 3))
+    source = spec.open(verify=False)
+    assert {name: len(part) for name, part in source.splits.items()} == {
+        "train": 4,
+        "validation": 6,
+        "test": 2,
+    }
+    assert all("/train/" in name for name in source.splits["test"].names)
+
+
+@pytest.mark.parametrize(
+    ("layout", "fold", "match"),
+    [
+        ({"a": 2, "b": 2}, (1, 5), "5 folds need at least 5 images. Received: 4"),
+        ({"a": 6, "b": 1}, (1, 5), "two images or more of every class. Received: fewer of b"),
+    ],
+)
+def test_too_few_images_for_the_folds(make_folder, layout, fold, match):
+    with pytest.raises(ValueError, match=match):
+        DataSpec(make_folder(layout), fold=fold).open(verify=False)
+
+
 def test_the_test_part_can_be_left_out(make_folder):
     assert "test" not in counts(DataSpec(make_folder(THREE_SPLITS), test=False))
 
@@ -103,6 +142,8 @@ def test_a_recipe_file_gives_it_back():
         "calibration",
         "split",
         "labels",
+        "group_by",
+        "fold",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec
     del recipe["data"]["follow_symlinks"]  # As in files of earlier versions.

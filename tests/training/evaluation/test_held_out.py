@@ -240,3 +240,19 @@ def test_parts_and_labels_of_a_table_are_those_of_the_run(model, tmp_path):
     examples = report.answers.examples
     numbers = dict(zip(examples.names, examples.labels, strict=True))
     assert source.class_names[numbers[str(data / paths[0])]] == NAMES[-1]
+
+
+def test_new_images_of_a_group_that_was_trained_on_are_left_out(run):
+    data, source, classifier = run
+    trained = next(name for name in source.splits["train"].names)
+    add_new(data)
+    new = pathlib.Path(next(iter(sorted(data.glob("*/-*")))))
+    new.rename(new.with_name(f"{pathlib.Path(trained).stem}-again.png"))
+    with_groups = DataSpec(data, group_by=r"(\w+/-?\d+)(-again)?\.png")
+    if pathlib.Path(trained).parent != new.parent:
+        pytest.fail("The first training image must be of the first class.")
+    report = evaluate_classifier(classifier, with_groups)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert report.new.count == 8
+    left_out = "1 that are new, but of a group that the run trained on or chose its weights by"
+    assert left_out in report.split_lines[0]

@@ -54,16 +54,45 @@ def test_the_pipeline_finds_what_one_process_finds(images, found):
     assert unread == skipped
 
 
-def test_the_lines_of_a_worker_are_read_as_they_were_written(images, found, monkeypatch):
-    # No function of Beam is called.
+@pytest.fixture
+def worker(monkeypatch):
+    """The module with an empty Beam, of which no function is called."""
     for name in ("apache_beam", "apache_beam.io", "apache_beam.io.filesystems"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     spec = importlib.util.find_spec("keras_vit.training.paper.duplicates_beam")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
 
+
+def fingerprinted(named):
+    return [fingerprint_or_reason((name, content, False)) for name, content in named]
+
+
+def test_the_lines_of_a_worker_are_read_as_they_were_written(images, found, worker):
     index, expected, skipped = found
-    batch = [fingerprint_or_reason((name, content, False)) for name, content in contents(images)]
-    pairs, unread = module._read(sorted(module._find(batch, index)))
-    assert sorted(pairs) == expected
+    pairs, unread = worker._read(worker._find(fingerprinted(contents(images)), index))
+    assert pairs == expected
     assert unread == skipped
+
+
+def test_a_bundle_that_is_computed_again_changes_nothing(images, found, worker):
+    index, expected, skipped = found
+    batch = fingerprinted(contents(images))
+    lost = worker._find(batch, index)
+    lines = [next(lost), next(lost)]  # The worker is lost after it has written two lines.
+    lost.close()
+    for part in (batch[:25], batch[25:], batch[25:]):  # In other bundles, one of which twice.
+        lines += worker._find(part, index)
+    assert worker._read(lines) == (expected, skipped)
+
+
+def test_names_may_have_any_characters(images, found, worker):
+    index, _, _ = found
+    names = ["a\tb.png", "a\nb.png", "a\udcffb.png"]
+    named = [(name, pathlib.Path(images["3.png"]).read_bytes()) for name in names]
+    lines = list(worker._find(fingerprinted([*named, ("c\td.png", b"damaged")]), index))
+    assert all(line.isascii() and "\n" not in line for line in lines)
+    pairs, skipped = worker._read(lines)
+    assert sorted(pair.train for pair in pairs) == sorted(names)
+    assert [image.name for image in skipped] == ["c\td.png"]

@@ -16,6 +16,8 @@ VALUES = {
     "data_dir": "elsewhere",
     "holdout": 0.3,
     "calibration": 0.1,
+    "group_by": "exif",
+    "fold": (1, 5),
     "split": ("path,split", "a.png,train"),
     "labels": ("path,label", "a.png,cat"),
     "strict": True,

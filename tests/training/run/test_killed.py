@@ -35,7 +35,8 @@ def run(tmp_path):
         process.stdin.write(json.dumps({"name": name, **kill}) + "\n")
         process.stdin.flush()
         found = json.loads(process.stdout.readline())
-        assert found["code"] in (0, KILLED), (tmp_path / "log.txt").read_text()[-3000:]
+        ends = (0, KILLED, 1) if "full" in kill else (0, KILLED)
+        assert found["code"] in ends, (tmp_path / "log.txt").read_text()[-3000:]
         return found
 
     yield ask
@@ -98,3 +99,54 @@ def test_runs_killed_at_fifty_random_moments_end_bit_for_bit_the_same(run, tmp_p
         assert content(tmp_path / name) == expected
     assert min(kills.values()) > 0
     assert len(places) > 5  # Without a state, with one and two, and within several writings.
+
+
+def damage(path, rng):
+    """Cuts a file off, or changes one of its bytes."""
+    content = bytearray(path.read_bytes())
+    if rng.random() < 0.5:
+        content = content[: rng.randrange(len(content))]
+    else:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+@pytest.mark.slow
+def test_runs_whose_states_are_damaged_after_a_kill_end_bit_for_bit_the_same(run, tmp_path):
+    rng = random.Random(1)
+    whole = run("whole")
+    expected = content(tmp_path / "whole")
+    damaged = 0
+    for number in range(12):
+        name = f"run_{number}"
+        run(name, operation=rng.randint(whole["operations"] // 3, whole["operations"] - 3))
+        states = sorted((tmp_path / f"{name}.partial" / "states").glob("state-*.npz"))
+        for path in rng.choice([states[-1:], states]):  # The newest, or each of them.
+            damage(path, rng)
+            damaged += 1
+        run(name)
+        assert content(tmp_path / name) == expected
+    assert damaged >= 12
+
+
+@pytest.mark.slow
+def test_runs_whose_disk_is_full_at_any_moment_say_so_and_go_on_to_the_same_end(run, tmp_path):
+    whole = run("whole")
+    expected = content(tmp_path / "whole")
+    failed = 0
+    for number, operation in enumerate(range(1, whole["operations"] + 1, 5)):
+        name = f"run_{number}"
+        found = run(name, full=operation)
+        if found["code"]:
+            failed += 1
+            assert "No space left on device" in found["error"], found
+            assert run(name)["code"] == 0
+        assert content(tmp_path / name) == expected
+    assert failed > 10
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_for_a_while_ends_the_same(run, tmp_path):
+    run("whole")
+    assert run("stopped", stop=2)["code"] == 0
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")

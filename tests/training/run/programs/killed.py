@@ -3,10 +3,13 @@
 Imports TensorFlow once and forks for each run, as its runtime starts with the first operation.
 Reads a line of JSON for each run: the `name` of its folder, and when to kill it, `operation` (a
 number of operations on its files, from 1) or `seconds` from the first step; without either it
-runs to its end. Prints a line of JSON: the exit `code`, and after the end the `operations` and
-the `seconds` from the first step.
+runs to its end. With `full` the disk is full from this operation on until the process ends, and
+with `stop` the process is stopped (SIGSTOP) for so many seconds at its first step. Prints a line of
+JSON: the exit `code`, the `error` that ended it, and after the end the `operations` and the
+`seconds` from the first step.
 """
 
+import errno
 import json
 import os
 import pathlib
@@ -41,21 +44,26 @@ def end_here():
 
 
 class Counter:
-    """Counts what changes files of a run, and ends the process just before one of them."""
+    """Counts what changes files of a run, and ends the process just before one of them.
 
-    def __init__(self, place, last):
-        self.place, self.last, self.count = str(place), last, 0
+    With `full` each of them fails from then on, except for what makes space.
+    """
 
-    def step(self):
+    def __init__(self, place, last, full):
+        self.place, self.last, self.full, self.count = str(place), last, full, 0
+
+    def step(self, makes_space=False):
         self.count += 1
         if self.count == self.last:
             end_here()
+        if self.full and self.count >= self.full and not makes_space:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.place)
 
     def audit(self, event, arguments):
         """A hook of Python's audit events, of which nearly every operation on files is one."""
         is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
         if (is_write or event in OPERATIONS) and any(map(self.is_inside, arguments)):
-            self.step()
+            self.step(event in ("os.remove", "os.rmdir", "shutil.rmtree"))
 
     def is_inside(self, argument):
         return isinstance(argument, (str, os.PathLike)) and self.place in str(argument)
@@ -115,12 +123,14 @@ def run(name, on_first_step):
 def child(task):
     """Runs in a separate process, which ends here."""
     try:
-        counter = Counter(FOLDER / task["name"], task.get("operation"))
+        counter = Counter(FOLDER / task["name"], task.get("operation"), task.get("full"))
         counter.install()
         began = []
 
         def on_first_step():
             began.append(time.perf_counter())
+            if "stop" in task:
+                os.kill(os.getpid(), signal.SIGSTOP)
             if "seconds" in task:
                 threading.Timer(task["seconds"], end_here).start()
 
@@ -128,20 +138,25 @@ def child(task):
         seconds = time.perf_counter() - began[0] if began else 0.0
         figures = {"operations": counter.count, "seconds": seconds}
         (FOLDER / "figures.json").write_text(json.dumps(figures))
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        (FOLDER / "figures.json").write_text(json.dumps({"error": f"{error!r} {error}"}))
         os._exit(1)
     os._exit(0)
 
 
 def main():
     for line in sys.stdin:
-        number = os.fork()
+        task, number = json.loads(line), os.fork()
         if number == 0:
-            child(json.loads(line))
-        _, status = os.waitpid(number, 0)
+            child(task)
+        _, status = os.waitpid(number, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            time.sleep(task["stop"])
+            os.kill(number, signal.SIGCONT)
+            _, status = os.waitpid(number, 0)
         code = os.waitstatus_to_exitcode(status)
-        figures = json.loads((FOLDER / "figures.json").read_text()) if code == 0 else {}
+        figures = json.loads((FOLDER / "figures.json").read_text()) if code >= 0 else {}
         print(json.dumps({"code": code, **figures}), flush=True)
 
 
