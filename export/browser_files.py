@@ -12,10 +12,12 @@ import keras
 from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.classifier import Classifier
 from keras_vit.images.resizing import EVALUATION_STEPS
+from keras_vit.inspection.rollouts import has_rollout
 from keras_vit.preprocessing import Preprocessing
 
 from .browser_templates import CONFIG, ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
 from .chromium import import_playwright
+from .exported_model import ATTENTION
 from .onnx_conversion import onnx_content, transformers_js_content
 from .onnx_file import OPSET
 from .other_code_bases import labels_json
@@ -75,7 +77,8 @@ def classifier_files(
     files = {
         name.replace(".mjs", ".js"): content for name, content in _runtime_files(runtime).items()
     }
-    model = onnx_content(classifier, OPSET, "uint8", rollout=True)
+    outputs = [ATTENTION] if has_rollout(classifier.model) else []
+    model = onnx_content(classifier, OPSET, "uint8", outputs)
     return {
         SCRIPT: script(SCRIPT, facts).encode(),
         ONNX_MODEL: model.SerializeToString(),

@@ -32,6 +32,8 @@ MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "in
 # Precisions with integer weights.
 INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
+OUTPUTS = ("features", "attention")  # Further outputs, where a format has any number of them.
+
 ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
@@ -152,6 +154,13 @@ class ExportFormat(abc.ABC):
         absent="0.99, with integers 0.98",
         limits=_SHARE,
     )
+    unknown_class: str | None = setting(
+        None,
+        "a further class unknown, the highest where the classifier does not answer; off leaves its "
+        "decision out",
+        choices=("on", "off"),
+        absent="on where the classifier has a decision (keras-vit calibrate)",
+    )
     overwrite: bool = setting(False, "replace an export of this kind")
 
     def __post_init__(self):
@@ -266,6 +275,21 @@ class BrowserFormat(ExportFormat):
         unit="FOLDER",
         absent="downloaded once, into Keras's cache",
     )
+
+
+def further_outputs() -> Any:
+    """Returns the field of the formats that have any number of outputs."""
+    return setting(
+        (),
+        "further outputs: features, the input of the head, and attention, the Attention Rollout",
+        unit="NAME",
+        limits=(f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS}),
+    )
+
+
+def output_names(outputs: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of further outputs, which may stand between commas."""
+    return tuple(dict.fromkeys(name for given in outputs for name in given.split(",")))
 
 
 def import_export_package(module: str) -> Any:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspection.rollouts import RolloutModel, has_rollout
+from keras_vit import configs
+from keras_vit.answering import LEVERAGE
+from keras_vit.description.decision import Decision
+from keras_vit.inspection.rollouts import RolloutModel
+from keras_vit.layers.unknown_class import familiarity
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.preprocessing import Preprocessing
 
+from .export_format import OUTPUTS
 from .pixels import PixelPreprocessing
 
 PIXELS = "pixel_preprocessing"  # Name of the layer.
+
+FEATURES, ATTENTION = OUTPUTS
 
 _LARGEST = float(np.finfo("float32").max)
 
@@ -23,7 +32,8 @@ def exported_model(
     *,
     input: str = "float",
     input_size: tuple[int, int] | None = None,
-    rollout: bool = False,
+    outputs: Sequence[str] = (),
+    decision: Decision | None = None,
 ) -> keras.Model:
     """Returns a model that also marks the images for which its probabilities mean something.
 
@@ -36,12 +46,19 @@ def exported_model(
         input: "float" for preprocessed images, float32 `(B, h, w, C)`; "uint8" for pixels
             `(B, H, W, C)` of any size, which the returned model preprocesses.
         input_size: The only size (H, W) of pixels, instead of any.
-        rollout: Whether a model with attention also gives its Attention Rollout.
+        outputs: Further outputs, some of `OUTPUTS`.
+        decision: The decision of an answering model, for two more outputs.
 
     Returns:
         A model from `images` to `probabilities` `(B, K)` float32 and `valid` `(B,)` bool:
-        whether all values and all probabilities of an image are finite. With `rollout` also to
-        `attention` `(B, down, across)` float32, the share of each patch.
+        whether all values and all probabilities of an image are finite. Further outputs are
+        float32: `attention` `(B, down, across)`, the Attention Rollout's share of each patch;
+        `features` `(B, D)`, the input of the head; with a decision `familiarity` `(B,)`, the share
+        of known images that are at least as strange, and `decision` `(B,)` int32, the number of
+        the answer among the classes.
+
+    Raises:
+        ValueError: If the model has no such output.
     """
     channels = model.input_shape[-1]
     if input == "uint8":
@@ -51,16 +68,39 @@ def exported_model(
     else:
         shape = (*preprocessing.image_size, channels)
         values = images = keras.Input(shape, dtype="float32", name="images")
-    outputs = {}
-    if rollout and has_rollout(model):
-        scores, outputs["attention"] = RolloutModel(model)(values)
-    else:
-        scores = model(values)
-    probabilities = ops.cast(scores, "float32")
+    found = _outputs(model, values, outputs, decision)
+    probabilities = ops.cast(found.pop("scores"), "float32")
     valid = ops.all(_finite(probabilities), axis=1)
     if input == "float":
         valid = ops.logical_and(ops.all(_finite(images), axis=(1, 2, 3)), valid)
-    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **outputs})
+    if decision is not None and decision.threshold:
+        _, place = ops.top_k(probabilities, 1)  # Keras's argmax has an operation that ONNX lacks.
+        found["decision"] = ops.cast(place[:, 0], "int32")
+    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **found})
+
+
+def _outputs(model, values, outputs, decision):
+    """The scores and the further outputs of a model for its input."""
+    layers = {layer.name: layer for layer in model.layers}
+    inside = {}
+    if FEATURES in outputs:
+        head = configs.classifier_layer(layers)
+        if head is None:
+            raise ValueError(f"The output features needs a model with a head: {model.name}")
+        inside[FEATURES] = head.input
+    if decision is not None and LEVERAGE in layers:
+        inside[LEVERAGE] = layers[LEVERAGE].output
+    found = {}
+    if ATTENTION in outputs:  # Raises for a model without.
+        scores, found[ATTENTION], *others = RolloutModel(model, tuple(inside.values()))(values)
+    elif inside:
+        scores, *others = keras.Model(model.inputs, [model.outputs[0], *inside.values()])(values)
+    else:
+        scores, others = model(values), []
+    found.update(zip(inside, others, strict=True))
+    if LEVERAGE in found:
+        found["familiarity"] = familiarity(found.pop(LEVERAGE), decision.leverages)
+    return {**found, "scores": scores}
 
 
 def precision_notes(model: keras.Model) -> tuple[str, ...]:

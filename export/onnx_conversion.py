@@ -25,6 +25,7 @@ def onnx_in_precision(
     files: Sequence[str],
     options: QuantizedFormat,
     opset: int,
+    further: Sequence[str] = (),
     *,
     outputs: bool = True,
 ) -> tuple[Any, Written]:
@@ -35,10 +36,11 @@ def onnx_in_precision(
         files: Real images, for the check and for calibration.
         options: Precision, input and calibration images.
         opset: Version of the standard operator set.
+        further: Further outputs; see `exported_model`.
         outputs: Under "int8", whether results of products are in 8 bits too; see `quantize`.
     """
     split = quantization.split(files, options.precision, options.calibration_images)
-    content = onnx_content(classifier, opset, options.input)
+    content = onnx_content(classifier, opset, options.input, further)
     if options.precision == "float16":
         store_in_float16(content)
     elif options.precision == "int8":
@@ -47,18 +49,24 @@ def onnx_in_precision(
     return content, Written(split.check, (*precision_notes(classifier.model), *split.notes))
 
 
-def onnx_content(classifier: Classifier, opset: int, input: str, *, rollout: bool = False) -> Any:
+def onnx_content(
+    classifier: Classifier, opset: int, input: str, outputs: Sequence[str] = ()
+) -> Any:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:
         classifier: The classifier.
         opset: Version of the standard operator set.
         input: "uint8" or "float".
-        rollout: See `exported_model`.
+        outputs: Further outputs; see `exported_model`.
     """
     library = import_export_package("onnx")
     model = exported_model(
-        float32_model(classifier.model), classifier.preprocessing, input=input, rollout=rollout
+        float32_model(classifier.model),
+        classifier.preprocessing,
+        input=input,
+        outputs=outputs,
+        decision=classifier.description.decision,
     )
     content = _convert(model, opset, library)
     _mask_scores(content.graph, library)

@@ -16,7 +16,9 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
+    further_outputs,
     import_export_package,
+    output_names,
 )
 from .texts import NAMES, json_texts, texts_of_json
 
@@ -67,11 +69,15 @@ class ONNX(QuantizedFormat):
         limits=(f"in {OPSETS.start} to {OPSETS.stop - 1}", lambda value: value in OPSETS),
     )
 
+    outputs: tuple[str, ...] = further_outputs()
+
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
         from .onnx_conversion import onnx_in_precision
 
-        content, written = onnx_in_precision(classifier, files, self, self.opset)
+        content, written = onnx_in_precision(
+            classifier, files, self, self.opset, output_names(self.outputs)
+        )
         import_export_package("onnx").save(content, path)
         return written._replace(notes=(f"Operator set {self.opset}.", *written.notes))
 

@@ -15,7 +15,9 @@ from .export_format import (
     QuantizedFormat,
     Signature,
     Written,
+    further_outputs,
     import_export_package,
+    output_names,
 )
 from .onnx_file import OPSET
 from .texts import NAMES, write_texts
@@ -48,12 +50,14 @@ class OpenVINO(QuantizedFormat):
     # OpenVINO, and the packages that write the ONNX file that it reads.
     packages = ("openvino", "onnx", "tf2onnx", "onnxruntime")
 
+    outputs: tuple[str, ...] = further_outputs()
+
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the model; see `ExportFormat.write`."""
         from . import onnx_conversion, onnx_graph
 
         content, written = onnx_conversion.onnx_in_precision(
-            classifier, files, self, OPSET, outputs=False
+            classifier, files, self, OPSET, output_names(self.outputs), outputs=False
         )
         if self.precision == "int8":
             onnx_graph.keep_scales(content.graph)

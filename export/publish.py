@@ -53,7 +53,7 @@ def write_export(
     check_output(path, format_type, overwrite=overwrite)
     for package in export.packages:
         import_export_package(package)
-    classifier = open_classifier(classifier)
+    classifier = answering_or_plain(open_classifier(classifier), export.unknown_class)
     check_model_size(classifier.model, format_type)
     files = find_check_images(classifier, export.check_images)
     photos, line = golden_images(classifier, export.samples)
@@ -75,6 +75,27 @@ def write_export(
         export.add_texts(partial, {CHECK: report.to_text()})
         export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})
     return report
+
+
+def answering_or_plain(classifier: Classifier, unknown_class: str | None) -> Classifier:
+    """Returns the classifier to export: with its decision as further classes, or without it.
+
+    Args:
+        classifier: The classifier.
+        unknown_class: The option of the export.
+
+    Raises:
+        ValueError: If the classes are asked for and there is no decision.
+    """
+    if unknown_class == "off":
+        description = dataclasses.replace(classifier.description, decision=None)
+        return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
+    if unknown_class == "on" and classifier.description.decision is None:
+        raise ValueError(
+            "--unknown-class needs a classifier with a decision (keras-vit calibrate). "
+            f"Received: {classifier.folder}"
+        )
+    return classifier.answering
 
 
 def texts_of(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.classifier import Classifier
 from keras_vit.images.decoding import image_files
 from keras_vit.images.samples import read_images
@@ -24,10 +25,10 @@ from .pillow_pixels import with_size
 # Calibration only needs the ranges of the activations.
 MAX_CALIBRATION_IMAGES = 128
 
-# In names of operations. Preprocessing stays in float, as do the first and the last layer, as is
-# usual: for ViT-B/16 they add 5% to the bytes and 1% to the work, and remove a quarter of the
-# error or more.
-FLOAT_LAYERS = f"(patch_embedding|predictions|{PIXELS})"
+# In names of operations. Preprocessing and the decision stay in float, as do the first and the last
+# layer, as is usual: for ViT-B/16 they add 5% to the bytes and 1% to the work, and remove a quarter
+# of the error or more.
+FLOAT_LAYERS = f"(patch_embedding|predictions|{LEVERAGE}|{ANSWERS}|{PIXELS})"
 
 
 class ImageSplit(NamedTuple):

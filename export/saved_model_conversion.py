@@ -32,6 +32,7 @@ def write_saved_model(
     top: int,
     max_pixels: int,
     jit_compile: bool,
+    outputs: Sequence[str] = (),
 ) -> dict[str, Classifier]:
     """Writes a SavedModel without its texts.
 
@@ -42,6 +43,7 @@ def write_saved_model(
         top: Classes that are named.
         max_pixels: Largest encoded image, height times width.
         jit_compile: Whether the model is compiled with XLA.
+        outputs: Further outputs; see `exported_model`.
 
     Returns:
         The classifiers of the further sizes, by the suffix of their signatures.
@@ -54,6 +56,12 @@ def write_saved_model(
             "A SavedModel decodes image files into 3 channels, so the model must take 3. "
             f"Received: a model with inputs of shape {classifier.model.input_shape}"
         )
+    image_sizes = list(image_sizes)
+    if image_sizes and classifier.description.decision is not None:
+        raise ValueError(
+            "A decision holds for the classifier's own image size; leave it out "
+            f"(--unknown-class off) or the other sizes. Received: image_sizes={image_sizes}"
+        )
     variants = {
         f"_{height}x{width}": _resized(classifier, (height, width)) for height, width in image_sizes
     }
@@ -62,7 +70,13 @@ def write_saved_model(
     # finds those that the signatures use.
     for suffix, variant in {"": classifier, **variants}.items():
         _add_signatures(
-            archive, variant, suffix, top=top, max_pixels=max_pixels, jit_compile=jit_compile
+            archive,
+            variant,
+            suffix,
+            top=top,
+            max_pixels=max_pixels,
+            jit_compile=jit_compile,
+            outputs=outputs,
         )
     archive.write_out(str(path), verbose=False)
     return variants
@@ -79,7 +93,7 @@ def _resized(classifier, image_size):
     )
 
 
-def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile):
+def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile, outputs):
     """Adds the two signatures of a classifier to an archive.
 
     Args:
@@ -89,19 +103,22 @@ def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile
         top: Classes that are named.
         max_pixels: Largest encoded image, height times width.
         jit_compile: Whether the model is compiled with XLA.
+        outputs: Further outputs; see `exported_model`.
     """
     model, preprocessing = classifier.model, classifier.preprocessing
     shape = (*preprocessing.image_size, model.input_shape[-1])
     names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
     top = min(top, len(classifier.class_names))
 
-    answering = exported_model(model, preprocessing)
+    answering = exported_model(
+        model, preprocessing, outputs=outputs, decision=classifier.description.decision
+    )
 
     @tf.function(jit_compile=jit_compile)
     def answers(images):
         return answering(images, training=False)
 
-    def named(probabilities, valid):
+    def named(probabilities, valid, **further):
         top_probabilities, order = tf.math.top_k(probabilities, top)
         answer = {
             "probabilities": probabilities,
@@ -114,7 +131,7 @@ def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile
         mask = valid[:, tf.newaxis]
         # 0, "" and False.
         masked = {key: tf.where(mask, part, tf.zeros_like(part)) for key, part in answer.items()}
-        return {**masked, "valid": valid}
+        return {**masked, "valid": valid, **further}
 
     def serve(images):
         # Servers do not compare shapes, and 3 x 2 patches are as many as 2 x 3.
@@ -123,7 +140,7 @@ def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile
     def serve_bytes(images):
         pixels, decoded = decode_or_mark(images, preprocessing, max_pixels)
         answer = answers(pixels)
-        return named(answer["probabilities"], decoded & answer["valid"])
+        return named(**{**answer, "valid": decoded & answer["valid"]})
 
     image_batch = tf.TensorSpec((None, *shape), "float32", "images")
     file_batch = tf.TensorSpec((None,), "string", "images")

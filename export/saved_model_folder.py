@@ -17,7 +17,9 @@ from .export_format import (
     OpenedExport,
     Signature,
     Written,
+    further_outputs,
     import_export_package,
+    output_names,
 )
 from .options import TOP
 from .texts import NAMES, write_texts
@@ -73,6 +75,7 @@ class SavedModel(ExportFormat):
         MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
     )
     jit_compile: bool = setting(False, "compile the model with XLA, once for each batch size")
+    outputs: tuple[str, ...] = further_outputs()
     warm_up: bool = setting(False, "add requests that TensorFlow Serving runs before it is ready")
 
     @property
@@ -91,6 +94,7 @@ class SavedModel(ExportFormat):
             top=self.top,
             max_pixels=self.max_pixels,
             jit_compile=self.jit_compile,
+            outputs=output_names(self.outputs),
         )
         if self.warm_up:
             messages = import_export_package(_SERVING_MESSAGES)

@@ -17,7 +17,9 @@ import keras
 import numpy as np
 
 from keras_vit import images as image_formats
+from keras_vit.answering import answering_model, split_answers, with_further_classes
 from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.description import (
     Description,
@@ -36,6 +38,7 @@ from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
     CLASSES,
+    DECISION,
     DESCRIPTION,
     HISTORY,
     MODEL,
@@ -74,12 +77,23 @@ class Prediction(NamedTuple):
         error: Why the image could not be read or classified, or None.
         labels: The predicted classes, the most likely first: the first of `top`, or with a
             multi-label classifier each class whose probability is above its threshold.
+        answer: The answer of a classifier that may answer "unknown": the first of `top`, a parent
+            or "unknown"; None of any other classifier.
     """
 
     path: str
     top: list[tuple[str, float]]
     error: str | None = None
     labels: tuple[str, ...] = ()
+    answer: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The answer where it is not the most probable class: "unknown (0.61 beagle)"."""
+        if self.answer is None or not self.top or self.answer == self.top[0][0]:
+            return None
+        name, probability = self.top[0]
+        return f"{self.answer} ({probability:.2f} {name})"
 
     def to_json(self, task: str = MULTICLASS) -> dict[str, Any]:
         """Returns the prediction as types of JSON, with labels where an image may have several."""
@@ -89,6 +103,8 @@ class Prediction(NamedTuple):
         }
         if task == MULTILABEL:
             entry["labels"] = list(self.labels)
+        elif self.answer is not None:
+            entry["answer"] = self.answer
         return entry if self.error is None else {**entry, "error": self.error}
 
 
@@ -159,6 +175,31 @@ class Classifier:
     def class_names(self) -> tuple[str, ...]:
         """The K names, in the order of the model's outputs."""
         return self.description.labels.names or ()
+
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """The names of the classes that images have: all but further answers as "unknown"."""
+        decision = self.description.decision
+        if decision is None or not decision.in_outputs:
+            return self.class_names
+        return self.class_names[: -len(decision.classes)]
+
+    @functools.cached_property
+    def answering(self) -> Classifier:
+        """The classifier whose model has the further answers of its decision, as exports have.
+
+        Itself without a decision, and if its model has them already.
+
+        Raises:
+            ValueError: If the decision was made for another head, or its arrays are missing.
+        """
+        decision = self.description.decision
+        if decision is None or decision.in_outputs:
+            return self
+        arrays = load_arrays(required(self.folder, "folder") / DECISION)
+        model = answering_model(self.model, self.class_names, decision, arrays)
+        description = with_further_classes(self.description)
+        return Classifier.of(model, description, self.recipe, self.folder)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -245,6 +286,9 @@ class Classifier:
                 "top and batch_size must be at least 1. "
                 f"Received: top={top}, batch_size={batch_size}"
             )
+        if self.answering is not self:
+            yield from self.answering.stream(paths, top, batch_size)
+            return
         few = _FEW_IMAGES if operator.length_hint(paths) <= _FEW_IMAGES else 0
         numbered = enumerate(paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -305,13 +349,19 @@ class Classifier:
         """Returns the `Prediction` of an image from its row `(K,)` of `probabilities`."""
         if not np.isfinite(probabilities).all():
             return Prediction(path, [], "The model's probabilities are not finite numbers.")
+        decision, names, further = self.description.decision, self.class_names, None
+        if decision is not None and decision.in_outputs:
+            (probabilities,), (place,) = split_answers(probabilities[np.newaxis], decision)
+            further = decision.classes[place] if place >= 0 else None
         order = highest(probabilities, top)
-        best = [(self.class_names[k], float(probabilities[k])) for k in order]
+        best = [(names[k], float(probabilities[k])) for k in order]
         given = order[:1]
         if self.thresholds is not None:
-            above = np.flatnonzero(probabilities > self._limits)
+            above = np.flatnonzero(probabilities > self._limits[: len(probabilities)])
             given = above[highest(probabilities[above], len(above))]
-        return Prediction(path, best, None, tuple(self.class_names[k] for k in given))
+        labels = tuple(names[k] for k in given) if further is None else (further,)
+        is_deciding = decision is not None and self.thresholds is None
+        return Prediction(path, best, None, labels, labels[0] if is_deciding else None)
 
     def _read(self, image, compiled):
         """Returns an image as the model's input, or the reason why it cannot be read."""
@@ -501,10 +551,14 @@ def write_files(
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
 ) -> None:
-    """Writes a classifier's files into a folder that exists."""
-    with described(classifier.model, classifier.description):
+    """Writes a classifier's files into a folder that exists.
+
+    Its decision is left out, as its arrays are in another folder, if anywhere.
+    """
+    description = dataclasses.replace(classifier.description, decision=None)
+    with described(classifier.model, description):
         classifier.model.save(folder / MODEL)
-    for name, text in texts_of(classifier.description).items():
+    for name, text in texts_of(description).items():
         write_text(folder / name, text)
     write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
     write_history(folder / HISTORY, history)

@@ -33,12 +33,14 @@ DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 # The class of each command. Its module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
     "demo": "Demo",
+    "check": "Check",
     "models": "Models",
     "finetune": "Finetune",
     "sweep": "Sweep",
     "pretrain": "PretrainCommand",
     "recipes": "Recipes",
     "evaluate": "Evaluate",
+    "calibrate": "Calibrate",
     "predict": "Predict",
     "embed": "Embed",
     "few-shot": "FewShot",

@@ -29,7 +29,7 @@ class Evaluate(Command):
     batch_size: int = shared_arguments.batch_size()
     split: str | None = setting(
         None,
-        "train, validation or test",
+        "train, validation, calibration or test",
         unit="NAME",
         absent="test, or all images of data without splits",
     )

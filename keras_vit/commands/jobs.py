@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from keras_vit.utils.fields import setting
@@ -48,6 +49,25 @@ def run_job(job: Any, *, dry_run: bool) -> int:
             job.run()
     except Interrupted as stop:
         return report_stop(stop, command)
+    return 0
+
+
+def run_several(output: str | os.PathLike, command: str, run: Callable[[], Any]) -> int:
+    """Trains several times and prints the result; returns 130 or 143 if a signal stopped it.
+
+    Args:
+        output: The folder of all runs.
+        command: The command that continues them.
+        run: Trains; its result has a `folder`.
+    """
+    from keras_vit.training.run.loop import Interrupted
+
+    try:
+        with named_disk_errors(output, lambda: f"Free space there, and go on with: {command}"):
+            done = run()
+    except Interrupted as stop:
+        return report_stop(stop, command)
+    print(f"\n{done}\n\nwritten {done.folder}")
     return 0
 
 

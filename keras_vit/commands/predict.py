@@ -15,6 +15,8 @@ from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
 from keras_vit.utils.files import csv_row
 from keras_vit.utils.safe_text import for_line
 
+LABELS, ANSWER = "labels", "answer"  # Columns of an image's answer.
+
 BEAM_GROUP = "many machines, with Apache Beam"
 
 
@@ -29,33 +31,35 @@ def _checked(predictions, failed, strict):
         sys.stdout.flush()  # The writer has just printed this prediction.
 
 
-def _write_text(predictions, several):
+def _write_text(predictions, column):
     for prediction in predictions:
         print(for_line(prediction.path))
         if prediction.error is not None:
             print(f"  could not be read: {for_line(prediction.error)}")
-        elif several:
+        elif column == LABELS:
             print(f"  labels: {for_line(', '.join(prediction.labels)) or 'none'}")
+        elif prediction.text is not None:
+            print(f"  {for_line(prediction.text)}")
         for name, probability in prediction.top:
             print(f"  {probability:7.2%}  {for_line(name)}")
 
 
-def _write_json(predictions, several):
+def _write_json(predictions, column):
     """One array with a line for each image, so that lines can also be read one by one."""
     print("[", end="")
     for index, prediction in enumerate(predictions):
-        entry = prediction.to_json(MULTILABEL if several else MULTICLASS)
+        entry = prediction.to_json(MULTILABEL if column == LABELS else MULTICLASS)
         print(("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False), end="")
     print("\n]")
 
 
-def _write_csv(predictions, several):
-    """A row for each class; multi-label rows also have all labels of the image."""
+def _write_csv(predictions, column):
+    """A row for each class, with all labels or the answer of the image in the last column."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    last = ["labels"] if several else []
+    last = [column] if column else []
     writer.writerow(["path", "rank", "class", "probability", "error", *last])
     for prediction in predictions:
-        if several:
+        if column:
             last = [SEPARATOR.join(prediction.labels)]
         if prediction.error is not None:
             writer.writerow(csv_row([prediction.path, "", "", "", prediction.error, *last]))
@@ -118,8 +122,9 @@ class Predict(Command):
         classifier = open_classifier(self.model)
         predictions = classifier.stream(files, self.top, self.batch_size)
         failed: list = []
-        several = classifier.task == MULTILABEL
-        WRITERS[self.format](_checked(predictions, failed, self.strict), several)
+        column = None if classifier.description.decision is None else ANSWER
+        column = LABELS if classifier.task == MULTILABEL else column
+        WRITERS[self.format](_checked(predictions, failed, self.strict), column)
         for prediction in failed:
             line = for_line(f"keras-vit: {prediction.path}: {prediction.error}")
             print(line, file=sys.stderr)

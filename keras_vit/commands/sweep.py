@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.commands.jobs import SETTINGS_GROUP, report_stop
+from keras_vit.commands.jobs import SETTINGS_GROUP, run_several
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import REQUIRED, part, setting
-from keras_vit.utils.files import named_disk_errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,22 +38,17 @@ class Sweep(Command):
 
     def run(self) -> int:
         """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""
-        from keras_vit.training.run.loop import Interrupted
         from keras_vit.training.run.sweep import sweep
 
-        try:
-            with named_disk_errors(
-                self.output, lambda: f"Free space there, and go on with: {self.called_as}"
-            ):
-                done = sweep(
-                    self.data,
-                    self.output,
-                    self.settings,
-                    learning_rates=self.learning_rates,
-                    seeds=self.seeds,
-                    command=self.called_as,
-                )
-        except Interrupted as stop:
-            return report_stop(stop, self.called_as)
-        print(f"\n{done}\n\nwritten {done.folder}")
-        return 0
+        return run_several(
+            self.output,
+            self.called_as,
+            lambda: sweep(
+                self.data,
+                self.output,
+                self.settings,
+                learning_rates=self.learning_rates,
+                seeds=self.seeds,
+                command=self.called_as,
+            ),
+        )

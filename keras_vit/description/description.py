@@ -19,6 +19,7 @@ from keras_vit.configs.costs import Cost
 from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import Labels
+from keras_vit.description.decision import Decision
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.json_files import check_fields, parse_json
 
@@ -44,6 +45,7 @@ class Description:
             "norm_epsilon" and "position_resize" are from, human-readable.
         licence: The licence of the weights, or of those that its training started from, as their
             source states it.
+        decision: When the classifier answers, as `keras-vit calibrate` found it; None without.
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
@@ -64,6 +66,7 @@ class Description:
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     licence: str = "unknown"
+    decision: Decision | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -219,12 +222,14 @@ _FIELDS = {
     "labels": dict,
     "origins": dict,
     "licence": str,
+    "decision": dict,
     "notes": list,
 }
 _READERS: dict[str, Callable[[Any], Any]] = {
     "config": config_of_json,
     "preprocessing": Preprocessing.from_fields,
     "labels": Labels.from_json,
+    "decision": Decision.from_json,
 }
 
 

@@ -163,10 +163,13 @@ def _description_of_text(text, path):
 
 
 def set_description(model: Any, description: Description) -> None:
-    """Makes a model of this package hold a description; others have no place for one."""
+    """Makes a model of this package hold a description; others have no place for one.
+
+    Its decision is left out: the arrays of it lie beside the model.
+    """
     layer = description_layer(model)
     if layer is not None:
-        layer.content = description.to_json()
+        layer.content = dataclasses.replace(description, decision=None).to_json()
 
 
 @contextlib.contextmanager

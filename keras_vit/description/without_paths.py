@@ -16,8 +16,9 @@ from keras_vit.configs import MODELS
 
 # Fields of a recipe that may be a path.
 PATHS = ("data", "data_dir", "weights", "replay", "teacher", "class_weights", "samples")
-# Fields of a recipe with names of classes, models and recipes, which may have a slash.
-_NAMES = ("class_names", "labels", "config", "model", "recipe", "recipe_source")
+# Fields of a recipe with names of classes, models and recipes, which may have a slash, and tables
+# of paths relative to the data.
+_NAMES = ("class_names", "labels", "split", "config", "model", "recipe", "recipe_source")
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
 _RECORDS, _SCHEMES = "tfrecords:", ("tfds:", "vtab:", "vtab-tune:", "hf:")

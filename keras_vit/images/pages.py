@@ -51,20 +51,23 @@ class GridPicture(NamedTuple):
     caption: Mapping[str, str]
 
 
-def write_page(path: str | os.PathLike, title: str, *parts: str) -> None:
+def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "") -> None:
     """Writes a page atomically.
 
     Args:
         path: The HTML file.
         title: The heading, and the title of the browser's window.
         *parts: What the other functions of this module return, in the order of the page.
+        policy: The page's Content-Security-Policy; "" for a page without scripts.
 
     Raises:
         OSError: If the file cannot be written.
     """
+    rule = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
     write_text(
         path,
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{rule if policy else ''}"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n",
@@ -121,15 +124,26 @@ def _picture(picture):
     if file.is_file():
         link = f'<a href="{escape(file.absolute().as_uri())}">{link}</a>'
     caption = "<br>".join([*lines, f"<small>{link}</small>"])
-    return _figure(_thumbnail(picture.encoded), "jpeg", file.name, caption)
+    return _figure(thumbnail(picture.encoded), "jpeg", file.name, caption)
 
 
-def _thumbnail(encoded):
-    """Returns a small JPEG of an image file, without the file's metadata."""
+def thumbnail(encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85) -> bytes:
+    """Returns a small JPEG of an image file, without the file's metadata.
+
+    Args:
+        encoded: The content of an image file.
+        side: Pixels of the longer side, at most.
+        quality: Quality of the JPEG.
+    """
     with Image.open(io.BytesIO(transcoded(encoded, "PNG"))) as image:
         small = to_rgb(ImageOps.exif_transpose(image))
-    small.thumbnail((MAX_THUMBNAIL, MAX_THUMBNAIL))
-    return _encoded(small, "JPEG", quality=85)
+    small.thumbnail((side, side))
+    return _encoded(small, "JPEG", quality=quality)
+
+
+def data_address(encoded: bytes, file_format: str) -> str:
+    """Returns the address of a picture that is embedded in a page."""
+    return f"data:image/{file_format};base64,{base64.b64encode(encoded).decode()}"
 
 
 def _encoded(image, file_format, **options):
@@ -140,8 +154,7 @@ def _encoded(image, file_format, **options):
 
 def _figure(encoded, file_format, name, caption):
     """Returns a picture that is embedded in the page; `caption` is HTML."""
-    data = base64.b64encode(encoded).decode()
     return (
-        f'<figure><img alt="{escape(name)}" src="data:image/{file_format};base64,{data}">\n'
+        f'<figure><img alt="{escape(name)}" src="{data_address(encoded, file_format)}">\n'
         f"<figcaption>{caption}</figcaption></figure>\n"
     )

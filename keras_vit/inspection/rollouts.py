@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -101,40 +101,46 @@ class RolloutModel(keras.layers.Layer):
 
     Args:
         model: A functional model of the package with attention over all tokens.
+        also: Further tensors of the model's graph.
 
     Input shape:
         `(B, H, W, C)`: preprocessed images.
 
     Output shape:
-        The model's output, and `(B, down, across)` float32, the share of each patch.
+        The model's output, `(B, down, across)` float32, the share of each patch, and the further
+        tensors.
 
     Raises:
         ValueError: If the model has no attention, or attends along lines (Axial-ViT).
     """
 
-    def __init__(self, model: keras.Model, **kwargs):
+    def __init__(self, model: keras.Model, also: Sequence[Any] = (), **kwargs):
         super().__init__(**kwargs)
         if not has_rollout(model):
             raise ValueError(
                 "The model must attend over all tokens. "
                 f"Received: {model.name}, with attention along lines or none"
             )
-        self.model = model
+        self.model, self.also = model, tuple(also)
         self.layout = token_layout(model)
 
     def call(self, images):
-        last = self.model.operations[-1].name  # In the order of the graph.
+        operations = self.model.operations  # In the order of the graph.
+        others = [next(o.name for o in operations if o.output is x) for x in self.also]
+        names = [*others, operations[-1].name]
+        found = {}
 
         def call(operation, args, kwargs):
             if isinstance(operation, EncoderBlock):
                 return operation(*args, **kwargs, return_attention=True)
-            outputs = operation(*args, **kwargs)
-            return outputs, outputs
+            found[operation.name] = operation(*args, **kwargs)
+            return found[operation.name], None
 
         def wanted(operation):
-            return isinstance(operation, EncoderBlock) or operation.name == last
+            return isinstance(operation, EncoderBlock) or operation.name in names
 
-        *attention, outputs = run_by_operation(self.model, images, wanted, call)
+        kept = run_by_operation(self.model, images, wanted, call)
+        attention = [probabilities for probabilities in kept if probabilities is not None]
         result: Any = None
         for probabilities in attention:
             mixed = ops.mean(ops.cast(probabilities, "float32"), axis=1)
@@ -145,7 +151,8 @@ class RolloutModel(keras.layers.Layer):
             row = result[:, 0, first:]
         else:
             row = ops.mean(result[:, first:, first:], axis=1)
-        return outputs, ops.reshape(row, (-1, *self.layout.grid))
+        *others, outputs = (found[name] for name in names)
+        return outputs, ops.reshape(row, (-1, *self.layout.grid)), *others
 
     def compute_output_spec(self, images):
         batch = images.shape[:1]
@@ -153,6 +160,7 @@ class RolloutModel(keras.layers.Layer):
         return (
             keras.KerasTensor((*batch, *outputs.shape[1:]), outputs.dtype),
             keras.KerasTensor((*batch, *self.layout.grid), "float32"),
+            *(keras.KerasTensor((*batch, *x.shape[1:]), x.dtype) for x in self.also),
         )
 
 

@@ -28,6 +28,7 @@ from keras_vit.layers.tokens import (
     Registers,
     TokensToMap,
 )
+from keras_vit.layers.unknown_class import Leverage, UnknownClass
 
 __all__ = [
     "MLP",
@@ -45,6 +46,7 @@ __all__ = [
     "JoinLines",
     "LayerNorm",
     "LayerScale",
+    "Leverage",
     "MLPConfig",
     "ModelDescription",
     "PatchCorruption",
@@ -62,5 +64,6 @@ __all__ = [
     "SplitLines",
     "StandardizedConv2D",
     "TokensToMap",
+    "UnknownClass",
     "class_scores",
 ]

@@ -162,6 +162,8 @@ class OpenedModel:
         model, _ = self.to_model(size)
         preprocessing = self.preprocessing_for(size)
         description = dataclasses.replace(self.description, preprocessing=preprocessing)
+        if model is not self.model:  # A decision is of the model that found it.
+            description = dataclasses.replace(description, decision=None)
         return Classifier.of(model, description, self.recipe, self.folder)
 
     def preprocessing_for(
@@ -301,6 +303,7 @@ class OpenedModel:
             classes=held.classes,
             preprocessing=preprocessing,
             labels=labels,
+            decision=None,
         )
 
 

@@ -246,6 +246,8 @@ def _with_normalization(opened, normalization):
     elif known.value_range != given:
         before = f"{describe_range(known.value_range)}, {described.origins['pixels']}"
         origins["pixels"] += f" instead of {before}"
+    if known.value_range != given:
+        described = dataclasses.replace(described, decision=None)
     known = dataclasses.replace(known, value_range=given)
     described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
     return dataclasses.replace(opened, description=described)

@@ -25,6 +25,7 @@ TASK = "task.json"  # Multi-label only.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
+DECISION = "decision.npz"  # Arrays of a decision.
 SPLIT = "split.npz"  # The parts of the data of a training run.
 SKIPPED = "skipped.csv"  # Also in the folder of a report.
 

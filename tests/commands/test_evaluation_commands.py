@@ -73,7 +73,6 @@ def test_vtab_refuses_in_one_line(refused, tiny, tmp_path):
 @pytest.fixture
 def photos(tmp_path):
     """20 different images to train; to test, copies of two and two others."""
-    pytest.importorskip("imagehash")
     rng = np.random.default_rng(0)
     for part, count in (("train", 20), ("test", 2)):
         for name in ("a", "b"):

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -281,16 +281,19 @@ class Source:
 
     Args:
         class_names: The classes in the order of their numbers.
-        splits: "train" and "test", and "validation" where the data have all three. A single
-            held-out split is "test", whatever its name in the data.
+        splits: "train" and "test", "validation" where the data have all three, and "calibration"
+            where they have it. A single validation or test split is "test", whatever its name in
+            the data.
         skipped: Files that cannot be decoded and are left out, each with the reason.
         notes: Lines about the data for the user.
+        groups: The group of each image by its name; None where images are not grouped.
     """
 
     class_names: tuple[str, ...]
     splits: dict[str, Examples]
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: tuple[str, ...] = ()
+    groups: Mapping[str, int] | None = None
 
     @property
     def task(self) -> str:

@@ -19,20 +19,8 @@ from keras_vit.training.machine import usable_cores
 
 from .examples import RandomAccessExamples, without_autotune
 from .outputs import reason_to_leave_out
+from .parts import SPLITS, folder_parts
 from .split_record import file_fingerprints
-
-# Common name of a split: our name.
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-}
-
 
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
 
@@ -40,12 +28,14 @@ _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes flo
 class LabelledFile(NamedTuple):
     """An image file with its label; `split` is None for data without splits.
 
-    The labels of a multi-label image are a tuple, which may be empty.
+    The labels of a multi-label image are a tuple, which may be empty. `group` is the text of a
+    table's column of groups.
     """
 
     path: str
     label: str | tuple[str, ...]
     split: str | None
+    group: str | None = None
 
 
 class FileExamples(RandomAccessExamples):
@@ -81,6 +71,7 @@ def list_files(
     labelled: bool,
     task: str | None,
     notes: list[str],
+    group_by: str | None = None,
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a CSV file, and the class names.
 
@@ -90,6 +81,8 @@ def list_files(
         labelled: Whether a folder must have a folder for each class.
         task: As for `csv_files`.
         notes: Receives a line for each folder that is left out; see `reason_to_leave_out`.
+        group_by: The column of a CSV file that names the group of an image, if it has one of this
+            name.
 
     Raises:
         ValueError: If it is neither, or its content has another form.
@@ -97,7 +90,7 @@ def list_files(
     if data.is_file():
         if data.suffix.lower() != ".csv":
             raise ValueError(f"Data in a file must be a CSV file, ending in .csv. Received: {data}")
-        files, classes = csv_files(data, pathlib.Path(data_dir or data.parent), task)
+        files, classes = csv_files(data, pathlib.Path(data_dir or data.parent), task, group_by)
     elif not data.is_dir():
         raise ValueError(
             "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
@@ -153,17 +146,16 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
         return _leave_out(path, notes)
 
     inside = _folders(folder, leave_out)
-    splits = {path: SPLITS.get(path.name.lower()) for path in inside}
-    if not any(splits.values()):
-        splits = {folder: None}
+    parts = folder_parts(path.name for path in inside)
     files, classes = [], []
-    for root, split in splits.items():
-        if split is None and root != folder:
+    for root in inside if parts else [folder]:
+        split = parts.get(root.name) if parts else None
+        if split is None and parts:
             raise ValueError(
                 "Next to train and test there must be no other folder: are they classes? "
                 f"Received: {root}"
             )
-        for class_folder in inside if root == folder else _folders(root, leave_out):
+        for class_folder in _folders(root, leave_out) if parts else inside:
             classes.append(class_folder.name)
             files += [
                 LabelledFile(path, class_folder.name, split)
@@ -192,18 +184,20 @@ def unlabelled_files(
     def leave_out(path: str | os.PathLike) -> bool:
         return _leave_out(path, notes)
 
-    splits = {path: SPLITS.get(path.name.lower()) for path in _folders(folder, lambda path: False)}
-    splits = {path: split for path, split in splits.items() if split} or {folder: None}
+    parts = folder_parts(path.name for path in _folders(folder, lambda path: False))
+    roots: dict[pathlib.Path, str | None] = {folder: None}
+    if parts:
+        roots = {folder / name: part for name, part in sorted(parts.items())}
     files = [
-        LabelledFile(path, "", split)
-        for root, split in splits.items()
+        LabelledFile(path, "", part)
+        for root, part in roots.items()
         for path in images_below(root, leave_out)[0]
     ]
     return files, [""]
 
 
 def csv_files(
-    path: pathlib.Path, root: pathlib.Path, task: str | None = None
+    path: pathlib.Path, root: pathlib.Path, task: str | None = None, group_by: str | None = None
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images listed in a CSV file, and its class names.
 
@@ -215,6 +209,7 @@ def csv_files(
         root: Folder of relative paths.
         task: "multilabel" for multi-label data in which every image has exactly one label; by
             default as the file shows it.
+        group_by: See `list_files`.
 
     Raises:
         ValueError: If a column, value or file is missing, a split unknown, or a path listed
@@ -227,7 +222,7 @@ def csv_files(
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} must be a CSV file in UTF-8. {error}") from error
     columns = list(reader.fieldnames or ()) if rows else []
-    return listed_files(rows, columns, root, task, table=str(path), first_row=2)
+    return listed_files(rows, columns, root, task, table=str(path), first_row=2, group_by=group_by)
 
 
 def listed_files(
@@ -238,6 +233,7 @@ def listed_files(
     *,
     table: str,
     first_row: int,
+    group_by: str | None = None,
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images listed in the rows of a table, and its class names.
 
@@ -248,11 +244,12 @@ def listed_files(
         task: As for `csv_files`.
         table: Name of the table, for errors.
         first_row: Number of the first row, for errors.
+        group_by: See `list_files`.
 
     Raises:
         ValueError: As `csv_files` raises it.
     """
-    classes = [name for name in columns if name not in ("path", "label", "split")]
+    classes = [name for name in columns if name not in ("path", "label", "split", group_by)]
     if "path" not in columns or not ("label" in columns or classes):
         raise ValueError(
             f"{table} must have the columns path,label or path,label,split, or path and a column "
@@ -286,7 +283,8 @@ def listed_files(
             raise ValueError(f"{table} must list each file once. Received in row {number}: {image}")
         if not os.path.isfile(image):
             raise ValueError(f"{table}, row {number}: no such file: {image}")
-        files[image] = LabelledFile(image, label, split)
+        group = (row[group_by] or "").strip() if group_by in columns else None
+        files[image] = LabelledFile(image, label, split, group)
     if "label" in columns:
         classes = [name for label in labels for name in ((label,) if type(label) is str else label)]
     return list(files.values()), sorted_classes(classes)

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from .examples import Examples, RandomAccessExamples, without_autotune
-from .image_files import SPLITS, LabelledFile, listed_files, sorted_classes
+from .image_files import LabelledFile, listed_files, sorted_classes
 from .labels import label_array
+from .parts import SPLITS
 from .record_examples import RecordExamples, Records
 
 Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
@@ -29,7 +30,7 @@ MEMORY = "memory:"  # Before the hash that stands for such data in `recipe.json`
 
 FORMS = (
     "a pair (images, labels) of arrays, a tf.data.Dataset of such pairs, a pandas.DataFrame, or "
-    'a mapping of "train", "validation" and "test" to pairs or Datasets'
+    'a mapping of "train", "validation", "calibration" and "test" to pairs or Datasets'
 )
 
 
@@ -43,7 +44,7 @@ class InMemory:
             `(N, K)`;
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
             differ in size;
-            a mapping of "train", "validation" and "test" to either of these;
+            a mapping of "train", "validation", "calibration" and "test" to either of these;
             a `pandas.DataFrame` with the columns of a CSV file, see `image_files.csv_files`.
 
     Raises:
@@ -60,7 +61,8 @@ class InMemory:
                 split = None if key is None else SPLITS.get(str(key).lower())
                 if key is not None and (split is None or split in self._parts):
                     raise ValueError(
-                        f"Splits must be train, validation or test, each once. Received: {key!r}"
+                        "Splits must be train, validation, calibration or test, each once. "
+                        f"Received: {key!r}"
                     )
                 self._parts[split] = _part(part)
             if not self._parts:
@@ -93,11 +95,13 @@ class InMemory:
         return MEMORY + digest.hexdigest()[:16]
 
     def files(
-        self, root: pathlib.Path, task: str | None
+        self, root: pathlib.Path, task: str | None, group_by: str | None = None
     ) -> tuple[list[LabelledFile], tuple[str, ...]]:
         """Returns the files that the data frame lists, and the class names; see `csv_files`."""
         columns, rows = self._frame or ([], [])
-        files, classes = listed_files(rows, columns, root, task, table=str(self), first_row=0)
+        files, classes = listed_files(
+            rows, columns, root, task, table=str(self), first_row=0, group_by=group_by
+        )
         return files, tuple(classes)
 
     def open(

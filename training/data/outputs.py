@@ -17,6 +17,7 @@ _FIELDS = {
     "result.json": "protocol",
     "metrics.json": "images_per_second",
     "sweep.json": "split_seed",
+    "folds.json": "split_seed",
 }
 
 

@@ -13,6 +13,7 @@ from keras_vit.images.decoding import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from .examples import Examples, Source
+from .groups import group_of
 from .image_files import (
     FileExamples,
     LabelledFile,
@@ -22,7 +23,9 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, Labelled, as_in_memory
-from .labels import class_counts, multi_hot, task_of
+from .labels import multi_hot, task_of
+from .parts import check_classes, shared_groups, with_test
+from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
@@ -45,13 +48,17 @@ def open_source(
     download: bool = True,
     follow_symlinks: bool = False,
     task: str | None = None,
+    split: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    one_part: bool = False,
+    group_by: str | None = None,
 ) -> Source:
     """Opens labelled images.
 
     Args:
         data: One of
-            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, each
-            with a folder of images for each class;
+            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
+            `calibration` if there is such a part, each with a folder of images for each class;
             a folder with a folder of images for each class;
             a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
             the names of the classes; see `csv_files`;
@@ -81,6 +88,11 @@ def open_source(
         follow_symlinks: Whether images may lie outside of the folder, where symbolic links in
             it lead to.
         task: "multiclass" or "multilabel"; by default as the data show it.
+        split: The lines of a table of parts, in place of the data's own; see `tables.given_parts`.
+        labels: The lines of a table of labels; see `tables.given_labels`.
+        one_part: Whether parts that the data have are ignored: all images are in "train".
+        group_by: What images have in common that are in the same part: "exif", a column of a CSV
+            file or data frame, or a regular expression; see `groups.group_of`.
 
     Returns:
         A `Source`.
@@ -88,8 +100,9 @@ def open_source(
     Raises:
         NotPrepared: If a data set is missing and may not be downloaded.
         ValueError: If the data do not exist, have no images or fewer than two classes, if a
-            class is missing in a split, a name to exclude does not occur, record files are
-            incomplete, or the data are not of the task; with `strict`, if a file cannot be decoded.
+            class is missing in a split, a name to exclude does not occur, a table does not fit,
+            record files are incomplete, or the data are not of the task; with `strict`, if a file
+            cannot be decoded.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")
@@ -99,9 +112,12 @@ def open_source(
         held = as_in_memory(data)
         name = str(held)
     exclude = tuple(exclude)
+    if split or labels:
+        _check_tables(name, is_files=held.is_frame if held is not None else _is_files(name))
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     splits: dict[str, Examples]
+    root, cells = None, None
     if held is not None and not held.is_frame:
         _check_no_data_dir(name, data_dir)
         class_names, splits = held.open(class_names, verify=verify)
@@ -131,19 +147,27 @@ def open_source(
         splits = _without(splits, exclude, name)
     else:
         if held is not None:
-            files, class_names = held.files(pathlib.Path(data_dir or ""), task)
+            files, class_names = held.files(pathlib.Path(data_dir or ""), task, group_by)
         else:
             if not name.lower().endswith(".csv"):
                 _check_no_data_dir(name, data_dir)
             files, class_names = list_files(
-                pathlib.Path(name), data_dir, labelled=labelled, task=task, notes=notes
+                pathlib.Path(name),
+                data_dir,
+                labelled=labelled,
+                task=task,
+                notes=notes,
+                group_by=group_by,
             )
-        files = _kept(files, exclude, name)
+        root = pathlib.Path(data_dir or ("" if held is not None else name))
+        root = root.parent if root.is_file() else root
+        files = _with_tables(files, class_names, root, exclude, split, labels, task, one_part, name)
+        if group_by is not None and any(file.group is not None for file in files):
+            cells = {file.path: file.group for file in files}
         files, misnamed = _named_in_utf_8(files, strict)
         class_names = tuple(filter(_is_utf_8, class_names))
         if not follow_symlinks and (held is None or data_dir is not None):
-            root = pathlib.Path(data_dir or name)
-            check_links(root.parent if root.is_file() else root, (file.path for file in files))
+            check_links(root, (file.path for file in files))
         transcode = None
         if verify:
             files, skipped, transcode = _verified(files, strict)
@@ -151,13 +175,16 @@ def open_source(
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
         if labelled:
-            _check_classes(splits, class_names, skipped)
+            left_out = "".join(f"; {line}" for line in describe_skipped(skipped, names=3)[:3])
+            check_classes(splits, class_names, more=left_out)
     if not labelled:
         if "train" not in splits:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
-        return Source((), {"train": splits["train"]}, skipped, tuple(notes))
+        splits = {"train": splits["train"]}
+        groups = _groups(group_by, splits, root, cells, notes)
+        return Source((), splits, skipped, tuple(notes), groups)
     if len(class_names) < min_classes:
         raise ValueError(
             f"There must be at least two classes. Received: {name}, with {len(class_names)}"
@@ -165,8 +192,25 @@ def open_source(
             + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
         )
     splits = _of_task(splits, class_names, task, name)
-    splits = _with_test(splits, class_names, seed, holdout, notes)
-    return Source(class_names, splits, skipped, tuple(notes))
+    groups = _groups(group_by, splits, root, cells, notes)
+    splits = with_test(splits, class_names, seed, holdout, notes, groups)
+    return Source(class_names, splits, skipped, tuple(notes), groups)
+
+
+def _groups(group_by, splits, root, cells, notes):
+    """The group of each image by its name; None where images are not grouped."""
+    if group_by is None:
+        return None
+    paths = [path for examples in splits.values() for path in examples.names]
+    names = paths if root is None else relative_names(paths, root)
+    if cells is not None:
+        cells = {name: cells[path] for name, path in zip(names, paths, strict=True)}
+    numbers, alone = group_of(group_by, names, None if root is None else paths, cells)
+    groups = dict(zip(paths, numbers.tolist(), strict=True))
+    line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
+    notes.append(line + (f", {alone} of one image without the information" if alone else ""))
+    notes += shared_groups(splits, groups)
+    return groups
 
 
 def _of_task(splits, class_names, task, data):
@@ -194,20 +238,34 @@ def _check_no_data_dir(name, data_dir):
         )
 
 
-def _kept(files, exclude, data):
-    """Leaves out the files whose path is, or ends with, one of the names."""
-    unused, kept = set(exclude), []
-    wanted = {"/" + name.replace(os.sep, "/").lstrip("/"): name for name in exclude}
-    for file in files:
-        path = "/" + file.path.replace(os.sep, "/")
-        # Every end is looked up: a list may be as long as the data.
-        ends = (path[place:] for place, letter in enumerate(path) if letter == "/")
-        hits = {wanted[end] for end in ends if end in wanted}
-        unused -= hits
-        if not hits:
-            kept.append(file)
-    _check_used(unused, data)
-    return kept
+def _is_files(name):
+    """Whether images are files of a folder or a table."""
+    return not name.startswith((TFDS, TFRECORDS, VTAB, VTAB_TUNE, MEMORY)) and not record_files(
+        pathlib.Path(name)
+    )
+
+
+def _check_tables(name, *, is_files):
+    if not is_files:
+        raise ValueError(
+            "--split and --labels (split=, labels=) go with image files: a folder, a CSV file or a "
+            f"DataFrame. Received: {name}"
+        )
+
+
+def _with_tables(files, class_names, root, exclude, split, labels, task, one_part, data):
+    """The files that are not excluded, with the parts and labels of the tables."""
+    paths = [file.path for file in files]
+    names = relative_names(paths, root) if exclude or split or labels else paths
+    left_out = excluded(names, paths, exclude, data)
+    parts = [None if one_part else file.split for file in files]
+    found = [file.label for file in files]
+    if split:
+        parts = given_parts(names, split, left_out)
+    if labels:
+        found = given_labels(names, found, labels, class_names, task)
+    rows = zip(files, found, parts, left_out, strict=True)
+    return [file._replace(label=label, split=part) for file, label, part, out in rows if not out]
 
 
 def _named_in_utf_8(files, strict):
@@ -243,16 +301,8 @@ def _without(splits, exclude, data):
         unused -= set(names)
         left = [place for place, name in enumerate(names) if name not in wanted]
         kept[split] = examples.take(left)
-    _check_used(unused, data)
+    check_excluded(unused, data)
     return kept
-
-
-def _check_used(unused, data):
-    if unused:
-        raise ValueError(
-            f"Excluded images must be in the data. Received: {data}, without "
-            f"{', '.join(sorted(unused)[:5])}"
-        )
 
 
 def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> list[str]:
@@ -313,42 +363,3 @@ def _file_splits(files: list[LabelledFile], class_names, transcode) -> dict[str,
             labels = np.array([numbers[file.label] for file in part], "int32")
         splits[split or "train"] = FileExamples([file.path for file in part], labels, transcode)
     return splits
-
-
-def _check_classes(splits, class_names, skipped, numbers=None):
-    """Raises unless each split has images of each class, or of some numbers of classes."""
-    for split, examples in splits.items():
-        missing = np.flatnonzero(class_counts(examples.labels, len(class_names)) == 0)
-        missing = missing if numbers is None else np.intersect1d(missing, numbers)
-        if len(missing):
-            names = ", ".join(class_names[number] for number in missing[:5])
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            left_out = "".join(f"; {line}" for line in describe_skipped(skipped, names=3)[:3])
-            raise ValueError(
-                f"Every split must have images of every class. Received: {split} without "
-                f"{names}{more}{left_out}"
-            )
-
-
-def _with_test(splits, class_names, seed, holdout, notes):
-    """Renames the only held-out split to "test", or makes one."""
-    if "test" not in splits and "validation" in splits:
-        splits = {**splits, "test": splits["validation"]}
-        del splits["validation"]
-    if "test" in splits or not holdout:
-        return splits
-    train = splits["train"]
-    single = np.flatnonzero(class_counts(train.labels, len(class_names)) == 1)
-    if len(single):
-        names = ", ".join(class_names[number] for number in single[:5])
-        more = f" and {len(single) - 5} more" if len(single) > 5 else ""
-        notes.append(f"not tested, as there is a single image: {names}{more}")
-    rest, test = train.split(holdout, seed)
-    if not len(test):
-        return {"train": rest}
-    if task_of(train.labels) == MULTILABEL:  # Nearly stratified: rare labels may share images.
-        _check_classes({"train": rest}, class_names, ())
-        _check_classes(
-            {"test": test}, class_names, (), np.setdiff1d(np.arange(len(class_names)), single)
-        )
-    return {"train": rest, "test": test}

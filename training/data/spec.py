@@ -12,11 +12,11 @@ from keras_vit.description.without_paths import DATA_PLACE, is_place, last_part
 from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
-    from .examples import Examples, Source
+    from .examples import Source
     from .in_memory import Labelled
 
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks")
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "labels", "group_by")
 
 
 @documented
@@ -74,6 +74,38 @@ class DataSpec:
     class_names: tuple[str, ...] | None = setting(
         None, "names of the classes of arrays, in the order of their numbers", flag=""
     )
+    calibration: float = setting(
+        0.0,
+        "share of the training images that is neither trained on nor chosen by, but held out for "
+        "calibration where the data have no such part; 0 for none",
+        unit="SHARE",
+        limits=SHARE,
+    )
+    split: tuple[str, ...] = setting(
+        (),
+        "a CSV file path,split with the part of each image, in place of the data's own parts: "
+        "train, validation, calibration or test; paths are relative to the data",
+        unit="TABLE",
+        from_file=True,
+    )
+    labels: tuple[str, ...] = setting(
+        (),
+        "a CSV file path,label with other labels for some images; paths are relative to the data",
+        unit="TABLE",
+        from_file=True,
+    )
+    group_by: str | None = setting(
+        None,
+        "keep images of a group in the same part: exif (one camera within seconds), a column of "
+        "the CSV file, or a regular expression whose first capture group, or match, in the path "
+        "relative to the data is the group",
+        unit="exif|COLUMN|REGEX",
+    )
+    fold: tuple[int, int] | None = setting(
+        None,
+        "k and K: the k-th of K parts of the training images is the test part, from 1",
+        flag="",
+    )
 
     def __post_init__(self):
         if self.data_dir is not None:
@@ -84,7 +116,13 @@ class DataSpec:
             from .in_memory import as_in_memory
 
             object.__setattr__(self, "data", as_in_memory(self.data))
+        from .tables import table_lines  # Imports NumPy, which --help does not need.
+
         object.__setattr__(self, "exclude", tuple(self.exclude))
+        if self.fold is not None:
+            object.__setattr__(self, "fold", tuple(self.fold))
+        for table in ("split", "labels"):
+            object.__setattr__(self, table, table_lines(getattr(self, table), table))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(self.class_names))
         check_fields(self)
@@ -110,6 +148,7 @@ class DataSpec:
         labelled: bool = True,
         verify: bool = True,
         download: bool = True,
+        recorded: bool = False,
     ) -> Source:
         """Opens the images and splits them.
 
@@ -121,24 +160,34 @@ class DataSpec:
             labelled: Whether labels are needed; see `open_source`.
             verify: Whether every file is decoded once; see `open_source`.
             download: Whether missing data are downloaded; see `open_source`.
+            recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
+                here; where a table has the parts, all images are in "train".
 
         Returns:
-            A `Source` with the splits "train", and if there are any, "validation" and
-            "test".
+            A `Source` with the splits "train", and if there are any, "validation",
+            "calibration" and "test".
 
         Raises:
-            ValueError: If no data are given, or as `open_source` raises it.
+            ValueError: If no data are given, images without labels are to be calibrated with,
+                or as `open_source` raises it.
         """
+        from .parts import with_calibration, with_fold, with_validation
         from .sources import open_source
 
         if self.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        calibration = 0.0 if recorded else self.calibration
+        if calibration and not labelled:
+            raise ValueError(
+                "Images without labels have no part for calibration. "
+                f"Received: calibration={calibration}"
+            )
         source = open_source(
             self.data,
             class_names=self.class_names,
             data_dir=self.data_dir,
             seed=self.split_seed or 0,
-            holdout=self.holdout,
+            holdout=0.0 if recorded or self.fold else self.holdout,
             strict=self.strict,
             verify=verify,
             min_classes=min_classes,
@@ -147,24 +196,34 @@ class DataSpec:
             download=download,
             follow_symlinks=self.follow_symlinks,
             task=self.task,
+            split=() if recorded else self.split,
+            labels=self.labels,
+            one_part=recorded and bool(self.split),
+            group_by=self.group_by,
         )
         splits = dict(source.splits)
         if not self.test:
             splits.pop("test", None)
-        if validation is not None and "train" not in splits:
+        fold = None if recorded else self.fold
+        if (validation is not None or calibration or fold) and "train" not in splits:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
+        seed, groups = self.split_seed or 0, source.groups
+        if fold:
+            splits = with_fold(splits, source.class_names, fold, seed, groups)
+        # Before the validation images, so that they do not change what is held out.
+        splits = with_calibration(splits, source.class_names, calibration, seed, groups)
         share = validation(len(splits["train"])) if callable(validation) else validation
         if share is not None:
-            splits = with_validation(splits, share, self.split_seed or 0)
+            splits = with_validation(splits, share, seed, groups)
         return dataclasses.replace(source, splits=splits)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON can hold them."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        names = self.class_names and list(self.class_names)
-        return {**fields, "data": self.name, "exclude": list(self.exclude), "class_names": names}
+        lists = {name: list(value) for name, value in fields.items() if type(value) is tuple}
+        return {**fields, **lists, "data": self.name}
 
     @classmethod
     def from_recipe_json(cls, recipe: dict[str, Any], given: DataSpec | None = None) -> Self:
@@ -188,22 +247,6 @@ class DataSpec:
                 )
             values["data"] = given.data
         return cls(**values)
-
-
-def with_validation(splits: dict[str, Examples], share: float, seed: int) -> dict[str, Examples]:
-    """Returns images in splits with a share of the training images for "validation".
-
-    Args:
-        splits: The images; their own "validation" stays if the share is not 0.
-        share: The share; with 0 there is no "validation".
-        seed: Seed of the choice.
-    """
-    if share == 0:
-        return {name: examples for name, examples in splits.items() if name != "validation"}
-    if "validation" in splits:
-        return splits
-    train, kept = splits["train"].split(share, seed)
-    return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
 def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:

@@ -16,6 +16,8 @@ from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
 
+from .parts import PARTS
+
 # Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
 # computed from, with its size. A hash of whole files would read all data once more, in every
 # evaluation too; compressed images that differ do so nearly everywhere.
@@ -24,7 +26,7 @@ _FILES_AT_ONCE = 256
 
 UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
-PARTS = ("train", "validation", "test")
+_NEWER = ("calibration",)  # Records of earlier versions have no such part: it is empty.
 
 
 def fingerprint(encoded: bytes) -> int:
@@ -99,14 +101,18 @@ def read_fingerprints(splits: Mapping[str, Fingerprinted]) -> Fingerprints:
 
 @dataclasses.dataclass(frozen=True)
 class SplitRecord:
-    """Which images a run trained on, chose its best weights by, and held out for testing.
+    """Which images a run trained on, chose its best weights by, and held out.
 
     Args:
-        parts: The fingerprints of the images of "train", "validation" and "test", uint64, in
-            ascending order, each once.
+        parts: The fingerprints of the images of each of `PARTS`, uint64, in ascending order, each
+            once. A part that is not given is empty.
     """
 
     parts: dict[str, np.ndarray]
+
+    def __post_init__(self):
+        parts = {name: self.parts.get(name, np.array([], "uint64")) for name in PARTS}
+        object.__setattr__(self, "parts", parts)
 
     @classmethod
     def of(cls, fingerprints: Fingerprints) -> SplitRecord | None:
@@ -120,8 +126,7 @@ class SplitRecord:
             for name, numbers in fingerprints.items()
             if numbers is not None
         }
-        parts = {name: known.get(name, np.array([], "uint64")) for name in PARTS}
-        return cls(parts) if any(map(len, parts.values())) else None
+        return cls(known) if any(map(len, known.values())) else None
 
     @classmethod
     def read(cls, folder: str | os.PathLike | None) -> SplitRecord | None:
@@ -136,9 +141,10 @@ class SplitRecord:
         if folder is None or not (path := pathlib.Path(folder) / SPLIT).is_file():
             return None
         arrays = load_arrays(path)
+        needed = [name for name in PARTS if name in arrays or name not in _NEWER]
         wrong = [
             name
-            for name in PARTS
+            for name in needed
             if name not in arrays or arrays[name].dtype != np.uint64 or arrays[name].ndim != 1
         ]
         if wrong:
@@ -146,7 +152,7 @@ class SplitRecord:
                 f"{path} must have 64-bit numbers of {', '.join(PARTS)}. Received: {wrong[0]} "
                 "without them"
             )
-        return cls({name: arrays[name] for name in PARTS})
+        return cls(arrays)
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the record to a classifier's folder, 8 bytes for each image."""

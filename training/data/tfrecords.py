@@ -22,8 +22,8 @@ from keras_vit.utils.files import CLASSES, atomic_folder, check_folder
 from keras_vit.utils.progress import ProgressBar, progress_bar
 
 from .examples import Examples, Source, add_to_hash, without_autotune
-from .image_files import SPLITS
 from .labels import class_numbers, label_array, multi_hot
+from .parts import SPLITS
 from .record_examples import READ_BYTES, RecordExamples, Records, read_tfrecords
 
 # Features as in the ImageNet files of TensorFlow's model garden; other programs write "label".

@@ -15,7 +15,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.answering import split_answers
 from keras_vit.classifier import Classifier
+from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
@@ -32,12 +34,15 @@ from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
 from .predictions import predictions_of, without
 from .reports import EvaluationReport
+from .selective import SelectiveAnswers, selective_answers
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
 PAIRS_CSV = "confusion_pairs.csv"
 CALIBRATION_CSV = "calibration.csv"
 CALIBRATION_PNG = "calibration.png"
+RISK_CSV = "risk_coverage.csv"
+RISK_PNG = "risk_coverage.png"
 
 # With more classes than these, the matrix is written as the pairs that occur and not drawn, and
 # names of rows and numbers in cells are too small to read.
@@ -54,12 +59,14 @@ class ClassificationReport(EvaluationReport):
         pairs: Images by true and predicted class.
         in_top_5: Images whose class was among the five most probable.
         calibration: Confidence and accuracy by confidence.
+        selective: Which images are answered, by a classifier that may answer "unknown".
         **fields: See `EvaluationReport`; `counts` and `count` follow from `pairs`.
     """
 
     pairs: ConfusionPairs
     in_top_5: int
     calibration: Calibration | None = None
+    selective: SelectiveAnswers | None = None
     counts: ClassCounts = dataclasses.field(init=False)
     count: int = dataclasses.field(init=False)
 
@@ -139,6 +146,8 @@ class ClassificationReport(EvaluationReport):
         ]
         if self.calibration is not None:
             lines.append(f"ECE     {self.calibration.expected_error:.4f}  (calibration error)")
+        if self.selective is not None:
+            lines += self.selective.lines()
         lines.append(
             f"by class (means): accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), "
             f"precision {means['macro_precision']:.4f}, F1 {means['macro_F1']:.4f}"
@@ -165,6 +174,9 @@ class ClassificationReport(EvaluationReport):
         if self.calibration is not None:
             self.calibration.write_csv(folder / CALIBRATION_CSV)
             names.append(CALIBRATION_CSV)
+        if self.selective is not None:
+            self.selective.write_csv(folder / RISK_CSV)
+            names.append(RISK_CSV)
         if importlib.util.find_spec("matplotlib"):
             if is_matrix:
                 self.draw(folder / CONFUSION_PNG)
@@ -172,6 +184,9 @@ class ClassificationReport(EvaluationReport):
             if self.calibration is not None:
                 self.calibration.draw(folder / CALIBRATION_PNG)
                 names.append(CALIBRATION_PNG)
+            if self.selective is not None:
+                self.selective.draw(folder / RISK_PNG)
+                names.append(RISK_PNG)
         return [*written, *(folder / name for name in names)]
 
     def _write_confusion(self, folder, is_matrix):
@@ -198,6 +213,7 @@ class ClassificationReport(EvaluationReport):
             **self.means,
             "images_per_second": self.images_per_second,
             "calibration": self.calibration and self.calibration.to_json(),
+            **({"decision": self.selective.to_json()} if self.selective else {}),
             "class_accuracy": {
                 name: None if np.isnan(accuracy) else float(accuracy)
                 for name, accuracy in zip(self.class_names, self.class_accuracies, strict=True)
@@ -256,6 +272,7 @@ def evaluate(
     from_logits: bool = False,
     progress: bool = False,
     thresholds: Sequence[float] | None = None,
+    decision: Decision | None = None,
 ) -> ClassificationReport | MultilabelReport:
     """Evaluates a model on every example exactly once, by the task of their labels.
 
@@ -276,6 +293,7 @@ def evaluate(
         progress: Whether to show a line with the rate and the time left.
         thresholds: For multi-label examples the probability above which an image has a label,
             `(K,)`; 0.5 by default.
+        decision: When the model answers, if its outputs `(B, K + E)` have further answers.
 
     Returns:
         The report.
@@ -299,11 +317,15 @@ def evaluate(
     report: ClassificationReport | MultilabelReport
     if task_of(examples.labels) == MULTILABEL:
         report, decisions = multilabel.report_of_outputs(
-            outputs, class_names, numbers, thresholds, from_logits=from_logits
+            _without_further(outputs, decision),
+            class_names,
+            numbers,
+            thresholds,
+            from_logits=from_logits,
         )
     else:
         report, decisions = _report_of_outputs(
-            outputs, class_names, numbers, from_logits=from_logits
+            outputs, class_names, numbers, decision, from_logits=from_logits
         )
     examples, found_unreadable = without(examples, unreadable)
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
@@ -323,20 +345,33 @@ def evaluate(
     )
 
 
-def _report_of_outputs(outputs, class_names, numbers, *, from_logits):
+def _without_further(outputs, decision):
+    """Multi-label outputs without "unknown", whose images have no label."""
+    for scores, labels in outputs:
+        if decision is not None:
+            scores, further = split_answers(scores, decision)
+            scores = np.where(further[:, np.newaxis] < 0, scores, 0)
+        yield scores, labels
+
+
+def _report_of_outputs(outputs, class_names, numbers, decision, *, from_logits):
     """Returns the report of images with one class, and what `Answers` needs of each of them.
 
     Args:
         outputs: Scores `(B, K)` and labels `(B,)` of each batch, which are not kept.
         class_names: The K names.
         numbers: The class of the model for each label.
+        decision: See `evaluate`.
         from_logits: Whether scores are logits.
     """
     in_top_5, loss = 0, 0.0
-    calibrations = []
+    calibrations, selective = [], []
     answered = []
     for scores, labels in outputs:
         scores, labels = scores.astype(np.float64), numbers[labels]
+        if decision is not None:
+            scores, answers = selective_answers(scores, labels, class_names, decision)
+            selective.append(answers)
         given = scores.argmax(axis=1)
         in_top_5 += int(_is_in_top(5, scores, labels).sum())
         probabilities, of_labels = _probabilities(scores, labels, from_logits)
@@ -350,6 +385,7 @@ def _report_of_outputs(outputs, class_names, numbers, *, from_logits):
         in_top_5=in_top_5,
         loss=loss / len(true),
         calibration=functools.reduce(operator.add, calibrations),
+        selective=functools.reduce(operator.add, selective) if selective else None,
     )
     return report, (true, given, probability[:, 0], true == given)
 
@@ -376,8 +412,8 @@ def evaluate_classifier(
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
             numbers in arrays and a `tf.data.Dataset` follow the classifier. Or a `DataSpec`.
-        split: "train", "validation" or "test", in the run where it recorded its split; by
-            default "test" if the run or the data have it, else all images.
+        split: "train", "validation", "calibration" or "test", in the run where it recorded its
+            split; by default "test" if the run or the data have it, else all images.
         batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
         **data_options: `data_dir`, `strict` and `follow_symlinks`; see `DataSpec`.
@@ -392,18 +428,21 @@ def evaluate_classifier(
     images = choose_images(classifier, data_spec(data, **data_options), split)
     numbers = {name: number for number, name in enumerate(classifier.class_names)}
 
+    answering = classifier.answering
+
     def report_of(examples: Examples) -> ClassificationReport | MultilabelReport:
         return evaluate(
-            classifier.model,
+            answering.model,
             examples,
-            classifier.class_names,
+            classifier.known_classes,
             preprocessing=classifier.input_preprocessing,
             class_numbers=[numbers[name] for name in images.source.class_names],
             batch_size=batch_size,
             skipped=images.source.skipped if examples is images.examples else (),
             skip_unreadable=images.skip_unreadable,
             progress=progress,
-            thresholds=classifier.thresholds,
+            thresholds=classifier.thresholds and classifier.thresholds[: len(numbers)],
+            decision=answering.description.decision,
         )
 
     new = None if images.new is None else report_of(images.new)

@@ -48,6 +48,7 @@ def extract(
     batch_size: int = 32,
     cache: str | os.PathLike | None = None,
     progress: bool = False,
+    unreadable: list[tuple[int, str]] | None = None,
 ) -> Features:
     """Returns the features of all examples, in their order.
 
@@ -60,6 +61,8 @@ def extract(
         cache: Folder for computed features, or None. The key is a hash of the weights,
             images, labels, preprocessing and feature, not of file names.
         progress: Whether to show a line with the rate and the time left.
+        unreadable: See `predictions_of`; images that are left out are not in the features, which
+            are not cached then.
 
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
@@ -79,13 +82,14 @@ def extract(
             preprocessing=preprocessing,
             batch_size=batch_size,
             progress="features" if progress else None,
+            unreadable=unreadable,
         ),
         strict=True,
     )
     result = Features(
         np.concatenate(values).astype(np.float32), np.concatenate(labels), key, cached=False
     )
-    if path is not None:
+    if path is not None and not unreadable:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as partial:
             np.savez(partial, values=result.values, labels=result.labels)

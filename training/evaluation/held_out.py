@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from keras_vit.classifier import Classifier
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
+from keras_vit.training.data.parts import PARTS, groups_of
 from keras_vit.training.data.spec import EVALUATED_DATA, spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+from keras_vit.training.data.split_record import NEW, SplitRecord
 
 from .predictions import without
 
+_KNOWN_GROUP = "known group"
 _WORDS = {
     "train": "that the run trained on",
     "validation": "by which the run chose its weights",
+    "calibration": "that the run held out for calibration",
     "test": "that the run held out",
     NEW: "that are new to the run",
+    _KNOWN_GROUP: "that are new, but of a group that the run trained on or chose its weights by",
 }
+_HELD_OUT = ("calibration", "test")  # Neither trained on nor chosen by.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +81,20 @@ def choose_images(
         follow_symlinks=given.follow_symlinks or spec.follow_symlinks,
         test=True,
         task=classifier.task,
+        labels=given.labels or spec.labels,
+        group_by=given.group_by or spec.group_by,
     )
-    excluded: tuple[str, ...] = ()
+    remarks = []
     if spec.exclude:
-        excluded = (f"split   the {len(spec.exclude)} images that the run excluded are left out",)
+        remarks.append(f"split   the {len(spec.exclude)} images that the run excluded are left out")
+    if spec.labels:
+        whose = "--labels" if given.labels else "the run's table"
+        remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
+    excluded = tuple(remarks)
     record = SplitRecord.read(classifier.folder)
     if record is not None:
         is_verified = spec.strict or in_memory
-        source = dataclasses.replace(spec, holdout=0.0).open(verify=is_verified)
+        source = spec.open(verify=is_verified, recorded=True)
         _check_classes(source, classifier, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
@@ -149,6 +162,9 @@ def _by_record(source, record, split, is_verified):
         return None
     part_of = record.part_of(numbers)
     places = {part: (part_of == part).nonzero()[0] for part in (*PARTS, NEW)}
+    if source.groups is not None:
+        is_known = _in_trained_groups(source, record, pool)[places[NEW]]
+        places[NEW], places[_KNOWN_GROUP] = places[NEW][~is_known], places[NEW][is_known]
     found = {part: pool.take(of_part) for part, of_part in places.items() if len(of_part)}
     evaluated = next((part for part in (wanted, NEW) if part in found), None)
     if evaluated is None:
@@ -172,8 +188,8 @@ def _by_record(source, record, split, is_verified):
         line += "; left out: "
         line += ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
     remarks = [line]
-    if evaluated == "test":
-        numbers = numbers[places["test"]]
+    if evaluated in _HELD_OUT:
+        numbers = numbers[places[evaluated]]
         copies = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
         if copies:
             remarks.append(
@@ -183,6 +199,17 @@ def _by_record(source, record, split, is_verified):
     remarks += [*_other_parts(source, of_data), *source.notes]
     is_skipping = _is_skipping(is_verified, examples)
     return EvaluatedImages(source, examples, new, tuple(remarks), is_skipping)
+
+
+def _in_trained_groups(source, record, pool):
+    """Whether each image has one of its group that the run trained on or chose by."""
+    trained = [np.array([], "int64")]
+    for examples in source.splits.values():
+        numbers = examples.fingerprints()
+        if numbers is not None:
+            is_used = record.has("train", numbers) | record.has("validation", numbers)
+            trained.append(groups_of(examples, source.groups)[is_used])
+    return np.isin(groups_of(pool, source.groups), np.concatenate(trained))
 
 
 def _other_parts(source, split):
@@ -202,7 +229,7 @@ def _without_record(classifier, source, split, is_of_run):
     then, now = classifier.recipe.get("images") or {}, sum(map(len, source.splits.values()))
     before = sum(then.get(part) or 0 for part in PARTS)
     kind = "no record of the run's split: drawn again by its seed"
-    trained = "" if split == "test" else f"; images of {split} were trained on"
+    trained = "" if split in _HELD_OUT else f"; images of {split} were trained on"
     if now == before:
         return f"split   {kind}, from {now} images as in the run{trained}"
     return (

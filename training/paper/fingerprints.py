@@ -10,12 +10,10 @@ import io
 from typing import NamedTuple
 
 import numpy as np
+import scipy.fft
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_vit.images.transcoding import to_rgb, transcoded
-from keras_vit.utils.optional_packages import import_optional
-
-imagehash = import_optional("imagehash", "De-duplication", "deduplicate")
 
 CROP = 0.05  # Share of each side that a cropped copy may lack.
 NUM_VIEWS = 5  # The whole image, and four crops with one corner each.
@@ -56,13 +54,11 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
     Raises:
         ValueError: If the image cannot be read.
     """
-    try:
-        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
-            image = to_rgb(ImageOps.exif_transpose(opened))
-    except UnidentifiedImageError as error:
-        raise ValueError("The image cannot be read: its format is unknown.") from error
-    except Exception as error:  # Pillow raises nearly anything on damaged data.
-        raise ValueError(f"The image cannot be read: {error}") from error
+    return fingerprint_of(_upright_rgb(encoded), mirrored)
+
+
+def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
+    """Returns the fingerprint of an upright image in RGB; see `fingerprint`."""
     digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
     # Views are cut from a small copy, so the whole image is resized only once.
     grey = image.convert("L").resize((_VIEW_SIZE, _VIEW_SIZE), Image.Resampling.LANCZOS)
@@ -71,6 +67,16 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
         views += [ImageOps.mirror(view) for view in views]
     hashes = np.array([_perceptual_hash(view) for view in views])
     return Fingerprint(digest.digest(), hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
+
+
+def _upright_rgb(encoded):
+    try:
+        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
+            return to_rgb(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError as error:
+        raise ValueError("The image cannot be read: its format is unknown.") from error
+    except Exception as error:  # Pillow raises nearly anything on damaged data.
+        raise ValueError(f"The image cannot be read: {error}") from error
 
 
 def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerprint | str]:
@@ -102,8 +108,9 @@ def similarity(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _perceptual_hash(image):
-    bits = imagehash.phash(image).hash
-    return np.packbits(bits.ravel()).view(np.uint64)[0]
+    """Returns a hash as ImageHash's `phash`: which low frequencies are above their median."""
+    low = scipy.fft.dctn(np.asarray(image, "float64"))[:8, :8]
+    return np.packbits((low > np.median(low)).ravel()).view(np.uint64)[0]
 
 
 def _cut(image, box):

@@ -14,10 +14,11 @@ from keras_vit.training.data import Examples, Source
 from keras_vit.utils.fields import required
 
 NUM_SAMPLES = 8
-_ORDER = ("test", "validation", "train")
+_ORDER = ("test", "validation", "calibration", "train")
 _WORDS = {
     "test": "of the test part",
     "validation": "of the validation part",
+    "calibration": "of the calibration part",
     "train": "that are trained on",
 }
 _WITH = "with the classifier and its exports"

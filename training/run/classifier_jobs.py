@@ -10,19 +10,25 @@ from typing import Any
 
 import keras
 
+from keras_vit.answering import answering_model
 from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
 from keras_vit.configs.recognition import config_of
+from keras_vit.description import Labels
 from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.images.samples import read_images, write_samples
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.decisions.calibrate import training_images, with_decision, write_decision
+from keras_vit.training.decisions.finding import FoundDecision, check_counts, find_decision
+from keras_vit.training.decisions.scores import compute_scores
 from keras_vit.training.evaluation import classification
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraining
 from keras_vit.training.trainer.devices import predictor_of
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import read_json
 
@@ -160,6 +166,10 @@ class ClassifierJob(Job):
         check_classifier(plan.source.class_names, model, plan.start.preprocessing)
         samples = choose_samples(plan.settings.samples, plan.source, plan.settings.image_size)
         read_images(samples.files)  # A file that cannot be read is an error before the first step.
+        if plan.settings.decision is not None:
+            calibration = _calibration_images(plan)
+            labels = Labels(plan.source.class_names, plan.source.task)
+            check_counts(calibration.labels, labels, plan.settings.decision)
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
         """Returns a compiled trainer."""
@@ -199,23 +209,36 @@ class ClassifierJob(Job):
         thresholds, chosen = choose_thresholds(plan, kept)
         for line in chosen:
             self.options.log(line)
+        labels = Labels(source.class_names, source.task, thresholds)
+        found = find_decision_of_run(plan, kept, labels, self.options.log)
+        evaluated, decision = kept, None
+        if found is not None:
+            labels, decision = found.labels, found.decision
+            evaluated = answering_model(kept, source.class_names, decision, found.arrays)
         test = source.splits.get("test")
         report = None
         if test is not None and len(test):
-            options = {} if thresholds is None else {"thresholds": thresholds}
             report = evaluate(
-                plan, kept, test, skipped=source.skipped, progress=folder.writes, **options
+                plan,
+                evaluated,
+                test,
+                skipped=source.skipped,
+                progress=folder.writes,
+                thresholds=labels.thresholds,
+                decision=decision,
             )
             self.options.log(f"test    {report.summary}")
         test_json = report and report.to_json()
-        described = plan.start.description
-        labels = dataclasses.replace(described.labels, thresholds=thresholds)
-        described = dataclasses.replace(described, config=config_of(kept), labels=labels)
+        described = dataclasses.replace(
+            plan.start.description, config=config_of(kept), labels=labels
+        )
         recipe = self.finished_recipe(
             plan, best=self.best(source.task), test=test_json, description=described.to_json()
         )
         classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
+        if found is not None:
+            write_decision(folder.path, with_decision(classifier, found), found)
         samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
         write_samples(folder.path, samples.images(), plan.start.preprocessing)
         self.publish(source)
@@ -328,6 +351,54 @@ def choose_thresholds(
     return thresholds, lines
 
 
+def find_decision_of_run(
+    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
+) -> FoundDecision | None:
+    """Returns when the classifier of a run answers, if its settings ask for it.
+
+    Args:
+        plan: The run.
+        model: The model with its best weights, giving probabilities.
+        labels: Its classes.
+        log: Receives the lines of the result. Without a threshold within the bound, the reason:
+            the run is finished all the same.
+    """
+    if plan.settings.decision is None:
+        return None
+    splits = plan.source.splits
+
+    def scores_of(examples):
+        return compute_scores(
+            model,
+            examples,
+            required(plan.start.preprocessing, "preprocessing"),
+            batch_size=min(plan.settings.micro_batch_size, 64),
+        )
+
+    trained = training_images(None, splits, splits["calibration"])
+    features = None if trained is None else scores_of(trained).features
+    try:
+        found = find_decision(
+            model, labels, scores_of(splits["calibration"]), features, plan.settings.decision
+        )
+    except ValueError as error:
+        log(f"no decision: {error}")
+        return None
+    for line in found.lines:
+        log(line)
+    return found
+
+
+def _calibration_images(plan):
+    found = plan.source.splits.get("calibration")
+    if found is None:
+        raise ValueError(
+            "A decision (--max-error, --max-missed, --max-false) needs images for calibration: a "
+            "share of the data (--calibration 0.1), or their part of this name. Received: neither"
+        )
+    return found
+
+
 def _first(texts):
     return ", ".join(texts[:_MAX_LISTED]) + (", ..." if len(texts) > _MAX_LISTED else "")
 
@@ -339,18 +410,21 @@ def with_note_of_seen(source: Source, record: SplitRecord | None) -> Source:
         source: The images in splits.
         record: What the run of the weights trained on; None if it is not known.
     """
-    test = source.splits.get("test")
-    numbers = None if record is None or test is None else test.fingerprints()
-    if record is None or numbers is None:
+    if record is None:
         return source
-    seen = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
-    if not seen:
-        return source
-    note = (
-        f"{seen} of the {len(numbers)} test images were trained on, or chosen by, in the run of "
-        "the weights: new images may have a lower accuracy"
-    )
-    return dataclasses.replace(source, notes=(*source.notes, note))
+    notes = []
+    for part in ("calibration", "test"):
+        examples = source.splits.get(part)
+        numbers = None if examples is None else examples.fingerprints()
+        if numbers is None:
+            continue
+        seen = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
+        if seen:
+            notes.append(
+                f"{seen} of the {len(numbers)} {part} images were trained on, or chosen by, in the "
+                "run of the weights: new images may have a lower accuracy"
+            )
+    return dataclasses.replace(source, notes=(*source.notes, *notes)) if notes else source
 
 
 def _build_classifier(start, settings, num_classes):

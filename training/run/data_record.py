@@ -53,7 +53,7 @@ def record_data(folder: pathlib.Path, source: Source, fingerprints: Fingerprints
     """
     hashes = _hashes(source, fingerprints)
     with atomic_write(folder / DATA) as partial:
-        np.savez(partial, **hashes)  # type: ignore[arg-type]
+        np.savez(partial, **hashes)
 
 
 def _hashes(source, fingerprints):

@@ -27,6 +27,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     height, width = settings["image_size"]
     several = recipe.get("task") == MULTILABEL
     data = for_line(str(recipe["data"]["data"])).replace("`", "'")
+    calibrated = f"{images['calibration']} to calibrate, " if images.get("calibration") else ""
     kind = "A multi-label image classifier" if several else "An image classifier"
     lines = [
         f"# {recipe['model']}, {len(class_names)} classes",
@@ -68,7 +69,8 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         "## Data",
         "",
         f"`{data}`: {images['train']} images to train, {images['validation']} to "
-        f"validate, {images['test']} to test, {images['skipped']} skipped as unreadable.",
+        f"validate, {calibrated}{images['test']} to test, {images['skipped']} skipped as "
+        "unreadable.",
         "",
         _label_table(class_names, test) if several else _class_table(class_names, test),
         "",

@@ -37,7 +37,7 @@ class TrainingPlan:
     Args:
         start: The weights to start from, and what the model to train is.
         source: The images in splits: "train", and if there are any, "validation", by which
-            the best weights are chosen, and "test".
+            the best weights are chosen, "calibration", which is held out, and "test".
         settings: Resolved settings.
         recipe: The content of `recipe.json`.
         class_weights: The weight of each class in the loss; None for equal ones.
@@ -83,7 +83,9 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         **fact_lines(recipe["facts"]),
         **({"notes": "; ".join(notes)} if notes else {}),
         "data": f"{recipe['data']['data']}: {images['train']} images to train, "
-        f"{images['validation']} to validate, {images['test']} to test"
+        f"{images['validation']} to validate, "
+        + (f"{images['calibration']} to calibrate, " if images["calibration"] else "")
+        + f"{images['test']} to test"
         + (f", {images['skipped']} skipped" if images["skipped"] else ""),
         "steps": f"{settings.steps} of {settings.batch_size} images{micro_batches}: "
         f"{seen:,} images seen, {seen / max(images['train'], 1):.1f} epochs",

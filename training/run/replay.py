@@ -10,7 +10,8 @@ import numpy as np
 from keras_vit.models.opened_model import OpenedModel
 from keras_vit.training.data import DataSpec, Source
 from keras_vit.training.data.mixed import MixedExamples
-from keras_vit.training.data.spec import spec_of_run, with_validation
+from keras_vit.training.data.parts import with_validation
+from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.data.split_record import NEW, SplitRecord
 from keras_vit.training.settings import FineTuning
 
@@ -86,7 +87,7 @@ def _by_record(spec, record, validation, *, download):
 
     Images that are new to that run are trained on, if the data do not hold them out.
     """
-    source = dataclasses.replace(spec, holdout=0.0).open(download=download)
+    source = spec.open(download=download, recorded=True)
     part_of = {}
     for split, examples in source.splits.items():
         numbers = examples.fingerprints()
@@ -98,7 +99,7 @@ def _by_record(spec, record, validation, *, download):
     of_train = part_of["train"]
     train = source.splits["train"]
     splits = {"train": train.take(np.flatnonzero((of_train == "train") | (of_train == NEW)))}
-    for split in ("validation", "test"):
+    for split in ("validation", "calibration", "test"):
         if split in source.splits:
             unseen = np.isin(part_of[split], (split, NEW))
             splits[split] = source.splits[split].take(np.flatnonzero(unseen))
@@ -106,5 +107,5 @@ def _by_record(spec, record, validation, *, download):
             splits[split] = train.take(np.flatnonzero(of_train == split))
     splits = {split: examples for split, examples in splits.items() if len(examples)}
     share = validation(len(splits["train"]))
-    splits = with_validation(splits, share, spec.split_seed or 0)
+    splits = with_validation(splits, share, spec.split_seed or 0, source.groups)
     return dataclasses.replace(source, splits=splits)

@@ -29,7 +29,18 @@ PROTOCOL = "sweep"
 SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
 TABLE = "sweep.md"
 # Fields of the data that a sweep must have in common with an earlier one to continue it.
-_SAME_DATA = ("data", "data_dir", "holdout", "exclude", "split_seed", "task")
+_SAME_DATA = (
+    "data",
+    "data_dir",
+    "holdout",
+    "calibration",
+    "exclude",
+    "split_seed",
+    "task",
+    "split",
+    "labels",
+    "group_by",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,29 +205,44 @@ def _recipe_rates(settings):
     return tuple(rate * share for rate in recipe.learning_rates)
 
 
-def start_or_continue(folder: pathlib.Path, data: DataSpec, settings: FineTuning) -> None:
-    """Makes the folder of a new sweep, or checks that it is of the same sweep.
+def start_or_continue(
+    folder: pathlib.Path,
+    data: DataSpec,
+    settings: FineTuning,
+    *,
+    name: str = SWEEP,
+    varied: Sequence[str] = ("learning_rate", "seed"),
+    **more: Any,
+) -> None:
+    """Makes the folder of several new runs, or checks that it is of the same runs.
 
     Args:
-        folder: The output of the sweep.
+        folder: The output of the runs.
         data: The data, with the seed of their split.
-        settings: Settings of all runs except for learning rate and seed.
+        settings: Settings of all runs.
+        name: Name of the file that records settings and data.
+        varied: Settings in which the runs differ.
+        **more: More fields of the file.
 
     Raises:
-        ValueError: If the folder is of another sweep, or the data have no test images.
+        ValueError: If the folder is of other runs, or the data have no test images.
     """
-    in_data = data.to_json()
-    fields = {**settings.to_json(), **{name: in_data[name] for name in _SAME_DATA}}
-    for name in ("learning_rate", "seed"):
-        fields.pop(name)
+    in_data, defaults = data.to_json(), DataSpec().to_json()
+    fields = {**more, **settings.to_json(), **{field: in_data[field] for field in _SAME_DATA}}
+    for field in varied:
+        fields.pop(field)
     fields = json.loads(json.dumps(fields))
-    path = folder / SWEEP
+    path = folder / name
     if path.exists():
-        check_same_settings(path, read_json(path), fields)
+        # Sweeps of earlier versions have fewer fields.
+        known = {**{field: defaults[field] for field in _SAME_DATA}, **read_json(path)}
+        known.pop("result", None)
+        check_same_settings(path, known, fields)
         return
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(
-            f"The output folder must be new, empty or of the same sweep. Received: {folder}"
+            "The output folder must be new, empty or of the same "
+            f"{name.removesuffix('.json')}. Received: {folder}"
         )
     plan = FineTune(data, RunOptions(folder / "plan"), settings).plan()
     if not plan.recipe["images"]["test"]:

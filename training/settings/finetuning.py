@@ -10,6 +10,7 @@ from keras_vit.configs.position_resize import RULES
 from keras_vit.preprocessing import NORMALIZATIONS
 from keras_vit.utils.fields import POSITIVE, POSITIVE_NUMBER, changed, documented, setting
 
+from .decisions import DecisionSettings
 from .shared import Settings
 
 TRAINED = ("all", "head", "lora")
@@ -17,6 +18,11 @@ TRAINED = ("all", "head", "lora")
 UNKNOWN_FACTS = ("num_heads", "gelu", "normalization", "position_resize")
 HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
+
+
+def _of_decision(name):
+    """A bound of the decision that a run finds at its end, on its calibration images."""
+    return changed(DecisionSettings, name, absent="none: without a decision", off=(None,))
 
 
 @documented
@@ -158,6 +164,10 @@ class FineTuning(Settings):
         needs="--teacher and --distillation soft",
     )
 
+    max_error: float | None = _of_decision("max_error")
+    max_missed: float | None = _of_decision("max_missed")
+    max_false: float | None = _of_decision("max_false")
+
     command = "finetune"
 
     def __post_init__(self):
@@ -182,6 +192,13 @@ class FineTuning(Settings):
                 "replay decides how often classes are seen: leave out class_weights and sampling. "
                 f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
             )
+
+    @property
+    def decision(self) -> DecisionSettings | None:
+        """The bound of the decision that the run finds at its end; None without one."""
+        names = ("max_error", "max_missed", "max_false")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return DecisionSettings(**given) if given else None
 
     @property
     def unknown_facts(self) -> dict[str, Any]:

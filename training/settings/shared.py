@@ -12,6 +12,7 @@ from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 
+from .decisions import DecisionSettings
 from .declared import RESIZED_CROP, DeclaredSettings, check_warmup
 
 
@@ -171,6 +172,11 @@ class Settings(DeclaredSettings):
         if self.validation is not None:
             return self.validation
         return recipes.finetuning_of_size(num_images).settings["validation"]
+
+    @property
+    def decision(self) -> DecisionSettings | None:
+        """The bounds of the decision that the run finds at its end; None without one."""
+        return None
 
     @property
     def micro_batch_size(self) -> int:

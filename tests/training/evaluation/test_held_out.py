@@ -30,14 +30,18 @@ def model():
 def run(model, tmp_path):
     """Pictures, 10 of each class, and the classifier of a run that held out 2 and chose by 2."""
     data = write_classes(tmp_path / "photos", 10)
-    spec = DataSpec(data, split_seed=3)
+    return data, *classifier_of(DataSpec(data, split_seed=3), model, tmp_path)
+
+
+def classifier_of(spec, model, tmp_path):
+    """The images of a run and its classifier."""
     source = spec.open(0.25)
     folder = tmp_path / "run"
     folder.mkdir()
     SplitRecord.of(read_fingerprints(source.splits)).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
-    return data, source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
+    return source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
 
 
 def without_record(classifier, tmp_path):
@@ -106,6 +110,24 @@ def test_another_split_is_that_of_the_run(run, split):
     add_new(data)
     report = evaluate_classifier(classifier, data, split=split)
     assert names_of(report) == set(source.splits[split].names)
+
+
+def test_images_that_were_held_out_for_calibration_are_not_of_the_test_part(model, tmp_path):
+    data = write_classes(tmp_path / "photos", 10)
+    spec = DataSpec(data, calibration=0.25, split_seed=3)
+    source, classifier = classifier_of(spec, model, tmp_path)
+    report = evaluate_classifier(classifier, data)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert "6 that the run held out for calibration" in report.split_lines[0]
+    report = evaluate_classifier(classifier, data, split="calibration")
+    assert names_of(report) == set(source.splits["calibration"].names)
+    assert report.split_lines[0].startswith(
+        "split   6 images that the run held out for calibration; left out: "
+    )
+    drawn_again = without_record(classifier, tmp_path)
+    report = evaluate_classifier(drawn_again, data, split="calibration")
+    assert names_of(report) == set(source.splits["calibration"].names)
+    assert "trained on" not in report.split_lines[0]
 
 
 def test_a_copy_of_the_data_is_split_as_in_the_run(run, tmp_path):
@@ -201,3 +223,36 @@ def test_data_of_an_evaluation_have_no_options_of_the_run(run):
     assert names_of(report) == set(source.splits["test"].names)
     with pytest.raises(ValueError, match="run have the others. Received: holdout, split_seed"):
         evaluate_classifier(classifier, DataSpec(data, holdout=0.5, split_seed=1))
+
+
+def test_parts_and_labels_of_a_table_are_those_of_the_run(model, tmp_path):
+    data = write_classes(tmp_path / "photos", 10)
+    paths = [path.relative_to(data) for path in sorted(data.glob("*/*"))]
+    split = {str(path): "test" if int(path.stem[-1]) < 3 else "train" for path in paths}
+    labels = {str(paths[0]): NAMES[-1]}
+    spec = DataSpec(data, split=split, labels=labels, split_seed=3)
+    source, classifier = classifier_of(spec, model, tmp_path)
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert report.new.count == 9
+    assert report.split_lines[-1] == "labels  1 images have the label in the run's table"
+    examples = report.answers.examples
+    numbers = dict(zip(examples.names, examples.labels, strict=True))
+    assert source.class_names[numbers[str(data / paths[0])]] == NAMES[-1]
+
+
+def test_new_images_of_a_group_that_was_trained_on_are_left_out(run):
+    data, source, classifier = run
+    trained = next(name for name in source.splits["train"].names)
+    add_new(data)
+    new = pathlib.Path(next(iter(sorted(data.glob("*/-*")))))
+    new.rename(new.with_name(f"{pathlib.Path(trained).stem}-again.png"))
+    with_groups = DataSpec(data, group_by=r"(\w+/-?\d+)(-again)?\.png")
+    if pathlib.Path(trained).parent != new.parent:
+        pytest.fail("The first training image must be of the first class.")
+    report = evaluate_classifier(classifier, with_groups)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert report.new.count == 8
+    left_out = "1 that are new, but of a group that the run trained on or chose its weights by"
+    assert left_out in report.split_lines[0]

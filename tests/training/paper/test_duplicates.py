@@ -168,3 +168,12 @@ def test_similarity_ignores_brightness_and_contrast(photographs):
     darker = (thumbnail * 0.5 + 20).astype(np.uint8)
     assert similarity(thumbnail, darker) > 0.99
     assert similarity(thumbnail, 255 - thumbnail) < 0.5
+
+
+def test_the_perceptual_hash_is_that_of_imagehash(photographs):
+    imagehash = pytest.importorskip("imagehash")
+    for image in photographs.values():
+        small = image.convert("L").resize((64, 64), Image.Resampling.LANCZOS)
+        small = small.resize((32, 32), Image.Resampling.BILINEAR)
+        bits = imagehash.phash(small).hash.ravel()
+        assert fingerprint(encode(image)).hashes[0] == np.packbits(bits).view(np.uint64)[0]

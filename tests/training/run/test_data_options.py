@@ -15,6 +15,11 @@ VALUES = {
     "data": "photos",
     "data_dir": "elsewhere",
     "holdout": 0.3,
+    "calibration": 0.1,
+    "group_by": "exif",
+    "fold": (1, 5),
+    "split": ("path,split", "a.png,train"),
+    "labels": ("path,label", "a.png,cat"),
     "strict": True,
     "exclude": ("a.png",),
     "split_seed": 5,
@@ -67,5 +72,5 @@ def test_the_data_may_have_all_options_themselves(start, begun):
 
 @pytest.mark.parametrize("start", STARTS)
 def test_an_unknown_option_names_the_known_ones(start, tmp_path):
-    with pytest.raises(TypeError, match=r"data_dir, holdout, .*class_names. Received: holdut"):
+    with pytest.raises(TypeError, match=r"data_dir, holdout, .*class_names, .* Received: holdut"):
         start("photos", tmp_path / "run", holdut=0.3)

@@ -128,7 +128,7 @@ def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
 def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, recorded):
     rng = np.random.default_rng(0)
     old, new = write(tmp_path / "old", OLD, rng), write(tmp_path / "new", NEW, rng)
-    spec = DataSpec(old, holdout=0.4, split_seed=7)
+    spec = DataSpec(old, holdout=0.4, calibration=0.2, split_seed=7)
     of_run = spec.open(0.25)
     if recorded:
         SplitRecord.of(read_fingerprints(of_run.splits)).write(tmp_path)
@@ -139,8 +139,9 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
         class_names=OLD, folder=tmp_path, recipe={"data": spec.to_json()}
     )
     settings = FineTuning(weights="run", replay=str(old))
-    source = extend(DataSpec(new).open(0.25), weights, settings, lambda count: 0.25)
-    for split in ("validation", "test"):
+    new_source = DataSpec(new, calibration=0.2).open(0.25)
+    source = extend(new_source, weights, settings, lambda count: 0.25)
+    for split in ("validation", "calibration", "test"):
         replayed = {name for name in source.splits[split].names if str(old) in name}
         assert replayed == set(of_run.splits[split].names)
     replayed = {name for name in source.splits["train"].names if str(old) in name}

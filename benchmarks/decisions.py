@@ -1,0 +1,159 @@
+"""How often a decision's bound holds, its coverage beside MAPIE's, and what strangers are refused.
+
+    python benchmarks/decisions.py --data cifar10-images cifar10 vit_mini4_cifar10
+
+Each of many random halves of the test images finds a decision, and the other half measures its
+errors: a bound with 95% confidence may be exceeded in at most 5% of the halves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pathlib
+import sys
+
+import numpy as np
+import scipy.stats
+
+from keras_vit.classifier import load_classifier
+from keras_vit.training.data import DataSpec
+from keras_vit.training.decisions.finding import find_decision
+from keras_vit.training.decisions.scores import MAX_TRAINING, Scores, compute_scores, leverages_of
+from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.evaluation.features import default_cache
+from keras_vit.training.evaluation.temperature import scaled_probabilities
+from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.text_tables import markdown_table
+
+TARGETS = (0.01, 0.02, 0.05, 0.10)
+CONFIDENCE = 0.95
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("classifiers", nargs="+", help="folders, or names of packaged classifiers")
+    parser.add_argument("--data", required=True, help="images with a test and a train part")
+    parser.add_argument("--halves", type=int, default=200)
+    parser.add_argument("--cache", type=pathlib.Path, default=default_cache())
+    arguments = parser.parse_args()
+    for name in arguments.classifiers:
+        classifier = load_classifier(name)
+        splits = DataSpec(arguments.data).open(verify=False).splits
+        train = splits["train"]
+        places = np.linspace(0, len(train) - 1, min(len(train), MAX_TRAINING)).round().astype(int)
+        known, trained = (
+            compute_scores(
+                classifier.model,
+                examples,
+                classifier.preprocessing,
+                batch_size=128,
+                cache=arguments.cache,
+                progress=True,
+            )
+            for examples in (splits["test"], train.take(np.unique(places)))
+        )
+        print(f"\n{name}, {len(known)} test images, {arguments.halves} random halves\n")
+        print(table_of_halves(classifier, known, trained.features, arguments.halves))
+        sys.stdout.flush()
+
+
+def table_of_halves(classifier, known: Scores, trained: np.ndarray, halves: int) -> str:
+    """Returns a row for each target: how often it is exceeded, coverage, and MAPIE's beside it."""
+    rows = []
+    for target in TARGETS:
+        measured = [
+            _half(classifier, known, trained, target, np.random.default_rng(seed))
+            for seed in range(halves)
+        ]
+        found = [row for row in measured if row is not None]
+        if not found:
+            rows.append((f"{target:.0%}", *("-" for _ in range(5)), f"{halves}", "-"))
+            continue
+        risks, coverages, errors, mapie = map(np.array, zip(*found, strict=True))
+        exceeded = int((risks > target).sum())
+        limit = scipy.stats.binom.ppf(0.95, halves, 1 - CONFIDENCE) / halves
+        rows.append(
+            (
+                f"{target:.0%}",
+                f"{exceeded / halves:.1%} (at most {limit:.1%})",
+                f"{risks.mean():.2%}",
+                f"{coverages.mean():.1%}",
+                f"{np.nanmean(mapie[:, 1]):.1%}" if np.isfinite(mapie).any() else "-",
+                f"{np.nanmean(mapie[:, 0] > target):.1%}" if np.isfinite(mapie).any() else "-",
+                f"{halves - len(found)}",
+                f"{errors[:, 0].mean():.3f} -> {errors[:, 1].mean():.3f}",
+            )
+        )
+    headings = (
+        "target",
+        "halves above it",
+        "errors",
+        "answered",
+        "answered, MAPIE",
+        "above it, MAPIE",
+        "no decision",
+        "calibration error",
+    )
+    return markdown_table([headings, *rows])
+
+
+def _half(classifier, known, trained, target, random):
+    """Errors and coverage on one half of the decision that the other half finds."""
+    order = random.permutation(len(known))
+    found_on, measured_on = known.at(order[: len(known) // 2]), known.at(order[len(known) // 2 :])
+    labels = classifier.description.labels
+    settings = DecisionSettings(max_error=target, confidence=CONFIDENCE)
+    try:
+        found = find_decision(classifier.model, labels, found_on, trained, settings)
+    except ValueError:
+        return None
+    decision = found.decision
+    parts = []
+    for part in (found_on, measured_on):
+        probabilities = scaled_probabilities(part.logits, decision.temperature)
+        familiar = leverages_of(part.features, found.arrays) <= decision.largest_leverage
+        is_right = probabilities.argmax(axis=1) == part.labels
+        parts.append((probabilities.max(axis=1), is_right, familiar, probabilities))
+    confidence, is_right, familiar, probabilities = parts[1]
+    answered = familiar & (confidence >= decision.threshold)
+    before = calibration_of(scaled_probabilities(measured_on.logits, 1.0), measured_on.labels)
+    after = calibration_of(probabilities, measured_on.labels)
+    return (
+        (~is_right[answered]).mean(),
+        answered.mean(),
+        (before.expected_error, after.expected_error),
+        _mapie(parts, target),
+    )
+
+
+def _mapie(parts, target) -> tuple[float, float]:
+    """Errors and coverage of MAPIE's threshold on the same scores; NaN where it finds none."""
+    try:
+        from mapie.risk_control import BinaryClassificationController
+    except ImportError:
+        return math.nan, math.nan
+
+    def scores_of(confidence):
+        column = np.asarray(confidence).reshape(-1)
+        return np.stack([1 - column, column], axis=1)
+
+    (confidence, is_right, familiar, _), (measured, right, known, _) = parts
+    controller = BinaryClassificationController(
+        scores_of,
+        risk="precision",
+        target_level=1 - target,
+        confidence_level=CONFIDENCE,
+        list_predict_params=np.linspace(0, 0.999, 200),
+        best_predict_param_choice="recall",
+    )
+    try:
+        controller.calibrate(confidence[familiar].reshape(-1, 1), is_right[familiar].astype(int))
+        answered = known & controller.predict(measured.reshape(-1, 1)).astype(bool)
+    except ValueError:
+        return math.nan, math.nan
+    return float((~right[answered]).mean()), float(answered.mean())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""`keras-vit calibrate`: when a classifier answers, with a bound on its errors."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands.few_shot import FewShot
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
+from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.fields import changed, part, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibrate(Command):
+    """Find when a classifier answers and when it answers "unknown", from held-out images.
+
+    The decision is kept in the classifier's folder: predict, evaluate, serve and export use it.
+    """
+
+    model: str = shared_arguments.classifier()
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
+    bounds: DecisionSettings = part(DecisionSettings)
+    split: str | None = setting(
+        None,
+        "the calibration images: a part of the run or of the data",
+        unit="NAME",
+        absent="calibration if the run has it, else test, or all images of data without splits",
+    )
+    unknown: str | None = setting(
+        None, "images of none of the classes, to report how many are refused", unit="FOLDER"
+    )
+    batch_size: int = shared_arguments.batch_size()
+    cache: str | None = changed(FewShot, "cache")
+    no_cache: bool = changed(FewShot, "no_cache")
+
+    def run(self) -> int:
+        """Calibrates and prints what holds."""
+        if self.data.data is None:
+            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        from keras_vit.training.decisions.calibrate import calibrate
+        from keras_vit.training.evaluation.features import default_cache
+
+        calibrate(
+            self.model,
+            self.data,
+            self.bounds,
+            split=self.split,
+            unknown=self.unknown,
+            batch_size=self.batch_size,
+            cache=None if self.no_cache else self.cache or default_cache(),
+            progress=True,
+        )
+        print(f"written {self.model}")
+        return 0

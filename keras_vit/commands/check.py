@@ -1,0 +1,79 @@
+"""`keras-vit check`: wrong labels, copies, shortcuts and odd images among labelled photos."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit.commands import Command, shared_arguments
+from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.utils.fields import REQUIRED, part, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check(Command):
+    """Check labelled photos before training: labels, copies, shortcuts, odd images.
+
+    It changes and deletes nothing. check.html shows the findings and saves labels.csv and
+    exclude.txt; split.csv keeps copies and groups together. With --strict the exit code is 1 if a
+    file cannot be read, copies lie in different parts of the data or have different labels, there
+    is a shortcut, a photo was turned twice, or more than 1% of the labels are estimated to be
+    wrong.
+    """
+
+    photos: str = setting(
+        REQUIRED,
+        "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
+        "tfrecords:FOLDER or tfds:NAME",
+        unit="PHOTOS",
+        positional=True,
+    )
+    data: DataSpec = part(DataSpec, only=("data_dir", "exclude", "follow_symlinks", "task"))
+    weights: str = setting(
+        "imagenet21k",
+        "the weights whose features are used, best those that will be fine-tuned: imagenet21k, a "
+        "name of the catalogue, a file, or a classifier's folder",
+        unit="NAME",
+        completion=("weights",),
+    )
+    model: str | None = setting(
+        None,
+        "a model's name, see keras-vit models",
+        unit="NAME",
+        absent="the model of the weights, or ViT-B/16",
+        completion=("models",),
+    )
+    image_size: int | None = setting(
+        None, "images of another size", unit="PIXELS", absent="the weights', or 224"
+    )
+    feature: str = shared_arguments.feature()
+    batch_size: int = shared_arguments.batch_size()
+    output: str = setting("check", "the folder of the files", unit="DIR")
+    strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
+    no_cache: bool = setting(False, "do not store features")
+    seed: int = setting(0, "seed of the split and of permutations", unit="N")
+
+    def run(self) -> int:
+        """Checks the photos, prints the summary and writes the files."""
+        from keras_vit.training.checks import check_photos
+
+        check_output(self.output, self.photos)
+        report = check_photos(
+            dataclasses.replace(self.data, data=self.photos),
+            weights=self.weights,
+            model=self.model,
+            image_size=self.image_size,
+            feature=self.feature,
+            batch_size=self.batch_size,
+            output=self.output,
+            cache=not self.no_cache,
+            seed=self.seed,
+            progress=True,
+        )
+        print(report)
+        for path in report.written:
+            print(f"written {path}")
+        if self.strict:
+            for line in report.exceeded:
+                print(f"strict  {line}")
+        return int(self.strict and bool(report.exceeded))

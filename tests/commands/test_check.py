@@ -1,0 +1,123 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import command_line
+from keras_vit.training.checks import check_photos
+from keras_vit.training.data.spec import DataSpec
+from makers import smooth_picture, write_picture
+
+CLASSES = ("blue", "red")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Red and blue photos, of which one is broken, one has the wrong label and one is a copy."""
+    folder, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    for number in range(40):
+        name = CLASSES[number % 2]
+        pixels = 0.4 * np.asarray(smooth_picture(rng, (32, 32), (4, 4)))
+        pixels[..., 2 if name == "blue" else 0] += 150
+        write_picture(folder / name / f"{number}.png", pixels)
+    (folder / "red" / "1.png").rename(folder / "blue" / "wrong.png")
+    image = Image.open(folder / "red" / "3.png")
+    image.save(folder / "red" / "copy.png")
+    (folder / "red" / "broken.png").write_bytes(b"broken")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(photos, tmp_path_factory):
+    output = tmp_path_factory.mktemp("out") / "check"
+    before = {path: path.read_bytes() for path in photos.rglob("*.png")}
+    report = check_photos(photos, weights="cifar10", output=output, cache=False)
+    assert {path: path.read_bytes() for path in photos.rglob("*.png")} == before
+    return report
+
+
+def test_the_summary_states_what_to_expect_and_all_findings(report):
+    text = str(report)
+    assert "what to expect from these photos: leave-one-out accuracy" in text
+    assert "40 groups left out" in text
+    assert "copies     1 pairs" in text
+    assert "1 unreadable" in text
+    assert "broken.png" in text
+    (doubts,) = report.findings.doubts
+    assert report.findings.names[doubts.confidence.argmin()].endswith("wrong.png")
+
+
+def test_the_files_name_paths_in_the_data(report, photos):
+    page, record, split = report.written
+    found = json.loads(record.read_text())
+    assert found["wrong_labels"]["images"][0] == {
+        **found["wrong_labels"]["images"][0],
+        "image": "blue/wrong.png",
+        "label": "blue",
+        "proposed": "red",
+    }
+    assert found["copies"][0]["images"] == ["red/3.png", "red/copy.png"]
+    assert found["unreadable"][0]["image"] == "red/broken.png"
+    assert found["expected"]["accuracy"] == pytest.approx(report.findings.expected.accuracy)
+    rows = list(csv.DictReader(split.open()))
+    assert sorted(row["path"] for row in rows) == sorted(
+        path.relative_to(photos).as_posix() for path in photos.rglob("*.png")
+    )
+    parts = {row["path"]: row["split"] for row in rows}
+    assert parts["red/3.png"] == parts["red/copy.png"]
+    assert set(parts.values()) == {"train", "validation", "test"}
+    # The run takes the table, with the labels and the list that the page saves.
+    spec = DataSpec(
+        photos,
+        split=split,
+        labels=["path,label", "blue/wrong.png,red"],
+        exclude=["red/copy.png"],
+    )
+    source = spec.open()
+    assert len(source.splits["test"]) == list(parts.values()).count("test")
+    assert sum(map(len, source.splits.values())) == 40
+    assert "blue/wrong.png" in page.read_text()
+
+
+def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
+    monkeypatch.setattr("keras_vit.training.checks.check_photos", lambda *_, **__: report)
+    assert command_line.main(["check", "photos", "--strict"]) == 1
+    assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
+    assert command_line.main(["check", "photos"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["check", "nowhere"], "nowhere"),
+        (["check", "{photos}", "--weights", "nothing"], "nothing"),
+        (["check", "{photos}", "--weights", "cifar10", "--output", "{photos}/check"], "outside"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, error, photos, capsys):
+    assert command_line.main([word.format(photos=photos) for word in arguments]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert error in lines[-1]
+    assert not (photos / "check").exists()
+
+
+def test_findings_of_multi_label_photos_are_by_label(photos, tmp_path):
+    rows = [("path", "label")]
+    files = [path for path in sorted(photos.rglob("*.png")) if path.name != "broken.png"]
+    rows += [
+        (path.relative_to(photos), f"{path.parent.name};{'big' if n % 2 else 'small'}")
+        for n, path in enumerate(files)
+    ]
+    table = tmp_path / "labels.csv"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    report = check_photos(
+        table, data_dir=photos, weights="cifar10", output=tmp_path / "check", cache=False
+    )
+    assert report.findings.multilabel
+    assert len(report.findings.doubts) == 4
+    record = json.loads((tmp_path / "check" / "check.json").read_text())
+    proposals = [(row["image"], row["proposed"]) for row in record["wrong_labels"]["images"]]
+    assert {("blue/wrong.png", "red"), ("blue/wrong.png", "not blue")} & set(proposals)

@@ -1,0 +1,220 @@
+"""Images of a group stay in the same part."""
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image
+
+from keras_vit.training.data.groups import BURST_SECONDS, assign, class_groups, group_of
+from keras_vit.training.data.parts import groups_of
+from keras_vit.training.data.spec import DataSpec
+
+
+def random_case(seed, count=600, classes=5, multi_label=False):
+    """Labels of unequal classes, and groups of 1 to 20 images that prefer a class."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(count), rng.integers(1, 20, count))[:count]
+    weights = rng.dirichlet(np.ones(classes))
+    main = rng.choice(classes, groups.max() + 1, p=weights)
+    other = rng.choice(classes, count, p=weights)
+    labels = np.where(rng.random(count) < 0.7, main[groups], other).astype("int32")
+    order = rng.permutation(count)
+    if multi_label:
+        flags = np.zeros((count, classes), "uint8")
+        flags[np.arange(count), labels] = 1
+        flags |= (rng.random((count, classes)) < 0.1).astype("uint8")
+        labels = flags
+    return labels[order], groups[order]
+
+
+def imbalance(labels, parts, shares):
+    """Mean distance of the share of a class in a part from the wanted one."""
+    found = [np.bincount(labels[parts == part], minlength=5) for part in range(len(shares))]
+    totals = np.maximum(np.bincount(labels, minlength=5), 1)
+    return np.abs(np.array(found) / totals - np.array(shares)[:, np.newaxis]).mean()
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+@pytest.mark.parametrize("shares", [(0.8, 0.2), (0.2,) * 5, (0.95, 0.05)])
+def test_a_group_is_in_one_part_and_the_parts_have_their_shares(shares, multi_label):
+    for seed in range(10):
+        labels, groups = random_case(seed, multi_label=multi_label)
+        parts = assign(labels, groups, shares, 0)
+        assert len(np.unique(np.stack([groups, parts]), axis=1).T) == len(np.unique(groups))
+        sizes = np.bincount(parts, minlength=len(shares)) / len(parts)
+        np.testing.assert_allclose(sizes, shares, atol=0.05)
+        of_class = class_groups(labels, groups, 5)
+        hot = labels if multi_label else np.eye(5, dtype="uint8")[labels]
+        for part in range(len(shares)):
+            assert (hot[parts == part].any(axis=0) | (of_class < len(shares))).all()
+
+
+@pytest.mark.filterwarnings("ignore:The least populated class")
+def test_the_classes_are_balanced_as_well_as_by_scikit_learn():
+    splitter = pytest.importorskip("sklearn.model_selection").StratifiedGroupKFold
+    ours, theirs = [], []
+    for seed in range(20):
+        labels, groups = random_case(seed)
+        parts = np.zeros(len(labels), int)
+        folds = splitter(5, shuffle=True, random_state=0).split(labels, labels, groups)
+        for part, (_, places) in enumerate(folds):
+            parts[places] = part
+        theirs.append(imbalance(labels, parts, (0.2,) * 5))
+        ours.append(imbalance(labels, assign(labels, groups, (0.2,) * 5, 0), (0.2,) * 5))
+    assert np.mean(ours) <= np.mean(theirs)
+
+
+def test_the_assignment_depends_on_the_seed_alone():
+    labels, groups = random_case(0)
+    first = assign(labels, groups, (0.8, 0.2), 0)
+    np.testing.assert_array_equal(first, assign(labels, groups, (0.8, 0.2), 0))
+    np.testing.assert_array_equal(first, assign(labels, 7 * groups + 3, (0.8, 0.2), 0))
+    assert (first != assign(labels, groups, (0.8, 0.2), 1)).any()
+
+
+def test_a_class_of_two_large_groups_is_in_both_parts():
+    labels, groups = np.repeat([0, 1], [40, 60]), np.repeat([0, 1, 2, 3, 4], 20)
+    parts = assign(labels, groups, (0.9, 0.1), 0)
+    assert {(label, part) for label, part in zip(labels, parts, strict=True)} == {
+        (label, part) for label in (0, 1) for part in (0, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"(cow\d)", [0, 0, 1, 2]),
+        (r"cow\d_[ab]", [0, 1, 2, 3]),
+        (r"_(a|b)", [0, 1, 0, 2]),
+        (r"^[^/]*", [0, 0, 0, 1]),
+    ],
+)
+def test_a_regular_expression_finds_the_group_in_the_path(pattern, expected):
+    names = ["x/cow1_a.jpg", "x/cow1_b.jpg", "x/cow2_a.jpg", "y/dog.jpg"]
+    found, alone = group_of(pattern, names)
+    assert found.tolist() == expected
+    assert alone == (0 if "^" in pattern else 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "match"),
+    [
+        ("(", "a regular expression. Received: '\\('"),
+        ("z", "none of 2 images has a group, such as a"),
+    ],
+)
+def test_a_wrong_pattern_is_refused(pattern, match):
+    with pytest.raises(ValueError, match=match):
+        group_of(pattern, ["a", "b"])
+
+
+def write_photo(path, seconds, camera="K1", serial=None, fraction=None):
+    exif = Image.Exif()
+    if camera:
+        exif[ExifTags.Base.Model] = camera
+    details = exif.get_ifd(ExifTags.IFD.Exif)
+    if seconds is not None:
+        minutes, rest = divmod(seconds, 60)
+        details[ExifTags.Base.DateTimeOriginal] = f"2024:05:01 12:{minutes:02}:{rest:02}"
+    if serial:
+        details[ExifTags.Base.BodySerialNumber] = serial
+    if fraction:
+        details[ExifTags.Base.SubsecTimeOriginal] = fraction
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8)).save(path, exif=exif)
+    return str(path)
+
+
+def test_shots_of_a_camera_within_seconds_are_a_burst(tmp_path):
+    step = BURST_SECONDS
+    photos = [
+        (0, "K1"),
+        (3 * step + 1, "K1"),  # A burst of its own.
+        (step, "K1"),  # A chain: within seconds of the first, and the next of this one.
+        (2 * step, "K1"),
+        (0, "K2"),
+        (0, ""),  # No camera.
+        (None, "K1"),  # No time.
+    ]
+    paths = [write_photo(tmp_path / f"{number}.jpg", *photo) for number, photo in enumerate(photos)]
+    found, alone = group_of("exif", paths, paths)
+    assert found.tolist() == [0, 1, 0, 0, 2, 3, 4]
+    assert alone == 2
+
+
+def test_cameras_differ_by_their_serial_number_and_shots_by_parts_of_a_second(tmp_path):
+    paths = [
+        write_photo(tmp_path / "a.jpg", 0, serial="1"),
+        write_photo(tmp_path / "b.jpg", 0, serial="2"),
+        write_photo(tmp_path / "c.jpg", BURST_SECONDS, serial="1", fraction="01"),
+    ]
+    assert group_of("exif", paths, paths)[0].tolist() == [0, 1, 2]
+
+
+def test_exif_needs_files_and_a_photo_with_it(tmp_path):
+    with pytest.raises(ValueError, match="goes with image files"):
+        group_of("exif", ["a"])
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    paths = [write_photo(tmp_path / "a.png", None, ""), str(tmp_path / "broken.jpg")]
+    with pytest.raises(ValueError, match="none of 2 images has a group"):
+        group_of("exif", paths, paths)
+
+
+def make_bursts(make_folder, classes="ab", bursts=6, shots=4):
+    return make_folder({f"{name}/{burst}": shots for name in classes for burst in range(bursts)})
+
+
+def check_apart(source):
+    """Checks that no group is in two parts, and returns the number of images in each."""
+    found = {
+        part: set(groups_of(examples, source.groups)) for part, examples in source.splits.items()
+    }
+    assert sum(map(len, found.values())) == len(set(source.groups.values()))
+    return {part: len(examples) for part, examples in source.splits.items()}
+
+
+@pytest.mark.parametrize("group_by", [r"^\w/(\d)", r"^\w/\d"])
+def test_every_drawn_part_has_whole_groups(make_folder, group_by):
+    data = make_bursts(make_folder)
+    spec = DataSpec(data, holdout=0.17, calibration=0.2, group_by=group_by)
+    source = spec.open(0.25, verify=False)
+    assert check_apart(source) == {"train": 24, "validation": 8, "calibration": 8, "test": 8}
+    count = len(set(source.groups.values()))
+    assert source.notes == (f"{count} groups of 48 images",)
+
+
+def test_a_column_has_the_groups(make_folder):
+    data = make_bursts(make_folder)
+    names = sorted(path.relative_to(data) for path in data.rglob("*.png"))
+    rows = [f"{name},{name.parts[0]},{name.parts[1].replace('5', '')}" for name in names]
+    table = data / "list.csv"
+    table.write_text("\n".join(["path,label,animal", *rows]))
+    source = DataSpec(table, group_by="animal").open(0.25, verify=False)
+    check_apart(source)
+    assert source.notes == ("13 groups of 48 images, 8 of one image without the information",)
+    flags = [f"{name},{int(name.parts[0] == 'a')},1,{name.parts[1]}" for name in names]
+    table.write_text("\n".join(["path,x,y,animal", *flags]))
+    source = DataSpec(table, group_by="animal").open(verify=False)
+    assert source.class_names == ("x", "y")
+    check_apart(source)
+
+
+def test_a_part_that_cannot_be_filled_is_refused_with_the_numbers(make_folder):
+    data = make_bursts(make_folder, bursts=1)
+    match = "A test part by groups needs a class with .*two groups or more. Received: 8 images in 2"
+    with pytest.raises(ValueError, match=match):
+        DataSpec(data, group_by="^\\w").open(verify=False)
+    with pytest.raises(ValueError, match="A validation part .* Received: 8 images in 2 groups"):
+        DataSpec(data, holdout=0.0, group_by="^\\w").open(0.1, verify=False)
+
+
+def test_a_class_of_one_group_is_trained_on_and_a_line_says_so(make_folder):
+    data = make_folder({"a/0": 4, "a/1": 4, "b/2": 4})
+    source = DataSpec(data, group_by="\\d/").open(verify=False)
+    assert source.notes[-1] == "not tested, as there is a single group: b"
+    assert np.bincount(source.splits["train"].labels).tolist() == [4, 4]
+
+
+def test_a_line_says_that_given_parts_share_groups(make_folder):
+    data = make_folder({f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
+    source = DataSpec(data, group_by="\\d\\d").open(verify=False)
+    assert source.notes[-1] == "3 groups have images in train and in test of the data"

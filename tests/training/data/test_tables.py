@@ -1,0 +1,149 @@
+"""Tables that replace the parts and labels of the data, and lists of images to leave out."""
+
+import dataclasses
+import json
+
+import pytest
+
+from keras_vit.description.without_paths import without_paths
+from keras_vit.training.data.spec import DataSpec
+
+LAYOUT = {"a": 4, "b": 4}
+ROWS = {f"{name}/0{number}.png": name for name in LAYOUT for number in range(4)}
+PARTS = ("train", "validation", "calibration", "test")
+SPLIT = {path: PARTS[number % 4] for number, path in enumerate(ROWS)}
+
+
+def names(spec, **options):
+    splits = spec.open(verify=False, **options).splits
+    return {
+        part: [spec.relative(name) for name in examples.names] for part, examples in splits.items()
+    }
+
+
+def labels(spec, **options):
+    source = spec.open(verify=False, **options)
+    (examples,) = source.splits.values()
+    return [source.class_names[number] for number in examples.labels]
+
+
+def refused(spec, match):
+    with pytest.raises(ValueError, match=match) as error:
+        spec.open(0.1, verify=False)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def data(make_folder):
+    return make_folder(LAYOUT)
+
+
+def test_a_table_has_the_part_of_each_image(data, tmp_path):
+    path = tmp_path / "split.csv"
+    path.write_text("path,split\n" + "".join(f"{name},{part}\n" for name, part in SPLIT.items()))
+    expected = {part: [f"a/0{n}.png", f"b/0{n}.png"] for n, part in enumerate(PARTS)}
+    assert names(DataSpec(data, split=path)) == expected
+    assert names(DataSpec(data, split=SPLIT)) == expected
+    assert names(DataSpec(data, split=path.read_text().splitlines())) == expected
+
+
+def test_a_table_replaces_the_parts_of_the_data(make_folder):
+    data = make_folder({f"{part}/{name}": 2 for part in ("train", "test") for name in "ab"})
+    split = {
+        f"{part}/{name}/0{number}.png": "test" if number else "train"
+        for part in ("train", "test")
+        for name in "ab"
+        for number in range(2)
+    }
+    assert len(names(DataSpec(data, split=split))["train"]) == 4
+    assert "test/a/00.png" in names(DataSpec(data, split=split))["train"]
+
+
+def test_paths_are_relative_to_a_csv_file_or_to_its_folder(data):
+    table = data / "list.csv"
+    table.write_text("path,label\n" + "".join(f"{p},{label}\n" for p, label in ROWS.items()))
+    assert names(DataSpec(table, split=SPLIT))["test"] == ["a/03.png", "b/03.png"]
+    moved = data / "lists" / "list.csv"
+    moved.parent.mkdir()
+    moved.write_text(table.read_text())
+    assert names(DataSpec(moved, data, split=SPLIT))["test"] == ["a/03.png", "b/03.png"]
+
+
+@pytest.mark.parametrize(
+    ("split", "match"),
+    [
+        ({**SPLIT, "a/99.png": "test"}, "1 that the data do not have: a/99.png"),
+        ({**SPLIT, "a/00.png": "exam"}, "must be train, .*test. Received: 'exam' of a/00.png"),
+        (dict(list(SPLIT.items())[1:]), "1 of 8 images without a row: a/00.png"),
+        (["path,part", "a/00.png,train"], r"columns path,split. Received: columns \['path', 'part"),
+        (["path,split", "a/00.png,train", "./a/00.png,test"], "each once. Received in row 3"),
+        (dict.fromkeys(SPLIT, "test"), "images to train with. Received: only test"),
+    ],
+)
+def test_a_table_of_parts_with_a_mistake(data, split, match):
+    refused(DataSpec(data, split=split), match)
+
+
+def test_an_image_that_is_left_out_needs_no_row(data):
+    split = dict(list(SPLIT.items())[:-1])
+    spec = DataSpec(data, split={**split, "a/03.png": "train"}, exclude=["b/03.png"])
+    assert names(spec)["train"] == ["a/00.png", "a/03.png", "b/00.png"]
+    with_row = dataclasses.replace(spec, split={**SPLIT, "a/03.png": "train"})
+    assert names(with_row) == names(spec)
+
+
+def test_a_table_has_other_labels_for_some_images(data):
+    spec = DataSpec(data, holdout=0.0, labels={"a/01.png": "b", "b/03.png": "a"})
+    assert labels(spec) == ["a", "b", "a", "a", "b", "b", "b", "a"]
+
+
+def test_labels_of_a_multi_label_table_are_separated(data):
+    table = data / "list.csv"
+    table.write_text("path,label\na/00.png,x;y\na/01.png,x\na/02.png,y\n")
+    spec = DataSpec(table, holdout=0.0, labels={"a/00.png": "y", "a/01.png": "x;y"})
+    assert spec.open(verify=False).splits["train"].labels.tolist() == [[0, 1], [1, 1], [0, 1]]
+    spec = DataSpec(data, holdout=0.0, labels={"a/00.png": "a;b", "a/01.png": ""})
+    refused(spec, "must be classes of the data .a, b.. Received: 'a;b' of a/00.png")
+    found = dataclasses.replace(spec, task="multilabel").open(verify=False).splits["train"].labels
+    assert found[:3].tolist() == [[1, 1], [0, 0], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("table", "match"),
+    [
+        ({"a/00.png": "c"}, "Received: 'c' of a/00.png"),
+        ({"a/00.png": ""}, "Received: '' of a/00.png"),
+        ({"00.png": "b"}, "such as a/00.png. Received: 1 that the data do not have: 00.png"),
+        (dict.fromkeys([path for path in ROWS if path[0] == "a"], "b"), "train without a"),
+    ],
+)
+def test_a_table_of_labels_with_a_mistake(data, table, match):
+    refused(DataSpec(data, labels=table), match)
+
+
+def test_tables_go_with_image_files(tmp_path):
+    (tmp_path / "train-00000-of-00001.tfrecord").write_bytes(b"")
+    refused(DataSpec(tmp_path, split=SPLIT), "go with image files: .* Received")
+
+
+def test_a_list_names_images_by_their_path_relative_to_the_data(make_folder):
+    data = make_folder({"a": 3, "b": 3, "a/a": 2})
+    left = names(DataSpec(data, holdout=0.0, exclude=["a/00.png", "./b/01.png"]))["train"]
+    assert "a/a/00.png" in left
+    assert not {"a/00.png", "b/01.png"} & {*left}
+    left = names(DataSpec(data, holdout=0.0, exclude=["01.png"]))["train"]  # The end of 3 paths.
+    assert not [name for name in left if name.endswith("01.png")]
+
+
+def test_recipe_json_has_the_content_of_the_tables(data):
+    moved = "b (1)/x.png"  # Would be a path in a sentence.
+    spec = DataSpec(data, split=SPLIT, labels={"a/01.png": "b", moved: "a"}, exclude=["a/00.png"])
+    recipe = without_paths(json.loads(json.dumps({"data": spec.to_json()})))
+    recipe["data"]["data"] = str(data)
+    assert DataSpec.from_recipe_json(recipe) == spec
+
+
+def test_images_with_a_record_need_no_row(data):
+    spec = DataSpec(data, split=SPLIT)
+    (data / "a" / "09.png").write_bytes((data / "a" / "00.png").read_bytes())
+    assert len(names(spec, recorded=True)["train"]) == 9

@@ -1,0 +1,251 @@
+"""The decision of a classifier, from its calibration images to its answers and its exports."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import command_line
+from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import DataSpec
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.decisions.calibrate import calibrate
+from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.files import DECISION
+from makers import COLORS, write_picture
+
+NAMES = tuple(COLORS)
+BOUND = DecisionSettings(max_error=0.15, strange=0.05)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Plain pictures whose colours overlap, 30 of each class to train and 60 to calibrate."""
+    folder, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    for part, count in (("train", 30), ("test", 60)):
+        for name, color in COLORS.items():
+            for number in range(count):
+                pixels = rng.normal(color, 50) + rng.normal(0, 90, (8, 8, 3))
+                write_picture(folder / part / name / f"{number}.png", pixels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("strangers")
+    for number in range(10):
+        pixels = np.random.default_rng(number).integers(0, 2, (8, 8, 3)) * 255
+        write_picture(folder / f"{number}.png", pixels)
+    return folder
+
+
+def color_model(activation="softmax"):
+    """A model whose features are the colours of four parts, and whose head knows the classes."""
+    images = keras.Input((8, 8, 3))
+    features = keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(images))
+    outputs = keras.layers.Dense(3, activation, name="predictions")(features)
+    model = keras.Model(images, outputs)
+    colors = np.array(list(COLORS.values())) / 127.5 - 1
+    kernel = np.tile(colors.T, (4, 1))
+    model.get_layer("predictions").set_weights([kernel, -2 * (colors**2).sum(axis=1)])
+    return model
+
+
+@pytest.fixture
+def folder(photos, tmp_path):
+    folder = tmp_path / "colors"
+    save_classifier(folder, color_model(), NAMES, Preprocessing((8, 8)))
+    splits = DataSpec(photos).open().splits
+    SplitRecord.of(read_fingerprints(splits)).write(folder)
+    return folder
+
+
+@pytest.fixture
+def calibrated(folder, photos):
+    lines = []
+    calibrate(folder, photos, BOUND, log=lines.append)
+    return load_classifier(folder), lines
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_lines_say_what_holds(calibrated):
+    classifier, lines = calibrated
+    decision = classifier.description.decision
+    assert lines[-3] == (
+        "with 95% confidence at most 15.0% of the answers are wrong, for photos like the 144 "
+        "held-out ones"
+    )
+    assert lines[-2].startswith(f"answered {decision.answered / 144:.0%} (")
+    assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
+    assert lines[-1].startswith(f"temperature {decision.temperature:.2f}: calibration error ")
+    assert 0.3 < decision.answered / decision.images < 0.95
+    assert decision.strange == 6  # The seventh of 144 images is the limit of 5%.
+
+
+def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos):
+    classifier, _ = calibrated
+    decision = classifier.description.decision
+    found = classifier.predict(photos / "test")
+    for prediction in found:
+        name, probability = prediction.top[0]
+        if probability < decision.threshold:
+            assert prediction.answer == "unknown"
+            assert prediction.text == f"unknown ({probability:.2f} {name})"
+        else:
+            assert prediction.answer in (name, "unknown")
+    assert {prediction.answer for prediction in found} == {*NAMES, "unknown"}
+
+
+def test_strangers_are_refused_whatever_their_probability(calibrated, strangers):
+    classifier, _ = calibrated
+    assert {p.answer for p in classifier.predict(strangers)} == {"unknown"}
+
+
+def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
+    classifier, _ = calibrated
+    report = evaluate_classifier(classifier, photos)
+    answers = classifier.predict(photos / "test")
+    true = [p.path.split("/")[-2] for p in answers]
+    pairs = [(p.answer, t) for p, t in zip(answers, true, strict=True) if p.answer != "unknown"]
+    assert report.selective.answered == len(pairs)
+    assert report.selective.wrong == sum(answer != name for answer, name in pairs)
+    assert report.count == 180
+    assert report.class_names == NAMES
+    assert report.to_json()["decision"]["uncalibrated"]["images"] == 180
+
+
+def test_the_temperature_is_taken_back_for_the_calibration_before_it(calibrated, photos):
+    classifier, _ = calibrated
+    report = evaluate_classifier(classifier, photos)
+    from keras_vit.training.evaluation.classification import evaluate
+
+    source = DataSpec(photos).open()
+    plain = evaluate(
+        classifier.model, source.splits["test"], NAMES, preprocessing=classifier.preprocessing
+    )
+    assert report.top_1 == plain.top_1
+    assert report.selective.uncalibrated.expected_error == pytest.approx(
+        plain.calibration.expected_error,
+        abs=1e-4,  # Logarithms of float32 probabilities.
+    )
+
+
+@pytest.mark.parametrize("kind", ["tflite", "saved_model"])
+def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, kind, tmp_path):
+    classifier, _ = calibrated
+    path = tmp_path / {"tflite": "c.tflite", "saved_model": "c"}[kind]
+    getattr(keras_vit.export, kind)(classifier, path, check_images=photos / "test")
+    opened = keras_vit.open_model(path).classifier()
+    assert opened.class_names == (*NAMES, "unknown")
+    assert opened.known_classes == NAMES
+    ours, theirs = (c.predict(photos / "test") for c in (classifier, opened))
+    assert [p.answer for p in ours] == [p.answer for p in theirs]
+    assert evaluate_classifier(opened, photos, split="test").selective.answered == sum(
+        p.answer != "unknown" for p in ours
+    )
+
+
+def test_off_leaves_the_decision_out_of_an_export(calibrated, photos, tmp_path):
+    classifier, _ = calibrated
+    path = tmp_path / "c.tflite"
+    keras_vit.export.tflite(classifier, path, check_images=photos / "test", unknown_class="off")
+    opened = keras_vit.open_model(path).classifier()
+    assert opened.class_names == NAMES
+    assert opened.predict(photos / "test")[0].answer is None
+
+
+def test_parents_answer_where_no_class_is_certain(folder, photos, tmp_path):
+    table = tmp_path / "parents.csv"
+    table.write_text("class,parent\nblue,cold\ngreen,cold\nred,warm\n")
+    calibrate(folder, photos, DecisionSettings(max_error=0.2, parents=str(table)), log=str)
+    classifier = load_classifier(folder)
+    assert classifier.description.decision.classes == ("cold", "warm", "unknown")
+    answers = [p.answer for p in classifier.predict(photos / "test")]
+    assert {"cold", "warm"} & set(answers)
+    assert evaluate_classifier(classifier, photos).selective.answered == sum(
+        answer != "unknown" for answer in answers
+    )
+
+
+def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, strangers, capsys):
+    flags = ["--data", str(photos), "--max-error", "0.15", "--strange", "0.05", "--no-cache"]
+    code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "strangers 10 of 10 images are answered with unknown" in printed
+    assert "with 95% confidence at most 15.0%" in (folder / "model_card.md").read_text()
+    assert command_line.main(["predict", str(folder), str(strangers), "--format", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert {entry["answer"] for entry in entries} == {"unknown"}
+    assert [row["class"] for row in entries[0]["top"]].count("unknown") == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_error": 0.01}, "needs at least 299 answered photos.*Received: 180"),
+        ({"max_missed": 0.1}, "must be --max-error or --parents. Received: --max-missed"),
+        ({"max_error": 0.15, "parents": {"blue": "red"}}, "A parent must not be a class"),
+        ({"max_error": 0.15, "parents": {"pink": "x"}}, "must name classes.*Received: pink"),
+        ({"max_error": 0.021}, "No threshold keeps the errors below"),
+    ],
+)
+def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, settings, message):
+    before = files_of(folder)
+    with pytest.raises(ValueError, match=message):
+        calibrate(folder, photos, DecisionSettings(**settings), log=str)
+    assert files_of(folder) == before
+
+
+def test_images_that_were_trained_on_are_refused(folder, photos):
+    with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
+        calibrate(folder, photos / "train", BOUND, log=str)
+    assert not (folder / DECISION).exists()
+
+
+def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_path):
+    data = tmp_path / "copies"
+    shutil.copytree(photos / "test", data)
+    for number in range(5):
+        shutil.copy(photos / "train" / "red" / f"{number}.png", data / "red" / f"copy{number}.png")
+    lines = []
+    calibrate(folder, data, DecisionSettings(), log=lines.append)
+    assert load_classifier(folder).description.decision.images == 144
+    assert any(line.startswith("split   180 images") for line in lines)
+
+
+def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):
+    (tmp_path / "two").mkdir()
+    for name in NAMES[:2]:
+        (tmp_path / "two" / name).symlink_to(photos / "test" / name)
+    with pytest.raises(ValueError, match="Every class must have calibration images.*none of red"):
+        calibrate(folder, tmp_path / "two", BOUND, log=str, follow_symlinks=True)
+
+
+def test_a_decision_of_another_head_is_refused(calibrated, photos):
+    classifier, _ = calibrated
+    head = classifier.model.get_layer("predictions")
+    head.bias.assign(head.bias + 1)
+    with pytest.raises(ValueError, match="must be of the head of its model: calibrate again"):
+        classifier.predict(photos / "test")
+
+
+def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):
+    classifier, _ = calibrated
+    keras_vit.export.tflite(classifier, tmp_path / "c.tflite", check_images=photos / "test")
+    with pytest.raises(ValueError, match="must be a folder to keep its decision"):
+        calibrate(tmp_path / "c.tflite", photos, BOUND)
+
+
+def test_a_changed_model_has_no_decision(calibrated):
+    classifier, _ = calibrated
+    opened = keras_vit.open_model(classifier.folder, normalization="imagenet")
+    assert opened.classifier().description.decision is None

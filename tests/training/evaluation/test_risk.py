@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import scipy.stats
+
+from keras_vit.training.evaluation.risk import (
+    find_threshold,
+    interval,
+    is_bounded,
+    least_answered,
+)
+
+
+def drawn(rng, count):
+    """Confidences, and answers that are right as often as they are confident."""
+    confidence = rng.uniform(0.5, 1, count)
+    return confidence, rng.uniform(size=count) < confidence
+
+
+def risk_above(threshold):
+    """The share of wrong answers among all images of `drawn` above a threshold."""
+    return 1 - (1 + max(threshold, 0.5)) / 2
+
+
+@pytest.mark.parametrize(("max_error", "needed"), [(0.02, 200), (0.05, 80), (0.01, 400)])
+def test_the_least_number_of_answers_is_the_first_within_the_bound(max_error, needed):
+    assert least_answered(max_error, 0.95) == needed
+    assert is_bounded(0, needed, max_error, 0.95)
+    assert not is_bounded(0, needed - 1, max_error, 0.95)
+
+
+def test_the_bound_is_the_exact_test_of_fisher():
+    # 12 of 500 are wrong, and 26 of as many new ones would be above 5%.
+    table = [[12, 488], [26, 474]]
+    tail = scipy.stats.fisher_exact(table, alternative="less").pvalue
+    assert is_bounded(12, 500, 0.05, 1 - tail - 1e-9)
+    assert not is_bounded(12, 500, 0.05, 1 - tail + 1e-9)
+
+
+def test_the_interval_is_that_of_scipy():
+    expected = scipy.stats.binomtest(81, 100).proportion_ci(0.95, "exact")
+    assert interval(81, 100) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert interval(0, 10)[0] == 0
+    assert interval(10, 10)[1] == 1
+
+
+def test_as_many_new_images_exceed_the_bound_in_no_more_draws_than_it_allows():
+    exceeded, expected_exceeded = 0, 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        found = find_threshold(drawn(rng, 100), drawn(rng, 400), max_error=0.1, confidence=0.9)
+        if found is not None:
+            confidence, is_right = drawn(rng, 400)
+            exceeded += (~is_right[confidence >= found.threshold]).mean() > 0.1
+            expected_exceeded += risk_above(found.threshold) > 0.1
+    # 40 on average at most; 56 is the 99.5% quantile of that.
+    assert 5 < exceeded <= 56
+    assert expected_exceeded <= exceeded
+
+
+def test_the_threshold_is_nearly_as_low_as_with_endless_data():
+    rng = np.random.default_rng(0)
+    found = find_threshold(drawn(rng, 5_000), drawn(rng, 200_000), max_error=0.1, confidence=0.95)
+    assert found.threshold == pytest.approx(0.8, abs=0.015)
+    assert found.answered / found.images == pytest.approx(0.4, abs=0.03)
+
+
+def test_the_counts_are_those_of_the_tested_images_at_the_threshold():
+    rng = np.random.default_rng(1)
+    confidence, is_right = drawn(rng, 1_000)
+    found = find_threshold(drawn(rng, 300), (confidence, is_right), max_error=0.2, confidence=0.9)
+    answered = confidence >= found.threshold
+    assert found.images == 1_000
+    assert found.answered == answered.sum()
+    assert found.wrong == (answered & ~is_right).sum()
+    assert not np.isin(found.threshold, confidence)
+
+
+def test_a_bound_that_no_threshold_keeps_finds_none():
+    rng = np.random.default_rng(2)
+    part = rng.uniform(size=200), rng.uniform(size=200) < 0.5
+    assert find_threshold(part, part, max_error=0.05, confidence=0.95) is None
+
+
+def test_answers_without_errors_are_all_kept():
+    part = np.linspace(0.3, 0.9, 200), np.ones(200, bool)
+    found = find_threshold(part, part, max_error=0.05, confidence=0.95)
+    assert (found.threshold, found.answered, found.wrong) == (0, 200, 0)

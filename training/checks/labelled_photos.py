@@ -1,0 +1,129 @@
+"""`check_photos`: the check of a folder of photos, from Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from keras_vit.models.opening import is_model_name
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.tables import relative_names
+from keras_vit.training.evaluation.features import default_cache
+from keras_vit.training.evaluation.predictions import build_evaluated, weights_hash
+
+from .check_files import exceeded, summary, write_check
+from .photo_check import PhotoCheck, check_examples
+
+DEFAULT_MODEL = "ViT-B/16"
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckReport:
+    """The findings about labelled photos; `str` gives the summary.
+
+    Args:
+        findings: All findings, as arrays.
+        exceeded: A line for each finding above its level.
+        written: The files that were written.
+    """
+
+    findings: PhotoCheck
+    exceeded: tuple[str, ...]
+    written: tuple[pathlib.Path, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(summary(self.findings))
+
+
+def check_photos(
+    data: Data,
+    *,
+    weights: str = "imagenet21k",
+    model: str | None = None,
+    image_size: int | None = None,
+    feature: str = "pre_logits",
+    batch_size: int = 32,
+    output: str | os.PathLike | None = None,
+    cache: bool | str | os.PathLike = True,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> CheckReport:
+    """Checks labelled photos before training. It changes and deletes none of them.
+
+    Args:
+        data: The photos, as for `keras_vit.training.finetune`, or a `DataSpec`.
+        weights: Weights whose features are used: "imagenet21k", a name of the catalogue, a
+            file, or a classifier's folder. Best those that will be fine-tuned.
+        model: A model's name; by default the model of the weights, or ViT-B/16.
+        image_size: Pixels; by default the weights', or 224.
+        feature: One of `configs.FEATURES`.
+        batch_size: Images in a batch.
+        output: Folder for check.html, check.json and split.csv; None writes nothing.
+        cache: Folder for computed features; True for the commands' folder, False for none.
+        seed: Seed of the split and of permutations.
+        progress: Whether to show lines with the rate and the time left.
+        **options: Other fields of `DataSpec`.
+
+    Raises:
+        ValueError: If the data or the weights do not exist or do not fit, or there are fewer than
+            ten images.
+
+    Example:
+    >>> report = check_photos("photos", weights="runs/first", output="check")
+    >>> print(report)
+    >>> report.findings.doubts[0].ranked()[:10]
+    """
+    spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
+    spec.open(verify=False)  # An error here comes before weights are downloaded.
+    named = model or (DEFAULT_MODEL if _needs_name(weights) else None)
+    opened = build_evaluated(
+        named or weights, weights=weights if named else None, image_size=image_size
+    )
+    source = spec.open()
+    folder = default_cache() if cache is True else cache or None
+    found = check_examples(
+        opened,
+        source.splits,
+        source.class_names,
+        feature=feature,
+        batch_size=batch_size,
+        cache=folder,
+        unreadable=tuple(source.skipped),
+        seed=seed,
+        progress=progress,
+    )
+    written = []
+    if output is not None:
+        facts = {
+            "data": spec.name,
+            "model": opened.name,
+            "weights": opened.weights,
+            "weights_sha256": weights_hash(opened.model),
+            "feature": feature,
+            "seed": seed,
+        }
+        written = write_check(
+            found,
+            source.splits,
+            output,
+            title=f"Check of {spec.name}",
+            relative=lambda path: _path_in_data(spec, path),
+            facts=facts,
+            seed=seed,
+        )
+    return CheckReport(found, tuple(exceeded(found)), tuple(written))
+
+
+def _needs_name(weights):
+    """Returns whether weights fit models of several names, so that one must be named."""
+    return weights in ("imagenet21k", "imagenet", "random") or is_model_name(weights)
+
+
+def _path_in_data(spec, path):
+    """Returns the path of an image file relative to the data, or its name in record files."""
+    root = pathlib.Path(spec.data_dir or spec.name)
+    root = root.parent if root.is_file() else root
+    return relative_names([path], root)[0] if os.path.exists(path) else path

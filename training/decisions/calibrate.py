@@ -1,0 +1,196 @@
+"""Calibration of a finished classifier: `keras-vit calibrate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from keras_vit.classifier import Classifier
+from keras_vit.description.description_texts import texts_of
+from keras_vit.models.opening import open_classifier
+from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.files import DECISION, MODEL_CARD, atomic_write, write_text
+
+from .finding import FoundDecision, check_counts, find_decision
+from .scores import MAX_TRAINING, compute_scores
+
+HEADING = "## Unknown images"  # In the model card.
+
+
+def calibrate(
+    model: Classifier | str | os.PathLike,
+    data: Data,
+    settings: DecisionSettings | None = None,
+    *,
+    split: str | None = None,
+    unknown: str | os.PathLike | None = None,
+    batch_size: int = 32,
+    cache: str | os.PathLike | None = None,
+    progress: bool = False,
+    log: Callable[[str], object] = print,
+    **data_options,
+) -> Classifier:
+    """Finds when a classifier answers, and writes it into its folder.
+
+    Args:
+        model: A classifier's folder.
+        data: The data of its run, or others with its classes; see `evaluate_classifier`.
+        settings: The bounds.
+        split: The calibration images: a part of the run or of the data; by default
+            "calibration" if there is one, else as for `evaluate_classifier`.
+        unknown: Images of none of the classes, files and folders; how many of them are refused
+            is reported.
+        batch_size: Images in a batch; does not change the results.
+        cache: Folder for computed features, or None; see `features.extract`.
+        progress: Whether to show a line with the rate and the time left.
+        log: Receives the lines of the result.
+        **data_options: See `evaluate_classifier`.
+
+    Returns:
+        The classifier with its decision.
+
+    Raises:
+        ValueError: If the calibration images are too few, were trained on, or lack a class; if no
+            threshold is within the bound; or if the bound is of another task.
+    """
+    settings = settings or DecisionSettings()
+    classifier = open_classifier(model)
+    folder = classifier.folder
+    if folder is None or not hasattr(classifier.model, "layers"):
+        raise ValueError(
+            "A classifier must be a folder to keep its decision; export it again afterwards. "
+            f"Received: {folder or classifier.model}"
+        )
+    settings.check(classifier.description.labels)
+    spec = data_spec(data, **data_options)
+    images = choose_images(classifier, spec, split or _own_part(folder))
+    for line in images.lines:
+        log(line)
+    unseen = _unseen(images.examples, SplitRecord.read(folder), log)
+    labels = classifier.description.labels
+    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
+
+    def in_classes(examples):
+        return examples.relabelled(numbers, len(labels.names) if labels.is_multilabel else None)
+
+    known = in_classes(unseen)
+    check_counts(known.labels, labels, settings)
+
+    def scores_of(examples):
+        return compute_scores(
+            classifier.model,
+            examples,
+            classifier.preprocessing,
+            batch_size=batch_size,
+            cache=cache,
+            progress=progress,
+            unreadable=[] if images.skip_unreadable else None,
+        )
+
+    trained = training_images(folder, images.source.splits, images.examples)
+    if trained is None:
+        log("strange no training images in the data, so strange images are not recognised")
+    found = find_decision(
+        classifier.model,
+        labels,
+        scores_of(known),
+        None if trained is None else scores_of(in_classes(trained)).features,
+        settings,
+    )
+    for line in found.lines:
+        log(line)
+    decided = with_decision(classifier, found)
+    write_decision(folder, decided, found)
+    if unknown is not None:
+        log(refused_line(decided, unknown, batch_size))
+    return decided
+
+
+def _own_part(folder):
+    """The part of a run that was held out for this, or None."""
+    record = SplitRecord.read(folder)
+    part = "calibration"
+    return part if record is not None and len(record.parts.get(part, ())) else None
+
+
+def _unseen(examples: Examples, record: SplitRecord | None, log) -> Examples:
+    """The images without copies of those that a run trained on or chose its weights by."""
+    numbers = None if record is None else examples.fingerprints()
+    if record is None or numbers is None:
+        return examples
+    seen = record.has("train", numbers) | record.has("validation", numbers)
+    if seen.all():
+        raise ValueError(
+            "Calibration images must be ones that the run neither trained on nor chose its weights "
+            f"by. Received: {len(seen)} that it did, such as {examples.names[0]}"
+        )
+    if seen.any():
+        log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
+    return examples.take(np.flatnonzero(~seen))
+
+
+def training_images(
+    folder: pathlib.Path | None, splits: Mapping[str, Examples], calibration: Examples
+) -> Examples | None:
+    """Returns images that a classifier was trained on, evenly spaced; None without any.
+
+    Args:
+        folder: The classifier's folder; its record says which images they are.
+        splits: The images of the data.
+        calibration: The calibration images, which are not among them.
+    """
+    train = splits.get("train")
+    if train is None or train is calibration:
+        return None
+    record = None if folder is None else SplitRecord.read(folder)
+    numbers = None if record is None else train.fingerprints()
+    if record is not None and numbers is not None:
+        train = train.take(np.flatnonzero(record.has("train", numbers)))
+    if not len(train):
+        return None
+    places = np.linspace(0, len(train) - 1, min(len(train), MAX_TRAINING)).round().astype(int)
+    return train.take(np.unique(places))
+
+
+def with_decision(classifier: Classifier, found: FoundDecision) -> Classifier:
+    """Returns a classifier with a decision in its description."""
+    description = dataclasses.replace(
+        classifier.description, labels=found.labels, decision=found.decision
+    )
+    return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
+
+
+def write_decision(folder: pathlib.Path, classifier: Classifier, found: FoundDecision) -> None:
+    """Writes the decision into a classifier's folder: description, arrays, model card."""
+    with atomic_write(folder / DECISION) as partial:
+        np.savez(partial, **found.arrays)  # type: ignore[arg-type]
+    for name, text in texts_of(classifier.description).items():
+        write_text(folder / name, text)
+    card = folder / MODEL_CARD
+    if card.is_file():
+        text, _, _ = card.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")
+        write_text(card, text + card_section(found.lines))
+
+
+def card_section(lines: tuple[str, ...]) -> str:
+    """Returns the section of the model card about a decision."""
+    listed = "\n".join(f"- {line}" for line in lines)
+    return (
+        f"\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No bound "
+        "is possible for photos of anything else.\n"
+    )
+
+
+def refused_line(classifier: Classifier, unknown: str | os.PathLike, batch_size: int = 32) -> str:
+    """Returns how many images of none of the classes are refused, in one line."""
+    predictions = [p for p in classifier.predict(unknown, batch_size=batch_size) if not p.error]
+    refused = sum(p.labels == classifier.description.decision.classes[-1:] for p in predictions)
+    return f"strangers {refused} of {len(predictions)} images are answered with unknown"

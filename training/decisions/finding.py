@@ -1,0 +1,345 @@
+"""The decision of a classifier, found on images that neither trained it nor chose its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+
+from keras_vit.answering import decision_hash
+from keras_vit.description.class_labels import Labels
+from keras_vit.description.decision import MISSED, UNKNOWN, Decision
+from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.evaluation.risk import Bound, find_threshold, interval, least_answered
+from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
+from keras_vit.training.settings.decisions import DecisionSettings
+
+from .scores import Scores, leverage_arrays, leverages_of
+
+# The calibration images that choose the temperature and the candidates for thresholds.
+CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
+MAX_LEVERAGES = 100  # Kept of the calibration images, for the familiarity.
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundDecision:
+    """A decision, with its arrays and what it was found by.
+
+    Args:
+        decision: When the classifier answers.
+        labels: The classes; multi-label ones with their new thresholds.
+        arrays: `center` `(D,)` and `factor` `(D, D)`; {} without a limit of the leverage.
+        lines: The result, human-readable.
+    """
+
+    decision: Decision
+    labels: Labels
+    arrays: Mapping[str, np.ndarray]
+    lines: tuple[str, ...]
+
+
+def find_decision(
+    model: keras.Model,
+    labels: Labels,
+    known: Scores,
+    trained: np.ndarray | None,
+    settings: DecisionSettings,
+) -> FoundDecision:
+    """Returns when a classifier answers.
+
+    A fifth of the images, at most 500, chooses the temperature and the candidates for the
+    threshold; the bound, the limit of the leverage and all that is reported are of the others.
+
+    Args:
+        model: From images to probabilities `(B, K)`.
+        labels: Its classes.
+        known: Scores of images that it was neither trained on nor chosen by.
+        trained: Features `(N, D)` of training images; None without any, and then no image is
+            recognised as strange.
+        settings: The bounds.
+
+    Raises:
+        ValueError: If there are too few images, a class without one, or no threshold within the
+            bound.
+    """
+    check_counts(known.labels, labels, settings)
+    order = np.random.default_rng(0).permutation(len(known))
+    chosen, tested = np.split(order, [min(int(len(known) * CHOOSING_SHARE), MAX_CHOOSING)])
+    chosen, tested = np.sort(chosen), np.sort(tested)
+    choosing, testing = known.at(chosen), known.at(tested)
+    temperature = fit_temperature(choosing.logits, choosing.labels)
+    arrays = {} if trained is None else leverage_arrays(trained)
+    limit, leverages = None, np.array([])
+    if arrays:
+        leverages = np.sort(leverages_of(testing.features, arrays))
+        limit = largest_leverage(leverages, settings.strange)
+    arrays = arrays if limit is not None else {}
+    found = Decision(
+        temperature=temperature,
+        largest_leverage=limit,
+        leverages=tuple(float(f"{value:.6g}") for value in _evenly(leverages, MAX_LEVERAGES))
+        if limit is not None
+        else (),
+        images=len(testing),
+        sha256=decision_hash(model, arrays),
+    )
+    is_familiar = (
+        [_is_familiar(part, arrays, limit) for part in (choosing, testing)]
+        if limit is not None
+        else [np.ones(len(part), bool) for part in (choosing, testing)]
+    )
+    found = dataclasses.replace(found, strange=int((~is_familiar[1]).sum()))
+    if labels.is_multilabel:
+        found, labels = _with_label_thresholds(found, labels, testing, settings)
+    else:
+        found = _with_threshold(found, labels, choosing, testing, is_familiar, settings)
+    return FoundDecision(found, labels, arrays, tuple(summary(found, settings)))
+
+
+def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
+    """Raises ValueError unless there are enough images for a decision, before anything is computed.
+
+    Args:
+        given: The labels of the calibration images: `(N,)`, or multi-label `(N, K)`.
+        labels: The classes.
+        settings: The bounds.
+    """
+    settings.check(labels)
+    names = labels.names or ()
+    if labels.is_multilabel:
+        counts = (given > 0).sum(axis=0)
+    else:
+        counts = np.bincount(given, minlength=len(names))
+    absent = [name for name, count in zip(names, counts, strict=True) if not count]
+    if absent:
+        raise ValueError(
+            "Every class must have calibration images. Received: none of "
+            f"{', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}"
+        )
+    if settings.max_error is not None:
+        needed = least_answered(settings.max_error, settings.confidence)
+        tested = len(given) - min(int(len(given) * CHOOSING_SHARE), MAX_CHOOSING)
+        if tested < needed:
+            total = math.ceil(needed / (1 - CHOOSING_SHARE))
+            raise ValueError(
+                f"At most {settings.max_error:.1%} of errors with {settings.confidence:.0%} "
+                f"confidence needs at least {needed} answered photos without an error, so {total} "
+                f"calibration photos. Received: {len(given)}"
+            )
+
+
+def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
+    """Returns the leverage above which an image is strange.
+
+    A new image like the others is above it with a probability of at most `share`, as it is above
+    the k-th largest of n leverages with a probability of k / (n + 1). The limit lies in the middle
+    between two leverages, so that rounding does not move an image across it.
+
+    Args:
+        leverages: The leverages of n images, in ascending order.
+        share: Largest share of known images that are strange.
+
+    Returns:
+        The limit; None if there are too few images.
+    """
+    place = int(share * (len(leverages) + 1))
+    if place < 1:
+        return None
+    above = leverages[1 - place] if place > 1 else 2 * leverages[-1]
+    return float((leverages[-place] + above) / 2)
+
+
+def _is_familiar(scores, arrays, limit):
+    return leverages_of(scores.features, arrays) <= limit
+
+
+def _evenly(values, count):
+    """At most so many of the sorted values, with the first and the last."""
+    if len(values) <= count:
+        return values
+    return values[np.linspace(0, len(values) - 1, count).round().astype(int)]
+
+
+def _with_threshold(found, labels, choosing, testing, is_familiar, settings):
+    """The decision of a classifier with one class an image."""
+    names = labels.names or ()
+    parts = []
+    for scores, familiar in zip((choosing, testing), is_familiar, strict=True):
+        probabilities = scaled_probabilities(scores.logits, found.temperature)
+        parts.append((probabilities, scores.labels, familiar))
+    before = calibration_of(scaled_probabilities(testing.logits, 1.0), testing.labels)
+    after = calibration_of(*parts[1][:2])
+    found = dataclasses.replace(
+        found, calibration_errors=(before.expected_error, after.expected_error)
+    )
+    if settings.max_error is None:
+        return dataclasses.replace(found, answered=int(is_familiar[1].sum()))
+    # One bound for classes, one for parents; both hold together with the given confidence.
+    table = check_parents(settings.parent_of, names)
+    bounds = 2 if table else 1
+    confidence = 1 - (1 - settings.confidence) / bounds
+    bound = _bound(parts, _class_answers, settings.max_error, confidence)
+    if bound is None:
+        raise ValueError(
+            f"No threshold keeps the errors below {settings.max_error:.1%} with "
+            f"{settings.confidence:.0%} confidence: take more calibration photos or a larger "
+            f"--max-error. Received: {_most_confident(parts[1])}"
+        )
+    found = dataclasses.replace(
+        found,
+        threshold=bound.threshold,
+        max_error=settings.max_error,
+        confidence=settings.confidence,
+        answered=bound.answered,
+        wrong=bound.wrong,
+    )
+    if not table:
+        return found
+    left = [
+        (p[is_left], y[is_left], familiar[is_left])
+        for p, y, familiar in parts
+        for is_left in [p.max(axis=1) < bound.threshold]
+    ]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(table.values()))}
+    of_class = np.array([numbers.get(table.get(name, ""), -1) for name in names])
+    members = of_class[:, np.newaxis] == np.arange(len(numbers))
+
+    def parent_answers(probabilities, labels):
+        sums = probabilities @ members
+        return sums.max(axis=1), sums.argmax(axis=1) == of_class[labels]
+
+    by_parent = _bound(left, parent_answers, settings.max_error, confidence)
+    if by_parent is None:
+        return found
+    return dataclasses.replace(
+        found,
+        parents=table,
+        parent_threshold=by_parent.threshold,
+        answered=bound.answered + by_parent.answered,
+        wrong=bound.wrong + by_parent.wrong,
+    )
+
+
+def _class_answers(probabilities, labels):
+    return probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+
+
+def _bound(parts, answers, max_error, confidence) -> Bound | None:
+    """The lowest threshold within the bound for the familiar images of two parts."""
+    chosen, tested = (
+        answers(probabilities[familiar], labels[familiar])
+        for probabilities, labels, familiar in parts
+    )
+    return find_threshold(chosen, tested, max_error=max_error, confidence=confidence)
+
+
+def _most_confident(part):
+    """What the most confident answers of the tested images are like, for an error."""
+    probabilities, labels, familiar = part
+    confidence, is_right = _class_answers(probabilities[familiar], labels[familiar])
+    order = np.argsort(-confidence, kind="stable")[: max(len(confidence) // 2, 1)]
+    wrong = int((~is_right[order]).sum())
+    return f"{wrong} errors among the {len(order)} most confident of {len(labels)} photos"
+
+
+def check_parents(parents: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Returns the parent of each class that has one.
+
+    Raises:
+        ValueError: If a class is unknown, or a parent is a class.
+    """
+    unknown = sorted(set(parents) - set(names))
+    if unknown:
+        raise ValueError(
+            f"The table of parents must name classes of the classifier ({', '.join(names[:5])}"
+            f"{', ...' if len(names) > 5 else ''}). Received: {', '.join(unknown[:5])}"
+        )
+    wrong = sorted({*parents.values()} & {*names, UNKNOWN})
+    if wrong:
+        raise ValueError(f"A parent must not be a class. Received: {', '.join(wrong[:5])}")
+    return dict(parents)
+
+
+def _with_label_thresholds(found, labels, testing, settings):
+    """The decision and the thresholds of a multi-label classifier.
+
+    By conformal risk control (Angelopoulos et al., 2022, arXiv:2208.02814): of n images with a
+    label, the k lowest are missed by a threshold just above the k-th, and a new image is with a
+    probability of at most (k + 1) / (n + 1).
+    """
+    probabilities = scaled_probabilities(testing.logits, found.temperature, is_multilabel=True)
+    has = testing.labels > 0
+    before = scaled_probabilities(testing.logits, 1.0, is_multilabel=True)
+    found = dataclasses.replace(
+        found,
+        answered=found.images - found.strange,
+        calibration_errors=tuple(_label_error(p, has) for p in (before, probabilities)),
+    )
+    share, error = settings.label_error
+    if share is None:
+        return found, labels
+    thresholds = []
+    for number, name in enumerate(labels.names):
+        counted = has[:, number] if error == MISSED else ~has[:, number]
+        values = np.sort(probabilities[counted, number])
+        allowed = int(share * (len(values) + 1)) - 1
+        if allowed < 0:
+            kind = "with" if error == MISSED else "without"
+            raise ValueError(
+                f"At most {share:.1%} of {error} labels needs at least {math.ceil(1 / share) - 1} "
+                f"photos {kind} the label. Received: {len(values)} for {name}"
+            )
+        thresholds.append(_between(values, allowed, error))
+    decided = probabilities > np.array(thresholds)
+    wrong = (has & ~decided).sum() if error == MISSED else (~has & decided).sum()
+    found = dataclasses.replace(found, max_error=share, error=error, wrong=int(wrong))
+    return found, dataclasses.replace(labels, thresholds=tuple(thresholds))
+
+
+def _between(values, allowed, error):
+    """The threshold that puts `allowed` of the sorted values on the wrong side."""
+    if error == MISSED:  # These are below it, and the next one is above.
+        low, high = (values[allowed - 1] if allowed else 0.0), values[allowed]
+    else:
+        place = len(values) - allowed
+        low, high = values[place - 1], (values[place] if allowed else 1.0)
+    return min(float((low + high) / 2), 1 - 1e-6)
+
+
+def _label_error(probabilities, has):
+    """The expected calibration error of all labels together."""
+    pairs = np.stack([1 - probabilities.ravel(), probabilities.ravel()], axis=1)
+    return calibration_of(pairs, has.ravel().astype(int)).expected_error
+
+
+def summary(found: Decision, settings: DecisionSettings) -> list[str]:
+    """Returns what a decision promises and does, a line each."""
+    photos = f"photos like the {found.images} held-out ones"
+    lines = []
+    if found.error is not None:
+        of = (
+            "of the photos with a label lack it"
+            if found.error == MISSED
+            else ("of the photos without a label get it")
+        )
+        lines.append(f"on average at most {found.max_error:.1%} {of}, for {photos}")
+    elif found.max_error is not None:
+        lines.append(
+            f"with {found.confidence:.0%} confidence at most {found.max_error:.1%} of the answers "
+            f"are wrong, for {photos}"
+        )
+    low, high = interval(found.answered, found.images)
+    answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
+    if found.largest_leverage is None:
+        strange = "strange photos are not recognised"
+    else:
+        strange = f"refused as strange at most {settings.strange:.1%} of known photos"
+    lines.append(f"{answered} · {strange}")
+    before, after = found.calibration_errors or (math.nan, math.nan)
+    lines.append(
+        f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
+    )
+    return lines

@@ -1,0 +1,130 @@
+"""Thresholds with a bound on the errors that holds for a finite number of images.
+
+A classifier answers where its confidence is at least a threshold. The thresholds of some images are
+the candidates, and are tested on others in a fixed sequence, from the most to the least confident:
+"Learn then Test" (Angelopoulos et al., 2021, arXiv:2110.01052). The first images also choose where
+the sequence begins, so that it does not end at once where few images are above a threshold.
+
+The test is exact, and for what a user can see: the share of wrong answers among as many new
+answers. A bound on the expected share alone, by the tail of the binomial distribution, would be
+exceeded there about twice as often as stated, as the new images vary as much as the tested ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import scipy.stats
+
+_EXACT = 1e-9  # 0.07 * 100 is 7.000000000000001.
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A threshold, and what it does on the images that it was tested on.
+
+    Args:
+        threshold: The least confidence of an answer.
+        images: Images that it was tested on.
+        answered: Those with at least this confidence.
+        wrong: Wrong answers among these.
+    """
+
+    threshold: float
+    images: int
+    answered: int
+    wrong: int
+
+
+def least_answered(max_error: float, confidence: float) -> int:
+    """Returns how many answered images without an error a bound needs; 200 for 2% at 95%.
+
+    For the expected share alone 149 are enough: `(1 - max_error)^n <= 1 - confidence`.
+
+    Args:
+        max_error: The bound on the share of wrong answers.
+        confidence: The probability with which it holds.
+    """
+    count = math.ceil(math.log(1 - confidence) / math.log1p(-max_error))
+    while not is_bounded(0, count, max_error, confidence):
+        count += 1
+    return count
+
+
+def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -> bool:
+    """Returns whether as many new answers have at most this share of wrong ones.
+
+    If they had more, then of all wrong answers, in these and the new ones, at most `wrong` would be
+    among these with a probability of at most `1 - confidence`: the exact test of Fisher (1935) for
+    images in random order, whatever their distribution is.
+
+    Args:
+        wrong: Wrong answers.
+        answered: Answers.
+        max_error: The bound on the share of wrong answers.
+        confidence: The probability with which it holds.
+    """
+    more = int(max_error * answered + _EXACT) + 1  # The least number above the bound.
+    tail = scipy.stats.hypergeom.cdf(wrong, 2 * answered, wrong + more, answered)
+    return bool(tail <= 1 - confidence)
+
+
+def interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Returns the exact interval of a share (Clopper and Pearson, 1934)."""
+    tail = (1 - confidence) / 2
+    beta = scipy.stats.beta.ppf
+    low = beta(tail, count, total - count + 1) if count else 0.0
+    high = beta(1 - tail, count + 1, total - count) if count < total else 1.0
+    return float(low), float(high)
+
+
+def find_threshold(
+    chosen: tuple[np.ndarray, np.ndarray],
+    tested: tuple[np.ndarray, np.ndarray],
+    *,
+    max_error: float,
+    confidence: float,
+) -> Bound | None:
+    """Returns the lowest threshold that keeps the share of wrong answers below a bound.
+
+    Args:
+        chosen: Confidence `(M,)` and whether the answer is right `(M,)`, of the images that choose
+            the candidates and the first of them.
+        tested: The same of other images, `(N,)`, on which the bound holds. Both are drawn from the
+            same photos, independently.
+        max_error: The bound on the share of wrong answers among the answered images.
+        confidence: The probability with which it holds.
+
+    Returns:
+        The `Bound`; None if not even the first candidate is within the bound.
+    """
+    values = np.unique(chosen[0])
+    # Between two confidences, so that rounding does not move an image across the threshold.
+    candidates = np.append(0.0, (values[1:] + values[:-1]) / 2)[::-1]
+    answered, wrong = _counts(*chosen, candidates)
+    tested_answered, tested_wrong = _counts(*tested, candidates)
+    share = len(tested[0]) / max(len(chosen[0]), 1)
+    expected = np.maximum((answered * share).astype(int), 1)
+    # About the errors that `is_bounded` allows; the difference of two shares varies more than one.
+    tail = scipy.stats.norm.sf(math.sqrt(2) * scipy.stats.norm.isf(1 - confidence))
+    allowed = scipy.stats.binom.ppf(tail, expected, max_error)
+    allowed -= scipy.stats.binom.cdf(allowed, expected, max_error) > tail
+    chances = scipy.stats.binom.cdf(allowed, expected, (wrong + 0.5) / (answered + 1))
+    first = len(chances) - 1 - int(np.argmax(chances[::-1]))  # Ties go to more answers.
+    found = None
+    for place in range(first, len(candidates)):
+        count, errors = int(tested_answered[place]), int(tested_wrong[place])
+        if not is_bounded(errors, count, max_error, confidence):
+            break
+        found = Bound(float(candidates[place]), len(tested[0]), count, errors)
+    return found
+
+
+def _counts(confidences, right, thresholds):
+    """How many are answered at each threshold, and how many of these are wrong."""
+    order = np.argsort(-confidences, kind="stable")
+    answered = np.searchsorted(-confidences[order], -thresholds, side="right")
+    errors = np.append(0, np.cumsum(~np.asarray(right, bool)[order]))
+    return answered, errors[answered]

@@ -1,0 +1,170 @@
+"""Answers of a classifier that may answer "unknown": coverage, risk, and the curve of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.answering import split_answers
+from keras_vit.description.decision import Decision
+from keras_vit.utils.files import atomic_write, write_csv
+from keras_vit.utils.plots import new_figure
+
+from .calibration import Calibration, calibration_of
+from .risk import interval
+from .temperature import scaled_probabilities
+
+MAX_ROWS = 1000  # In the curve's table.
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectiveAnswers:
+    """Which images are answered, and which answers are right.
+
+    Args:
+        confidence: The calibrated probability of the most probable class, `(N,)`.
+        is_right: Whether that class is right, bool `(N,)`.
+        is_answered: Whether the image has an answer, a class or a parent, bool `(N,)`.
+        is_wrong: Whether it has an answer that is wrong, bool `(N,)`.
+        uncalibrated: The calibration before the temperature.
+    """
+
+    confidence: np.ndarray
+    is_right: np.ndarray
+    is_answered: np.ndarray
+    is_wrong: np.ndarray
+    uncalibrated: Calibration
+
+    def __add__(self, other: SelectiveAnswers) -> SelectiveAnswers:
+        return SelectiveAnswers(
+            np.append(self.confidence, other.confidence),
+            np.append(self.is_right, other.is_right),
+            np.append(self.is_answered, other.is_answered),
+            np.append(self.is_wrong, other.is_wrong),
+            self.uncalibrated + other.uncalibrated,
+        )
+
+    @property
+    def count(self) -> int:
+        """Images."""
+        return len(self.confidence)
+
+    @property
+    def answered(self) -> int:
+        """Images with an answer."""
+        return int(self.is_answered.sum())
+
+    @property
+    def wrong(self) -> int:
+        """Images with a wrong answer."""
+        return int(self.is_wrong.sum())
+
+    @functools.cached_property
+    def risks(self) -> np.ndarray:
+        """The share of errors among the n images with the highest confidence, `(N,)`, n from 1.
+
+        Images of the same confidence are answered together.
+        """
+        order = np.argsort(-self.confidence, kind="stable")
+        errors, confidence = np.cumsum(~self.is_right[order]), self.confidence[order]
+        # The last image of each confidence.
+        last = np.searchsorted(-confidence, -confidence, side="right") - 1
+        return errors[last] / (last + 1)
+
+    @property
+    def aurc(self) -> float:
+        """The area under the risk-coverage curve (Geifman et al., 2019): the mean risk."""
+        return float(self.risks.mean())
+
+    def lines(self) -> list[str]:
+        """Returns the numbers, a line each."""
+        low, high = interval(self.answered, self.count)
+        lines = [
+            f"answered {self.answered / self.count:.4f}  ({self.answered} of {self.count}; "
+            f"95%: {low:.4f} to {high:.4f})"
+        ]
+        if self.answered:
+            low, high = interval(self.wrong, self.answered)
+            lines.append(
+                f"wrong   {self.wrong / self.answered:.4f}  of these ({self.wrong}; "
+                f"95%: {low:.4f} to {high:.4f})"
+            )
+        lines.append(f"AURC    {self.aurc:.4f}  (mean share of errors over all coverages)")
+        before = self.uncalibrated.expected_error
+        lines.append(f"ECE     {before:.4f}  (before the temperature)")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the numbers as types of JSON."""
+        return {
+            "images": self.count,
+            "answered": self.answered,
+            "wrong": self.wrong,
+            "AURC": self.aurc,
+            "uncalibrated": self.uncalibrated.to_json(),
+        }
+
+    def write_csv(self, path: str | os.PathLike) -> None:
+        """Writes the curve: coverage, risk, and the least confidence, at most `MAX_ROWS` rows."""
+        places = np.unique(np.linspace(0, self.count - 1, MAX_ROWS).astype(int))
+        confidence = -np.sort(-self.confidence)
+        rows = (
+            (f"{(n + 1) / self.count:.6g}", f"{self.risks[n]:.6g}", f"{confidence[n]:.6g}")
+            for n in places
+        )
+        write_csv(path, [("coverage", "risk", "confidence"), *rows])
+
+    def draw(self, path: str | os.PathLike) -> None:
+        """Draws the curve, and the decision as a point.
+
+        Raises:
+            ImportError: Without matplotlib.
+        """
+        figure = new_figure((5, 4), dpi=120)
+        axes = figure.add_subplot()
+        axes.plot(np.arange(1, self.count + 1) / self.count, self.risks, label="by probability")
+        if self.answered:
+            point = (self.answered / self.count, self.wrong / self.answered)
+            axes.plot(*point, "o", color="C1", label="the decision")
+        axes.set(xlabel="coverage (share of images answered)", ylabel="risk (share of errors)")
+        axes.set(xlim=(0, 1), title=f"AURC {self.aurc:.4f}")
+        axes.legend()
+        with atomic_write(path) as partial:
+            figure.savefig(partial)
+
+
+def selective_answers(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    decision: Decision,
+) -> tuple[np.ndarray, SelectiveAnswers]:
+    """Returns the probabilities of the classes, and which images are answered rightly.
+
+    Args:
+        rows: Outputs of an answering model, `(N, K + E)`.
+        labels: Class numbers, `(N,)`.
+        class_names: The K names.
+        decision: Its decision.
+
+    Returns:
+        Calibrated probabilities `(N, K)`, and the answers.
+    """
+    known, further = split_answers(rows.astype("float64"), decision)
+    is_right = known.argmax(axis=1) == labels
+    names = (*decision.classes, None)
+    parents = np.array([decision.parents.get(class_names[k]) for k in labels], object)
+    by_parent = np.array([names[place] for place in further], object)
+    is_answered = further != len(decision.classes) - 1
+    is_wrong = np.where(further < 0, ~is_right, is_answered & (by_parent != parents))
+    logits = np.log(np.maximum(known, np.finfo("float64").tiny)) * decision.temperature
+    uncalibrated = calibration_of(scaled_probabilities(logits, 1.0), labels)
+    answers = SelectiveAnswers(
+        known.max(axis=1), is_right, is_answered, is_wrong.astype(bool), uncalibrated
+    )
+    return known, answers

@@ -1,0 +1,238 @@
+"""Cross-validation: K runs, each with another part of the images held out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from scipy import stats
+
+from keras_vit.classifier import load_classifier
+from keras_vit.description.tasks import MULTILABEL
+from keras_vit.training.data import Examples, Source
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.evaluation import classification
+from keras_vit.training.settings import FineTuning
+from keras_vit.utils.files import write_text
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.text_tables import markdown_table
+
+from .classifier_jobs import finetune_once
+from .sweep import start_or_continue
+
+FOLDS = "folds.json"  # Settings and data of the runs, and their result, in the output's folder.
+TABLE = "folds.md"
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class FoldsResult:
+    """The result of K runs.
+
+    Args:
+        accuracies: Accuracy of each run on the images of its fold, top-1 or mAP.
+        images: Images of each fold.
+        test: Accuracy of each run on the test part of the data; empty without one.
+        folder: The folder of all runs.
+        metric: Name of the accuracy: "top_1", or "mAP" of multi-label data.
+    """
+
+    accuracies: tuple[float, ...]
+    images: tuple[int, ...]
+    test: tuple[float, ...]
+    folder: pathlib.Path
+    metric: str = "top_1"
+
+    @property
+    def mean(self) -> float:
+        """Mean of the accuracies."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean by Student's t with K - 1 degrees of freedom.
+
+        The runs share training images, so that it is only nearly an interval of 95% (Bengio and
+        Grandvalet, 2004).
+        """
+        return mean_interval(self.accuracies)
+
+    @property
+    def pooled(self) -> tuple[int, int] | None:
+        """Images of all folds with the right answer, and all images; None of multi-label data."""
+        if self.metric != "top_1":
+            return None
+        right = zip(self.accuracies, self.images, strict=True)
+        return sum(round(top_1 * count) for top_1, count in right), sum(self.images)
+
+    @property
+    def pooled_interval(self) -> tuple[float, float] | None:
+        """The 95% interval by Wilson of the accuracy on all images, each out of its fold."""
+        return None if self.pooled is None else wilson_interval(*self.pooled)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `folds.json` in the field `result`."""
+        return {
+            "metric": self.metric,
+            "images": list(self.images),
+            "out_of_fold": list(self.accuracies),
+            "mean": self.mean,
+            "interval": {"kind": "Student's t", "confidence": CONFIDENCE, "of": self.interval},
+            "pooled": self.pooled
+            and {
+                "right": self.pooled[0],
+                "images": self.pooled[1],
+                "accuracy": self.pooled[0] / self.pooled[1],
+                "interval": {
+                    "kind": "Wilson",
+                    "confidence": CONFIDENCE,
+                    "of": self.pooled_interval,
+                },
+            },
+            "test": list(self.test),
+            "test_mean": statistics.fmean(self.test) if self.test else None,
+        }
+
+    def __str__(self) -> str:
+        """The table and the intervals, in Markdown."""
+        metric = self.metric.replace("_", "-")
+        rows: list[tuple[str, ...]] = [("fold", "images", f"{metric} out of fold")]
+        for number, (count, accuracy) in enumerate(
+            zip(self.images, self.accuracies, strict=True), 1
+        ):
+            rows.append((str(number), str(count), f"{accuracy:.2%}"))
+        rows.append(("mean", str(sum(self.images)), f"{self.mean:.2%}"))
+        if self.test:
+            cells = [f"{metric} on test", *(f"{accuracy:.2%}" for accuracy in self.test)]
+            cells.append(f"{statistics.fmean(self.test):.2%}")
+            rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
+        low, high = self.interval
+        lines = [
+            markdown_table(rows),
+            "",
+            f"mean {self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%} (of {len(rows) - 2} "
+            "runs, which share training images: nearly 95%)",
+        ]
+        if self.pooled is not None and self.pooled_interval is not None:
+            right, count = self.pooled
+            low, high = self.pooled_interval
+            lines.append(
+                f"all images out of their fold: {right} of {count} right, {right / count:.2%}, 95% "
+                f"Wilson interval {low:.2%} to {high:.2%} (as if the images were independent)"
+            )
+        return "\n".join(lines)
+
+
+def mean_interval(values: tuple[float, ...]) -> tuple[float, float]:
+    """Returns the 95% interval of the mean of values by Student's t, within 0 and 1.
+
+    Args:
+        values: Two values or more.
+    """
+    mean, count = statistics.fmean(values), len(values)
+    reach = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * statistics.stdev(values) / count**0.5
+    return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
+
+
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """Returns the 95% interval by Wilson (1927) of a share.
+
+    Args:
+        right: The successes.
+        count: The trials, at least 1.
+    """
+    interval = stats.binomtest(right, count).proportion_ci(CONFIDENCE, "wilson")
+    return float(interval.low), float(interval.high)
+
+
+def finetune_folds(
+    data: Data,
+    output: str | os.PathLike,
+    settings: FineTuning | None = None,
+    *,
+    folds: int,
+    command: str = "",
+    log: Callable[[str], object] = print,
+    **data_options: Any,
+) -> FoldsResult:
+    """Trains K times, each time without one of K parts of the training images, which is tested.
+
+    The parts are stratified, and keep groups together (`group_by`). A test part that the data have
+    themselves is in no fold: each run is evaluated on it in addition. Without one, every image is
+    in a fold, and `holdout` has no effect. Images for validation and calibration are taken from
+    the training images of each run.
+
+    Each run is a classifier in `fold-1`, `fold-2` and so on. The same call continues a stopped one:
+    finished runs are kept, and an unfinished run resumes from its last checkpoint. `folds.json` and
+    `folds.md` have the result.
+
+    Args:
+        data: As for `finetune`.
+        output: The folder for all runs.
+        settings: The recipe; the paper's by default.
+        folds: K, at least 2.
+        command: The command to record.
+        log: Receives messages.
+        **data_options: As for `finetune`.
+
+    Returns:
+        A `FoldsResult`.
+
+    Raises:
+        ValueError: If something does not fit, there are too few images or groups for the folds, or
+            the output has runs of other settings.
+        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+
+    Example:
+    >>> print(finetune_folds("photos", "runs/photos", FineTuning(model="ViT-S/16"), folds=5))
+    """
+    if folds < 2:
+        raise ValueError(f"There must be at least 2 folds. Received: folds={folds}")
+    settings = settings or FineTuning()
+    spec = data_spec(data, **data_options)
+    if spec.split_seed is None:
+        spec = dataclasses.replace(spec, split_seed=settings.seed)
+    folder = pathlib.Path(output).absolute()
+    first = dataclasses.replace(spec, fold=(1, folds))
+    start_or_continue(folder, first, settings, name=FOLDS, varied=(), folds=folds)
+    whole = dataclasses.replace(spec, holdout=0.0, calibration=0.0)
+    source = whole.open(min_classes=1, verify=False)
+    test = source.splits.get("test")
+
+    found, of_test = [], []
+    for number in range(1, folds + 1):
+        log(f"fold {number} of {folds}")
+        run = folder / f"fold-{number}"
+        of_fold = dataclasses.replace(spec, fold=(number, folds))
+        recipe = finetune_once(of_fold, run, settings, command=command, log=log)
+        metric = "mAP" if recipe.get("task") == MULTILABEL else "top_1"
+        found.append((recipe["test"][metric], recipe["test"]["images"]))
+        if test is not None:
+            of_test.append(_test_accuracy(run, source, test, metric))
+    accuracies, images = zip(*found, strict=True)
+    result = FoldsResult(accuracies, images, tuple(of_test), folder, metric)
+    written = {**read_json(folder / FOLDS), "result": result.to_json()}
+    write_text(folder / FOLDS, json.dumps(written, indent=2) + "\n")
+    write_text(folder / TABLE, f"{result}\n")
+    return result
+
+
+def _test_accuracy(run: pathlib.Path, source: Source, test: Examples, metric: str) -> float:
+    """The accuracy of a run on the data's own test part."""
+    classifier = load_classifier(run)
+    numbers = {name: number for number, name in enumerate(classifier.class_names)}
+    report = classification.evaluate(
+        classifier.model,
+        test,
+        classifier.class_names,
+        preprocessing=classifier.input_preprocessing,
+        class_numbers=[numbers[name] for name in source.class_names],
+        skip_unreadable=True,
+        thresholds=classifier.thresholds,
+    )
+    return float(report.to_json()[metric])
