@@ -196,7 +196,8 @@ class Classifier:
         decision = self.description.decision
         if decision is None or decision.in_outputs:
             return self
-        arrays = load_arrays(required(self.folder, "folder") / DECISION)
+        has_arrays = decision.largest_leverage is not None
+        arrays = load_arrays(required(self.folder, "folder") / DECISION) if has_arrays else {}
         model = answering_model(self.model, self.class_names, decision, arrays)
         description = with_further_classes(self.description)
         return Classifier.of(model, description, self.recipe, self.folder)

@@ -170,8 +170,11 @@ def with_decision(classifier: Classifier, found: FoundDecision) -> Classifier:
 
 def write_decision(folder: pathlib.Path, classifier: Classifier, found: FoundDecision) -> None:
     """Writes the decision into a classifier's folder: description, arrays, model card."""
-    with atomic_write(folder / DECISION) as partial:
-        np.savez(partial, **found.arrays)  # type: ignore[arg-type]
+    if not found.arrays:
+        (folder / DECISION).unlink(missing_ok=True)
+    else:
+        with atomic_write(folder / DECISION) as partial:
+            np.savez(partial, **found.arrays)  # type: ignore[arg-type]
     for name, text in texts_of(classifier.description).items():
         write_text(folder / name, text)
     card = folder / MODEL_CARD
