@@ -74,7 +74,9 @@ def test_an_image_outside_of_the_folder_is_known_by_its_name(data, tmp_path_fact
     table = folder / "list.csv"
     rows = "".join(f"{data / path},{label}\n" for path, label in ROWS.items() if path[-5] == "0")
     table.write_text(f"path,label\n{rows}{data / 'a' / '01.png'},b\n")
-    split = {str(data / path): "train" for path in ("a/00.png", "b/00.png")}  # Of one name.
+    split = {
+        str(data / path): "train" for path in ("a/00.png", "b/00.png")
+    }  # Two files of one name.
     spec = DataSpec(table, holdout=0.0, labels={"01.png": "a"})
     assert labels(spec) == ["a", "b", "a"]
     refused(dataclasses.replace(spec, split=split), "that the data do not have")
