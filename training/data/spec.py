@@ -152,7 +152,8 @@ class DataSpec:
 
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""
-        root = os.path.abspath(self.data_dir or self.name or "")
+        of_data = self.data if isinstance(self.data, str) else ""
+        root = os.path.abspath(self.data_dir or of_data)
         if os.path.isfile(root):
             root = os.path.dirname(root)
         inside = os.path.relpath(os.path.abspath(path), root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
 import os
@@ -67,15 +68,21 @@ def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
 def relative_names(paths: Sequence[str], root: str | os.PathLike) -> list[str]:
     """Returns the path of each image relative to the folder of the data, with slashes.
 
+    An image outside of the folder has the last part of its path, as in `DataSpec.relative`, if no
+    other image has this name.
+
     Args:
         paths: The images.
         root: The folder.
     """
     inside = os.path.join(os.fspath(root), "")
-    return [
+    names = [
         _normal(path[len(inside) :] if path.startswith(inside) else os.path.relpath(path, root))
         for path in paths
     ]
+    last = [posixpath.basename(name) if name.startswith("../") else name for name in names]
+    counts = collections.Counter(last)
+    return [short if counts[short] == 1 else name for short, name in zip(last, names, strict=True)]
 
 
 def _normal(path):

@@ -277,7 +277,11 @@ ENDLESS = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
         ((IMAGES, LABELS, LABELS), {}, "must be a path, a pair.* Received: tuple"),
         (None, {}, "must be a path, a pair.* Received: NoneType"),
         ({}, {}, "an empty mapping"),
-        ({"all": (IMAGES, LABELS)}, {}, "train, validation or test, each once. Received: 'all'"),
+        (
+            {"all": (IMAGES, LABELS)},
+            {},
+            "train, validation, calibration or test, each once. Received: 'all'",
+        ),
         ({"val": (IMAGES, LABELS), "dev": (IMAGES, LABELS)}, {}, "each once. Received: 'dev'"),
         ({"train": (IMAGES, LABELS), "test": (IMAGES, list("abab"))}, {}, "of the same kind"),
         (ENDLESS, {}, "must have an end"),

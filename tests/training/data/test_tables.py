@@ -69,6 +69,19 @@ def test_paths_are_relative_to_a_csv_file_or_to_its_folder(data):
     assert names(DataSpec(moved, data, split=SPLIT))["test"] == ["a/03.png", "b/03.png"]
 
 
+def test_an_image_outside_of_the_folder_is_known_by_its_name(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lists")
+    table = folder / "list.csv"
+    rows = "".join(f"{data / path},{label}\n" for path, label in ROWS.items() if path[-5] == "0")
+    table.write_text(f"path,label\n{rows}{data / 'a' / '01.png'},b\n")
+    split = {
+        str(data / path): "train" for path in ("a/00.png", "b/00.png")
+    }  # Two files of one name.
+    spec = DataSpec(table, holdout=0.0, labels={"01.png": "a"})
+    assert labels(spec) == ["a", "b", "a"]
+    refused(dataclasses.replace(spec, split=split), "that the data do not have")
+
+
 @pytest.mark.parametrize(
     ("split", "match"),
     [
