@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.training.data import Examples
+from keras_vit.training.data.groups import assign
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.tables import table_lines
 from keras_vit.training.evaluation.nearest import nearest
@@ -22,9 +23,10 @@ from .findings_page import ShownFinding, ShownImage, write_findings
 from .odd_images import UNREADABLE
 from .photo_check import PhotoCheck
 from .shortcuts import MAX_P_VALUE, MIN_AUROC
-from .splitting import grouped_split
 
 CHECK_HTML, CHECK_JSON, SPLIT_CSV = "check.html", "check.json", "split.csv"
+
+PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written split.
 
 MAX_NOISE = 0.01  # Share of wrong labels.
 FIRST = 50  # Labels, of which as many are expected to be wrong as the page says.
@@ -243,7 +245,8 @@ def write_check(
     )
     content = to_json(check, relative, facts)
     write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    parts = grouped_split(check.targets, check.groups, seed=seed)
+    numbers = assign(check.targets, check.groups, list(PARTS.values()), seed)
+    parts = [list(PARTS)[number] for number in numbers]
     # Unreadable files need a row too, and have no part.
     rows = dict.fromkeys((relative(path) for path, _ in check.unreadable), "train")
     rows |= dict(zip(map(relative, check.names), parts, strict=True))
