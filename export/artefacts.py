@@ -22,6 +22,7 @@ from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
+_MAX_REASON = 1000  # Letters.
 
 
 class RuntimeModel:
@@ -118,8 +119,9 @@ def open_export(path: str | os.PathLike) -> OpenedExport:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the first line of an error of any runtime."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Returns the first line of an error of any runtime, which may quote a whole graph."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}..."
 
 
 def report_program(path: str | os.PathLike) -> None:

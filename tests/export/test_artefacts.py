@@ -14,7 +14,7 @@ from keras_vit import command_line
 from keras_vit.classifier import save_classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.all_formats import FORMATS as FORMATS_OF_EXPORTS
-from keras_vit.export.artefacts import RuntimeModel, load_artefact
+from keras_vit.export.artefacts import RuntimeModel, load_artefact, reason_of
 from keras_vit.export.export_format import Signature
 from keras_vit.models.opening import open_classifier
 from keras_vit.preprocessing import Preprocessing
@@ -355,3 +355,8 @@ def test_a_file_of_pixels_is_evaluated_image_by_image(pixels_onnx, photos):
     report = evaluate_classifier(artefact, photos, batch_size=4)
     assert (report.count, report.correct) == (len(correct), sum(correct))
     assert 0 < sum(correct) < len(correct)
+
+
+def test_the_reason_of_a_runtime_is_a_short_line():
+    assert reason_of(RuntimeError("x" * 30_000 + "\nmore")) == "x" * 1000 + "..."
+    assert reason_of(RuntimeError()) == "RuntimeError"

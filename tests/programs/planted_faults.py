@@ -67,10 +67,15 @@ def faults_of(path):
     found = []
     name = str(path.relative_to(ROOT))
 
+    # Columns are bytes. `ast.get_source_segment` would split the source for every node.
+    lines = [line.encode() for line in source.split("\n")]
+
     def text(node):
-        return ast.get_source_segment(source, node) or ""
+        return lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
 
     for node in expressions(ast.parse(source)):
+        if node.lineno != node.end_lineno:
+            continue
         before, after = text(node), None
         if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             after = f"({text(node.left)}) {OPERATORS[type(node.op)]} ({text(node.right)})"
@@ -88,7 +93,7 @@ def faults_of(path):
             after = f"({node.value} + 1)" if type(node.value) is int else f"({node.value} * 1.5)"
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
             after = str(not node.value)
-        if after and "\n" not in before:
+        if after:
             found.append(Fault(name, node.lineno, before, f"({after})"))
     return found
 

@@ -72,9 +72,9 @@ def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> li
     candidates = np.unique(candidates[candidates[:, 0] < candidates[:, 1]], axis=0)
     thumbnails = np.stack([image.thumbnail for image in fingerprints])
     for start in range(0, len(candidates), _AT_ONCE):
-        part = candidates[start : start + _AT_ONCE]
-        alike = shifted_correlations(*thumbnails[part.T]) >= ALIKE_CORRELATION
-        for first, second in part[alike].tolist():
+        some = candidates[start : start + _AT_ONCE]
+        alike = shifted_correlations(*thumbnails[some.T]) >= ALIKE_CORRELATION
+        for first, second in some[alike].tolist():
             kinds.setdefault((first, second), ALIKE)
     unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
     return [

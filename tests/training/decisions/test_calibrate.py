@@ -17,8 +17,10 @@ from keras_vit.training.decisions.calibrate import calibrate
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION
-from makers import COLORS, write_picture
+from makers import write_picture
 
+# So near to each other that about a fifth of the pictures look like another class.
+COLORS = {"blue": (95, 95, 190), "green": (95, 190, 95), "red": (190, 95, 95)}
 NAMES = tuple(COLORS)
 BOUND = DecisionSettings(max_error=0.15, strange=0.05)
 
@@ -30,7 +32,7 @@ def photos(tmp_path_factory):
     for part, count in (("train", 30), ("test", 60)):
         for name, color in COLORS.items():
             for number in range(count):
-                pixels = rng.normal(color, 50) + rng.normal(0, 90, (8, 8, 3))
+                pixels = rng.normal(color, 50) + rng.normal(0, 10, (8, 8, 3))
                 write_picture(folder / part / name / f"{number}.png", pixels)
     return folder
 
@@ -38,8 +40,8 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("strangers")
-    for number in range(10):
-        pixels = np.random.default_rng(number).integers(0, 2, (8, 8, 3)) * 255
+    for number in range(4):
+        pixels = np.full((8, 8, 3), 255 - number)
         write_picture(folder / f"{number}.png", pixels)
     return folder
 
@@ -51,8 +53,8 @@ def color_model(activation="softmax"):
     outputs = keras.layers.Dense(3, activation, name="predictions")(features)
     model = keras.Model(images, outputs)
     colors = np.array(list(COLORS.values())) / 127.5 - 1
-    kernel = np.tile(colors.T, (4, 1))
-    model.get_layer("predictions").set_weights([kernel, -2 * (colors**2).sum(axis=1)])
+    kernel = 3 * np.tile(colors.T, (4, 1))
+    model.get_layer("predictions").set_weights([kernel, -6 * (colors**2).sum(axis=1)])
     return model
 
 
@@ -164,12 +166,12 @@ def test_off_leaves_the_decision_out_of_an_export(calibrated, photos, tmp_path):
 
 def test_parents_answer_where_no_class_is_certain(folder, photos, tmp_path):
     table = tmp_path / "parents.csv"
-    table.write_text("class,parent\nblue,cold\ngreen,cold\nred,warm\n")
-    calibrate(folder, photos, DecisionSettings(max_error=0.2, parents=str(table)), log=str)
+    table.write_text("class,parent\nblue,color\ngreen,color\nred,color\n")
+    calibrate(folder, photos, DecisionSettings(max_error=0.16, parents=str(table)), log=str)
     classifier = load_classifier(folder)
-    assert classifier.description.decision.classes == ("cold", "warm", "unknown")
+    assert classifier.description.decision.classes == ("color", "unknown")
     answers = [p.answer for p in classifier.predict(photos / "test")]
-    assert {"cold", "warm"} & set(answers)
+    assert {"color", *NAMES} <= set(answers)
     assert evaluate_classifier(classifier, photos).selective.answered == sum(
         answer != "unknown" for answer in answers
     )
@@ -180,7 +182,7 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
     printed = capsys.readouterr().out
     assert code == 0
-    assert "strangers 10 of 10 images are answered with unknown" in printed
+    assert "strangers 4 of 4 images are answered with unknown" in printed
     assert "with 95% confidence at most 15.0%" in (folder / "model_card.md").read_text()
     assert command_line.main(["predict", str(folder), str(strangers), "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)
@@ -191,11 +193,11 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_error": 0.01}, "needs at least 299 answered photos.*Received: 180"),
+        ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
         ({"max_missed": 0.1}, "must be --max-error or --parents. Received: --max-missed"),
         ({"max_error": 0.15, "parents": {"blue": "red"}}, "A parent must not be a class"),
         ({"max_error": 0.15, "parents": {"pink": "x"}}, "must name classes.*Received: pink"),
-        ({"max_error": 0.021}, "No threshold keeps the errors below"),
+        ({"max_error": 0.03}, "No threshold keeps the errors below"),
     ],
 )
 def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, settings, message):
