@@ -32,6 +32,7 @@ MAX_NOISE = 0.01  # Share of wrong labels.
 FIRST = 50  # Labels, of which as many are expected to be wrong as the page says.
 MAX_SHOWN = 5000  # Findings on the page; all are in the JSON file.
 
+_MAX_DOUBTS = 1000  # Rows of the page: each has seven pictures.
 _NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
 _TYPICAL = 6  # Images of a shortcut.
 
@@ -105,9 +106,10 @@ def _labels_line(check):
     expected = sum(check.doubts[place].probability[number] for place, number in first)
     if not first:
         return "none is in doubt"
+    noise = max(doubts.noise for doubts in check.doubts)
     return (
-        f"{len(ranked):,} are in doubt; of the first {len(first)} about {expected:.0f} are "
-        "expected to be wrong"
+        f"of the first {len(first)} in doubt about {expected:.0f} are expected to be wrong; "
+        f"an estimated {noise:.1%} of all stand out"
     )
 
 
@@ -286,7 +288,7 @@ def _shown_findings(check):
 
 def _shown_labels(check):
     """Returns the doubted labels with the nearest images of the given and the proposed class."""
-    ranked = _ranked_doubts(check)[:MAX_SHOWN]
+    ranked = _ranked_doubts(check)[:_MAX_DOUBTS]
     wanted: dict[tuple[int, int], list[int]] = {}  # Images by the label, and whether they have it.
     for place, number in ranked:
         for side in _proposal(check, place, number)[1]:
