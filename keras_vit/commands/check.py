@@ -9,6 +9,8 @@ from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.utils.fields import REQUIRED, part, setting
 
+_DATA = ("data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check(Command):
@@ -28,7 +30,7 @@ class Check(Command):
         unit="PHOTOS",
         positional=True,
     )
-    data: DataSpec = part(DataSpec, only=("data_dir", "exclude", "follow_symlinks", "task"))
+    data: DataSpec = part(DataSpec, only=_DATA)
     weights: str = setting(
         "imagenet21k",
         "the weights whose features are used, best those that will be fine-tuned: imagenet21k, a "

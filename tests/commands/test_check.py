@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def photos(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
     for number in range(40):
         name = CLASSES[number % 2]
-        pixels = 0.4 * np.asarray(smooth_picture(rng, (32, 32), (4, 4)))
+        pixels = 0.4 * np.asarray(smooth_picture(rng, (32, 32), (9, 9)))
         pixels[..., 2 if name == "blue" else 0] += 150
         write_picture(folder / name / f"{number}.png", pixels)
     (folder / "red" / "1.png").rename(folder / "blue" / "wrong.png")
@@ -121,3 +122,21 @@ def test_findings_of_multi_label_photos_are_by_label(photos, tmp_path):
     record = json.loads((tmp_path / "check" / "check.json").read_text())
     proposals = [(row["image"], row["proposed"]) for row in record["wrong_labels"]["images"]]
     assert {("blue/wrong.png", "red"), ("blue/wrong.png", "not blue")} & set(proposals)
+
+
+def test_groups_are_left_out_as_one_and_lie_in_one_part(photos, tmp_path):
+    report = check_photos(
+        photos,
+        weights="cifar10",
+        group_by=r"/\w*?(\d)\.png",
+        output=tmp_path / "check",
+        cache=False,
+    )
+    assert "groups left out" in str(report)
+    rows = list(csv.DictReader((tmp_path / "check" / "split.csv").open()))
+    parts = {}
+    for row in rows:
+        if digit := re.search(r"(\d)\.png", row["path"]):
+            parts.setdefault(digit[1], set()).add(row["split"])
+    assert set(map(len, parts.values())) == {1}
+    assert set().union(*parts.values()) == {"train", "validation", "test"}

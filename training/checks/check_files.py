@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.training.data import Examples
+from keras_vit.training.data.groups import assign
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.tables import table_lines
 from keras_vit.training.evaluation.nearest import nearest
@@ -22,14 +23,16 @@ from .findings_page import ShownFinding, ShownImage, write_findings
 from .odd_images import UNREADABLE
 from .photo_check import PhotoCheck
 from .shortcuts import MAX_P_VALUE, MIN_AUROC
-from .splitting import grouped_split
 
 CHECK_HTML, CHECK_JSON, SPLIT_CSV = "check.html", "check.json", "split.csv"
+
+PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written split.
 
 MAX_NOISE = 0.01  # Share of wrong labels.
 FIRST = 50  # Labels, of which as many are expected to be wrong as the page says.
 MAX_SHOWN = 5000  # Findings on the page; all are in the JSON file.
 
+_MAX_DOUBTS = 1000  # Rows of the page: each has seven pictures.
 _NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
 _TYPICAL = 6  # Images of a shortcut.
 
@@ -103,9 +106,10 @@ def _labels_line(check):
     expected = sum(check.doubts[place].probability[number] for place, number in first)
     if not first:
         return "none is in doubt"
+    noise = max(doubts.noise for doubts in check.doubts)
     return (
-        f"{len(ranked):,} are in doubt; of the first {len(first)} about {expected:.0f} are "
-        "expected to be wrong"
+        f"of the first {len(first)} in doubt about {expected:.0f} are expected to be wrong; "
+        f"an estimated {noise:.1%} of all stand out"
     )
 
 
@@ -243,7 +247,8 @@ def write_check(
     )
     content = to_json(check, relative, facts)
     write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    parts = grouped_split(check.targets, check.groups, seed=seed)
+    numbers = assign(check.targets, check.groups, list(PARTS.values()), seed)
+    parts = [list(PARTS)[number] for number in numbers]
     # Unreadable files need a row too, and have no part.
     rows = dict.fromkeys((relative(path) for path, _ in check.unreadable), "train")
     rows |= dict(zip(map(relative, check.names), parts, strict=True))
@@ -283,7 +288,7 @@ def _shown_findings(check):
 
 def _shown_labels(check):
     """Returns the doubted labels with the nearest images of the given and the proposed class."""
-    ranked = _ranked_doubts(check)[:MAX_SHOWN]
+    ranked = _ranked_doubts(check)[:_MAX_DOUBTS]
     wanted: dict[tuple[int, int], list[int]] = {}  # Images by the label, and whether they have it.
     for place, number in ranked:
         for side in _proposal(check, place, number)[1]:

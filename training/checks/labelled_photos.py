@@ -7,6 +7,8 @@ import os
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from keras_vit.models.opening import is_model_name
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.tables import relative_names
@@ -84,10 +86,14 @@ def check_photos(
     )
     source = spec.open()
     folder = default_cache() if cache is True else cache or None
+    groups = source.groups and np.array(
+        [source.groups[name] for examples in source.splits.values() for name in examples.names]
+    )
     found = check_examples(
         opened,
         source.splits,
         source.class_names,
+        groups=groups,
         feature=feature,
         batch_size=batch_size,
         cache=folder,
@@ -103,6 +109,7 @@ def check_photos(
             "weights": opened.weights,
             "weights_sha256": weights_hash(opened.model),
             "feature": feature,
+            "group_by": spec.group_by,
             "seed": seed,
         }
         written = write_check(

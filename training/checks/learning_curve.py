@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 
+from keras_vit.training.data.groups import class_groups
 from keras_vit.training.evaluation.ridge import Decomposition
 
 _PARTS = (8, 4, 2)  # Disjoint parts of the images, each of which is fitted alone.
 _DRAWS = 2000
-_MIN_OF_CLASS = 2  # Images of a class in the smallest part; with less a class is often missing.
+_MIN_OF_CLASS = 2  # Groups of a class in the smallest part; with less a class is often missing.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def learning_curve(
         l2_shares: Regularisations, in units of the mean eigenvalue.
         seed: Seed of the parts.
     """
-    if targets.sum(axis=0).min() < _MIN_OF_CLASS * _PARTS[0]:
+    if class_groups(targets, groups, targets.shape[1]).min() < _MIN_OF_CLASS * _PARTS[0]:
         return None
     rng = np.random.default_rng(seed)
     _, first, members = np.unique(groups, return_index=True, return_inverse=True)

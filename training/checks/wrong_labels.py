@@ -29,7 +29,8 @@ class LabelDoubts:
         confidence: How far the score of the label is above its class's threshold, minus half of the
             same of the proposed class, `(N,)`: the mean of self-confidence and margin, which finds
             more than either. The lower, the more doubtful.
-        listed: Whether the proposed class reaches its threshold and the label does not, `(N,)`.
+        listed: Whether the label is below its threshold and further so than the proposed class,
+            `(N,)`.
         probability: Probability that the label is wrong, `(N,)`.
         noise: Share of wrong labels, by the mixture. It counts only labels that stand out.
     """
@@ -62,7 +63,7 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
     others[rows, labels] = -np.inf
     proposed = others.argmax(axis=1)
     given, best = above[rows, labels], others[rows, proposed]
-    listed = (best >= 0) & (given < 0)
+    listed = given < np.minimum(best, 0)
     probability, noise = _probabilities(scores, labels)
     return LabelDoubts(proposed, given - best / 2, listed, probability, noise)
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from keras_vit.training.checks.copies import (
     ALIKE,
@@ -7,7 +8,7 @@ from keras_vit.training.checks.copies import (
     Copy,
     find_copies,
     joined_groups,
-    shifted_correlation,
+    shifted_correlations,
 )
 from keras_vit.training.paper.fingerprints import fingerprint_of
 from makers import smooth_picture
@@ -32,11 +33,11 @@ def test_equal_pixels_are_an_exact_copy_and_a_resized_image_a_near_one():
     assert pairs == [(4, 30, EXACT), (9, 31, NEAR)]
 
 
-def test_images_whose_features_are_far_nearer_than_usual_are_alike():
+def test_shifted_crops_with_near_features_are_alike():
     features, pictures = FEATURES.copy(), list(PICTURES)
     features[20] = features[3] + 0.05 * RNG.normal(size=64)
     assert found(pictures, features) == []  # Another picture.
-    whole = smooth_picture(RNG, (56, 56), (6, 6))
+    whole = smooth_picture(RNG, (56, 56), (9, 9))
     pictures[3], pictures[20] = whole.crop((0, 0, 48, 48)), whole.crop((8, 6, 56, 54))
     (pair,) = found(pictures, features)
     assert (pair.first, pair.second, pair.kind) == (3, 20, ALIKE)
@@ -54,9 +55,11 @@ def test_groups_are_joined_by_copies_and_by_given_groups():
     assert len(np.unique(joined_groups(3, []))) == 3
 
 
-def test_the_correlation_of_a_shifted_thumbnail_is_1():
-    image = np.asarray(smooth_picture(RNG, (48, 48), (8, 8)).convert("L"))
-    first, second = image[4:36, 8:40], image[8:40, 4:36]
-    assert shifted_correlation(first, second) > 0.999
-    assert shifted_correlation(first, first[::-1]) < 0.9
-    assert shifted_correlation(first, np.full_like(first, 7)) == -1
+def test_the_correlation_of_shifted_thumbnails_is_nearly_1():
+    image = np.asarray(smooth_picture(RNG, (48, 48), (12, 12)).convert("L"))
+    first, flat = image[4:36, 8:40], np.full((32, 32), 7, "uint8")
+    others = np.stack([image[8:40, 4:36], first[::-1], flat])
+    shifted, mirrored, none = shifted_correlations(np.stack([first] * 3), others)
+    assert shifted > 0.95
+    assert mirrored < 0.85
+    assert none == pytest.approx(0, abs=1e-3)
