@@ -144,7 +144,7 @@ def _mapie(parts, target) -> tuple[float, float]:
         risk="precision",
         target_level=1 - target,
         confidence_level=CONFIDENCE,
-        list_predict_params=np.linspace(0, 0.999, 200),
+        list_predict_params=np.unique(np.quantile(confidence, np.linspace(0, 0.98, 100))),
         best_predict_param_choice="recall",
     )
     try:

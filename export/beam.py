@@ -119,7 +119,7 @@ class ClassifyImages(ModelHandler):
         """Returns the model; RunInference calls this once a process."""
         with tempfile.TemporaryDirectory() as folder:
             path = _copied(self.model, folder) if _URL in self.model else self.model
-            classifier = open_classifier(path)
+            classifier = open_classifier(path).answering
         features = None
         if self.feature is not None:
             if isinstance(classifier.model, RuntimeModel):

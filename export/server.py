@@ -87,7 +87,7 @@ def serve(
     if not 0 <= port < 2**16:
         raise ValueError(f"port must be in 0 to {2**16 - 1}. Received: {port}")
     with bound_socket(host, port) as listener:
-        classifier = open_classifier(model)
+        classifier = open_classifier(model).answering
         service = Service(classifier, name, top, limits or ServingLimits())
         address = f"[{host}]" if ":" in host else host
         connections = ConnectionLimits.of_process()

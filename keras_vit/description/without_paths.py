@@ -21,7 +21,7 @@ PATHS = ("data", "data_dir", "weights", "replay", "teacher", "class_weights", "s
 _NAMES = ("class_names", "labels", "split", "config", "model", "recipe", "recipe_source")
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
-_RECORDS, _SCHEMES = "tfrecords:", ("tfds:", "vtab:", "vtab-tune:", "hf:")
+_FILES, _SCHEMES = ("tfrecords:", "parquet:"), ("tfds:", "vtab:", "vtab-tune:", "hf:")
 _HOME = re.compile(r"~[^/\\]*|([A-Za-z]:)?[/\\]+(home|Users)[/\\]+[^/\\]+")  # A user's.
 # A path in a sentence: from the root, from a home or from the working directory.
 _PATH = re.compile(r"(?<![\w.:/\\<-])(?:(?:~\w*|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"`,;()]+")
@@ -31,8 +31,9 @@ def last_part(path: str) -> str:
     """Returns the last part of a path; a home becomes "~", and a name of something stays whole."""
     if path.startswith(_SCHEMES) or path.partition(" ")[0] in MODELS:
         return path
-    if path.startswith(_RECORDS):
-        return _RECORDS + last_part(path.removeprefix(_RECORDS))
+    for scheme in _FILES:
+        if path.startswith(scheme):
+            return scheme + last_part(path.removeprefix(scheme))
     parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..")]
     if _HOME.fullmatch(path.rstrip("/\\")):
         return "~"

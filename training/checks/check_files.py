@@ -52,40 +52,49 @@ def exceeded(check: PhotoCheck) -> list[str]:
     ]
 
 
-def summary(check: PhotoCheck) -> list[str]:
-    """Returns the lines that the command prints."""
+def summary(check: PhotoCheck) -> list[tuple[str, str]]:
+    """Returns what the command prints: a word and a line for each topic."""
     parts = Counter(check.parts)
     split = "".join(f", {name} {count:,}" for name, count in parts.items() if name)
     expected = check.expected
     groups = len(np.unique(check.groups))
-    left_out = "each image" if groups == len(check.names) else f"each of {groups:,} groups"
+    left_out = "image" if groups == len(check.names) else f"of {groups:,} groups"
     answers = "right decisions on labels" if check.multilabel else "accuracy"
     lines = [
-        f"images     {len(check.names):,} of {len(check.class_names):,} classes{split}",
-        f"expect     what to expect from these photos: leave-one-out {answers} "
-        f"{expected.accuracy:.1%} ({expected.low:.1%} to {expected.high:.1%}), {left_out} left out",
-        f"labels     {_labels_line(check)}",
-        f"copies     {len(check.copies):,} pairs, {len(check.leaks()):,} in different parts of the "
-        f"data, {len(check.conflicts()):,} with different labels",
+        ("images", f"{len(check.names):,} of {len(check.class_names):,} classes{split}"),
+        (
+            "expect",
+            f"what to expect from these photos: leave-one-out {answers} {expected.accuracy:.1%} "
+            f"({expected.low:.1%} to {expected.high:.1%}), each {left_out} left out",
+        ),
+        ("labels", _labels_line(check)),
+        (
+            "copies",
+            f"{len(check.copies):,} pairs, {len(check.leaks()):,} in different parts of the data, "
+            f"{len(check.conflicts()):,} with different labels",
+        ),
     ]
     found = [shortcut for shortcut in check.shortcuts if shortcut.found]
     lines += [
-        f"shortcut   {shortcut.name} gives away {check.class_names[shortcut.class_number]} "
-        f"(AUROC {shortcut.auroc:.3f}, p {shortcut.adjusted:.3g})"
+        (
+            "shortcut",
+            f"{shortcut.name} gives away {check.class_names[shortcut.class_number]} "
+            f"(AUROC {shortcut.auroc:.3f}, p {shortcut.adjusted:.3g})",
+        )
         for shortcut in found
-    ] or [f"shortcuts  none of {len(check.shortcuts)} that were tried"]
+    ] or [("shortcuts", f"none of {len(check.shortcuts)} that were tried")]
     kinds = Counter(odd.kind for odd in check.odd)
     kinds[UNREADABLE] += len(check.unreadable)
     odd = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-    lines.append(f"odd        {odd or 'none'}")
+    lines.append(("odd", odd or "none"))
     if check.curve is not None:
         low, high = check.curve.interval
+        before, after = check.curve.accuracies[-1], check.curve.doubled
         lines.append(
-            f"more       twice the photos: {check.curve.accuracies[-1]:.1%} to "
-            f"{check.curve.doubled:.1%} ({low:.1%} to {high:.1%})"
+            ("more", f"twice the photos: {before:.1%} to {after:.1%} ({low:.1%} to {high:.1%})")
         )
-    lines += [for_line(line) for line in describe_skipped(check.unreadable)]
-    return [for_line(line) for line in lines]
+    lines += [("", line) for line in describe_skipped(check.unreadable)]
+    return [(word, for_line(line)) for word, line in lines]
 
 
 def _labels_line(check):
@@ -223,9 +232,14 @@ def write_check(
         number: ShownImage(relative(check.names[number]), _label_names(check, number), encoded)
         for number, encoded in _encoded(splits, sorted(numbers))
     }
-    lines = summary(check)
     write_findings(
-        page, title, lines, images, findings, check.class_names, multilabel=check.multilabel
+        page,
+        title,
+        summary(check),
+        images,
+        findings,
+        check.class_names,
+        multilabel=check.multilabel,
     )
     content = to_json(check, relative, facts)
     write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -235,5 +235,6 @@ $("list").onscroll = () => {
   requestAnimationFrame(() => { waiting = false; draw(); });
 };
 addEventListener("resize", redraw);
+document.querySelector("details").open = innerHeight > 600 && innerWidth > 700;
 if (kinds.length) show(kinds[0]);
 document.body.dataset.state = "ready";

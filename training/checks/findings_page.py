@@ -10,7 +10,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from keras_vit.images.pages import data_address, paragraph, thumbnail, write_page
+from keras_vit.images.pages import data_address, escape, paragraph, thumbnail, write_page
 
 _SIDE, _QUALITY = 96, 80  # Small pictures, as there are many.
 
@@ -98,7 +98,7 @@ class ShownFinding:
 def write_findings(
     path: str | os.PathLike,
     title: str,
-    lines: Sequence[str],
+    lines: Sequence[tuple[str, str]],
     images: Mapping[int, ShownImage],
     findings: Sequence[ShownFinding],
     class_names: Sequence[str],
@@ -110,7 +110,7 @@ def write_findings(
     Args:
         path: The HTML file.
         title: Its heading.
-        lines: Paragraphs above the list.
+        lines: Rows of a table above the list.
         images: All images that findings name, by number.
         findings: The rows, in the order of the page.
         class_names: The classes that an image may be relabelled to.
@@ -155,7 +155,7 @@ def write_findings(
         path,
         title,
         f"<style>{_STYLE}</style>\n",
-        *map(paragraph, lines),
+        f"<details open><summary>Summary</summary>{_table(lines)}</details>\n",
         _BODY if findings else paragraph("Nothing was found."),
         f'<script type="application/json" id="data">{embedded}</script>\n' if findings else "",
         f"<script>{script}</script>\n" if findings else "",
@@ -164,6 +164,11 @@ def write_findings(
             "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
         ),
     )
+
+
+def _table(lines):
+    rows = (f"<tr><th>{escape(word)}</th><td>{escape(line)}</td></tr>\n" for word, line in lines)
+    return f"<table>\n{''.join(rows)}</table>\n"
 
 
 def _sha256(text):

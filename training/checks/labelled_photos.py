@@ -34,7 +34,7 @@ class CheckReport:
     written: tuple[pathlib.Path, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(summary(self.findings))
+        return "\n".join(f"{word:<9}  {line}" for word, line in summary(self.findings))
 
 
 def check_photos(

@@ -138,7 +138,7 @@ def assign(
         np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels.astype("int64"))
     )
     num_classes = (labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1) + 1
-    # The last class is that of all images, also without a label.
+    # The last class has all images, also without a label.
     rows = np.concatenate([rows, np.arange(len(labels))])
     classes = np.concatenate([classes, np.full(len(labels), num_classes - 1)])
     keys, numbers = np.unique(groups[rows] * num_classes + classes, return_counts=True)

@@ -17,7 +17,14 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from .examples import Examples, RandomAccessExamples, without_autotune
-from .image_files import LabelledFile, listed_files, sorted_classes
+from .label_tables import (
+    Columns,
+    LabelledFile,
+    Table,
+    listed_files,
+    renamed,
+    sorted_classes,
+)
 from .labels import label_array
 from .parts import SPLITS
 from .record_examples import RecordExamples, Records
@@ -45,7 +52,7 @@ class InMemory:
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
             differ in size;
             a mapping of "train", "validation", "calibration" and "test" to either of these;
-            a `pandas.DataFrame` with the columns of a CSV file, see `image_files.csv_files`.
+            a `pandas.DataFrame` with the columns of a CSV file, see `label_tables.csv_files`.
 
     Raises:
         ValueError: If the data have another form, such as images of floats, whose range is
@@ -95,13 +102,12 @@ class InMemory:
         return MEMORY + digest.hexdigest()[:16]
 
     def files(
-        self, root: pathlib.Path, task: str | None, group_by: str | None = None
+        self, root: pathlib.Path, task: str | None, names: Columns
     ) -> tuple[list[LabelledFile], tuple[str, ...]]:
         """Returns the files that the data frame lists, and the class names; see `csv_files`."""
         columns, rows = self._frame or ([], [])
-        files, classes = listed_files(
-            rows, columns, root, task, table=str(self), first_row=0, group_by=group_by
-        )
+        table = renamed(Table(columns, rows, 0), names, str(self), root)
+        files, classes = listed_files(table, root, task, title=str(self), group_by=names.group)
         return files, tuple(classes)
 
     def open(

@@ -16,14 +16,15 @@ from .examples import Examples, Source
 from .groups import group_of
 from .image_files import (
     FileExamples,
-    LabelledFile,
     check_links,
     list_files,
     printable,
     undecodable,
 )
 from .in_memory import MEMORY, Labelled, as_in_memory
+from .label_tables import TABLE_SUFFIXES, Columns, LabelledFile
 from .labels import multi_hot, task_of
+from .parquet_files import PARQUET, open_parquet
 from .parts import check_classes, shared_groups, with_test
 from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
@@ -52,6 +53,8 @@ def open_source(
     labels: Sequence[str] = (),
     one_part: bool = False,
     group_by: str | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
 ) -> Source:
     """Opens labelled images.
 
@@ -61,8 +64,9 @@ def open_source(
             `calibration` if there is such a part, each with a folder of images for each class;
             a folder with a folder of images for each class;
             a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
-            the names of the classes; see `csv_files`;
+            the names of the classes, or a table of another tool; see `csv_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
+            `parquet:FOLDER` or `parquet:FILE`, Parquet files with images; see `open_parquet`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`;
             arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
@@ -93,6 +97,8 @@ def open_source(
         one_part: Whether parts that the data have are ignored: all images are in "train".
         group_by: What images have in common that are in the same part: "exif", a column of a CSV
             file or data frame, or a regular expression; see `groups.group_of`.
+        path_column: The column of paths in a table, or of images in Parquet files.
+        label_column: The column of labels.
 
     Returns:
         A `Source`.
@@ -141,15 +147,21 @@ def open_source(
         is_tuning = f"{scheme}:" == VTAB_TUNE
         class_names, splits = open_vtab(vtab_task, data_dir, tune=is_tuning, download=download)
         splits = _without(splits, exclude, name)
+    elif name.startswith(PARQUET):
+        _check_no_data_dir(name, data_dir)
+        folder = pathlib.Path(name.removeprefix(PARQUET))
+        class_names, splits = open_parquet(folder, path_column, label_column)
+        splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)
         class_names, splits = open_tfrecords(name.removeprefix(TFRECORDS), task)
         splits = _without(splits, exclude, name)
     else:
+        columns = Columns(path_column, label_column, group_by)
         if held is not None:
-            files, class_names = held.files(pathlib.Path(data_dir or ""), task, group_by)
+            files, class_names = held.files(pathlib.Path(data_dir or ""), task, columns)
         else:
-            if not name.lower().endswith(".csv"):
+            if not name.lower().endswith(TABLE_SUFFIXES):
                 _check_no_data_dir(name, data_dir)
             files, class_names = list_files(
                 pathlib.Path(name),
@@ -157,7 +169,7 @@ def open_source(
                 labelled=labelled,
                 task=task,
                 notes=notes,
-                group_by=group_by,
+                columns=columns,
             )
         root = pathlib.Path(data_dir or ("" if held is not None else name))
         root = root.parent if root.is_file() else root
@@ -240,9 +252,8 @@ def _check_no_data_dir(name, data_dir):
 
 def _is_files(name):
     """Whether images are files of a folder or a table."""
-    return not name.startswith((TFDS, TFRECORDS, VTAB, VTAB_TUNE, MEMORY)) and not record_files(
-        pathlib.Path(name)
-    )
+    others = (TFDS, TFRECORDS, PARQUET, VTAB, VTAB_TUNE, MEMORY)
+    return not name.startswith(others) and not record_files(pathlib.Path(name))
 
 
 def _check_tables(name, *, is_files):

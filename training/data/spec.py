@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from .in_memory import Labelled
 
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "labels", "group_by")
+EVALUATED_DATA = (
+    "data",
+    "data_dir",
+    "strict",
+    "follow_symlinks",
+    "labels",
+    "group_by",
+    "path_column",
+    "label_column",
+)
 
 
 @documented
@@ -38,7 +47,7 @@ class DataSpec:
     data: Any = setting(  # `Labelled` or None; anything else than a path is kept as `InMemory`.
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
-        "tfrecords:FOLDER or tfds:NAME",
+        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME",
         unit="DATA",
     )
     data_dir: str | os.PathLike | None = setting(
@@ -100,6 +109,15 @@ class DataSpec:
         "the CSV file, or a regular expression whose first capture group, or match, in the path "
         "relative to the data is the group",
         unit="exif|COLUMN|REGEX",
+    )
+    path_column: str | None = setting(
+        None,
+        "the column of paths in a CSV file, or of images in Parquet files",
+        unit="COLUMN",
+        absent="path, or as labelling tools name it",
+    )
+    label_column: str | None = setting(
+        None, "the column of labels", unit="COLUMN", absent="label, or as labelling tools name it"
     )
     fold: tuple[int, int] | None = setting(
         None,
@@ -200,6 +218,8 @@ class DataSpec:
             labels=self.labels,
             one_part=recorded and bool(self.split),
             group_by=self.group_by,
+            path_column=self.path_column,
+            label_column=self.label_column,
         )
         splits = dict(source.splits)
         if not self.test:

@@ -83,6 +83,8 @@ def choose_images(
         task=classifier.task,
         labels=given.labels or spec.labels,
         group_by=given.group_by or spec.group_by,
+        path_column=given.path_column or spec.path_column,
+        label_column=given.label_column or spec.label_column,
     )
     remarks = []
     if spec.exclude:

@@ -40,6 +40,8 @@ _SAME_DATA = (
     "split",
     "labels",
     "group_by",
+    "path_column",
+    "label_column",
 )
 
 

@@ -35,7 +35,13 @@ def write(path, count=6, multilabel=False):
     ]
     findings.append(ShownFinding("copies", 11, "exact", "two parts", [("the other image", [10])]))
     write_findings(
-        path, "Check <of> photos", ["A line."], images, findings, CLASSES, multilabel=multilabel
+        path,
+        "Check <of> photos",
+        [("labels", "A line.")],
+        images,
+        findings,
+        CLASSES,
+        multilabel=multilabel,
     )
     return path
 

@@ -128,7 +128,7 @@ def test_shots_of_a_camera_within_seconds_are_a_burst(tmp_path):
     step = BURST_SECONDS
     photos = [
         (0, "K1"),
-        (3 * step + 1, "K1"),  # A burst of its own.
+        (3 * step + 1, "K1"),  # A separate burst.
         (step, "K1"),  # A chain: within seconds of the first, and the next of this one.
         (2 * step, "K1"),
         (0, "K2"),

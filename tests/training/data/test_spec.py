@@ -143,6 +143,8 @@ def test_a_recipe_file_gives_it_back():
         "split",
         "labels",
         "group_by",
+        "path_column",
+        "label_column",
         "fold",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec

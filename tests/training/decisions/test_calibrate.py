@@ -9,16 +9,23 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
+from keras_vit.answering import answering_model
 from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.description import Labels
+from keras_vit.layers import UnknownClass
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.decisions.calibrate import calibrate
+from keras_vit.training.decisions.finding import find_decision
+from keras_vit.training.decisions.scores import Scores
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION
-from makers import COLORS, write_picture
+from makers import write_picture
 
+# So near to each other that about a fifth of the pictures look like another class.
+COLORS = {"blue": (95, 95, 190), "green": (95, 190, 95), "red": (190, 95, 95)}
 NAMES = tuple(COLORS)
 BOUND = DecisionSettings(max_error=0.15, strange=0.05)
 
@@ -30,7 +37,7 @@ def photos(tmp_path_factory):
     for part, count in (("train", 30), ("test", 60)):
         for name, color in COLORS.items():
             for number in range(count):
-                pixels = rng.normal(color, 50) + rng.normal(0, 90, (8, 8, 3))
+                pixels = rng.normal(color, 50) + rng.normal(0, 10, (8, 8, 3))
                 write_picture(folder / part / name / f"{number}.png", pixels)
     return folder
 
@@ -38,8 +45,8 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("strangers")
-    for number in range(10):
-        pixels = np.random.default_rng(number).integers(0, 2, (8, 8, 3)) * 255
+    for number in range(4):
+        pixels = np.full((8, 8, 3), 255 - number)
         write_picture(folder / f"{number}.png", pixels)
     return folder
 
@@ -51,8 +58,8 @@ def color_model(activation="softmax"):
     outputs = keras.layers.Dense(3, activation, name="predictions")(features)
     model = keras.Model(images, outputs)
     colors = np.array(list(COLORS.values())) / 127.5 - 1
-    kernel = np.tile(colors.T, (4, 1))
-    model.get_layer("predictions").set_weights([kernel, -2 * (colors**2).sum(axis=1)])
+    kernel = 3 * np.tile(colors.T, (4, 1))
+    model.get_layer("predictions").set_weights([kernel, -6 * (colors**2).sum(axis=1)])
     return model
 
 
@@ -162,17 +169,26 @@ def test_off_leaves_the_decision_out_of_an_export(calibrated, photos, tmp_path):
     assert opened.predict(photos / "test")[0].answer is None
 
 
-def test_parents_answer_where_no_class_is_certain(folder, photos, tmp_path):
-    table = tmp_path / "parents.csv"
-    table.write_text("class,parent\nblue,cold\ngreen,cold\nred,warm\n")
-    calibrate(folder, photos, DecisionSettings(max_error=0.2, parents=str(table)), log=str)
-    classifier = load_classifier(folder)
-    assert classifier.description.decision.classes == ("cold", "warm", "unknown")
-    answers = [p.answer for p in classifier.predict(photos / "test")]
-    assert {"cold", "warm"} & set(answers)
-    assert evaluate_classifier(classifier, photos).selective.answered == sum(
-        answer != "unknown" for answer in answers
-    )
+def test_parents_answer_where_no_class_is_certain():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 4_000)
+    logits = rng.normal(0, 1, (4_000, 3)) + 1.2 * np.eye(3)[labels]
+    logits[:, 2] += np.where(labels == 2, 4, -4)  # Blue and green alone are taken for each other.
+    known = Scores(np.zeros((4_000, 12), "float32"), logits, labels)
+    parents = {"blue": "cold", "green": "cold", "red": "warm"}
+    settings = DecisionSettings(max_error=0.05, parents=parents)
+    model = color_model()
+    found = find_decision(model, Labels(NAMES), known, None, settings).decision
+    assert found.classes == ("cold", "warm", "unknown")
+    answering = answering_model(model, NAMES, found, {})
+    rows = UnknownClass.from_config(answering.get_layer("unknown_class").get_config())(logits)
+    answers = np.array([*NAMES, *found.classes], object)[np.argmax(rows, axis=1)]
+    true = np.array(NAMES, object)[labels]
+    of_parent = np.array([parents.get(name) for name in true], object)
+    is_right = (answers == true) | (answers == of_parent)
+    assert {"blue", "green", "red", "cold"} <= set(answers)
+    assert (~is_right[answers != "unknown"]).mean() < 0.05
+    assert ((answers == "cold") & is_right).sum() > 100
 
 
 def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, strangers, capsys):
@@ -180,7 +196,7 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
     printed = capsys.readouterr().out
     assert code == 0
-    assert "strangers 10 of 10 images are answered with unknown" in printed
+    assert "strangers 4 of 4 images are answered with unknown" in printed
     assert "with 95% confidence at most 15.0%" in (folder / "model_card.md").read_text()
     assert command_line.main(["predict", str(folder), str(strangers), "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)
@@ -191,11 +207,11 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_error": 0.01}, "needs at least 299 answered photos.*Received: 180"),
+        ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
         ({"max_missed": 0.1}, "must be --max-error or --parents. Received: --max-missed"),
         ({"max_error": 0.15, "parents": {"blue": "red"}}, "A parent must not be a class"),
         ({"max_error": 0.15, "parents": {"pink": "x"}}, "must name classes.*Received: pink"),
-        ({"max_error": 0.021}, "No threshold keeps the errors below"),
+        ({"max_error": 0.03}, "No threshold keeps the errors below"),
     ],
 )
 def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, settings, message):

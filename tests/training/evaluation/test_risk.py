@@ -11,7 +11,7 @@ from keras_vit.training.evaluation.risk import (
 
 
 def drawn(rng, count):
-    """Confidences, and answers that are right as often as they are confident."""
+    """Confidences, and answers that are right as often as their confidence says."""
     confidence = rng.uniform(0.5, 1, count)
     return confidence, rng.uniform(size=count) < confidence
 

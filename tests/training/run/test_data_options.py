@@ -18,6 +18,8 @@ VALUES = {
     "calibration": 0.1,
     "group_by": "exif",
     "fold": (1, 5),
+    "path_column": "file",
+    "label_column": "breed",
     "split": ("path,split", "a.png,train"),
     "labels": ("path,label", "a.png,cat"),
     "strict": True,
