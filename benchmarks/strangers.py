@@ -28,7 +28,7 @@ from keras_vit.training.decisions.scores import (
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.utils.text_tables import markdown_table
 
-REFUSED = 0.01  # Of the known photos.
+REFUSED = 0.01  # The share of known photos.
 NEIGHBOURS = 10
 _ROWS = 500  # At a time, for the nearest neighbours.
 
