@@ -71,27 +71,16 @@ def find_decision(
     chosen, tested = np.sort(chosen), np.sort(tested)
     choosing, testing = known.at(chosen), known.at(tested)
     temperature = fit_temperature(choosing.logits, choosing.labels)
-    arrays = {} if trained is None else leverage_arrays(trained)
-    limit, leverages = None, np.array([])
-    if arrays:
-        leverages = np.sort(leverages_of(testing.features, arrays))
-        limit = largest_leverage(leverages, settings.strange)
-    arrays = arrays if limit is not None else {}
+    arrays, limit, leverages = _leverage_limit(trained, testing, settings.strange)
+    is_familiar = [_is_familiar(part, arrays, limit) for part in (choosing, testing)]
     found = Decision(
         temperature=temperature,
         largest_leverage=limit,
-        leverages=tuple(float(f"{value:.6g}") for value in _evenly(leverages, MAX_LEVERAGES))
-        if limit is not None
-        else (),
+        leverages=leverages,
         images=len(testing),
+        strange=int((~is_familiar[1]).sum()),
         sha256=decision_hash(model, arrays),
     )
-    is_familiar = (
-        [_is_familiar(part, arrays, limit) for part in (choosing, testing)]
-        if limit is not None
-        else [np.ones(len(part), bool) for part in (choosing, testing)]
-    )
-    found = dataclasses.replace(found, strange=int((~is_familiar[1]).sum()))
     if labels.is_multilabel:
         found, labels = _with_label_thresholds(found, labels, testing, settings)
     else:
@@ -152,15 +141,22 @@ def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
     return float((leverages[-place] + above) / 2)
 
 
+def _leverage_limit(trained, testing, share):
+    """The arrays of the leverage, its limit, and some leverages; ({}, None, ()) without a limit."""
+    arrays = {} if trained is None else leverage_arrays(trained)
+    leverages = np.sort(leverages_of(testing.features, arrays)) if arrays else np.array([])
+    limit = largest_leverage(leverages, share)
+    if limit is None:
+        return {}, None, ()
+    count = min(len(leverages), MAX_LEVERAGES)
+    kept = leverages[np.linspace(0, len(leverages) - 1, count).round().astype(int)]
+    return arrays, limit, tuple(float(f"{value:.6g}") for value in kept)
+
+
 def _is_familiar(scores, arrays, limit):
+    if limit is None:
+        return np.ones(len(scores), bool)
     return leverages_of(scores.features, arrays) <= limit
-
-
-def _evenly(values, count):
-    """At most so many of the sorted values, with the first and the last."""
-    if len(values) <= count:
-        return values
-    return values[np.linspace(0, len(values) - 1, count).round().astype(int)]
 
 
 def _with_threshold(found, labels, choosing, testing, is_familiar, settings):
