@@ -6,6 +6,7 @@ import json
 import pytest
 
 from keras_vit import configs
+from keras_vit.configs import recognition
 from keras_vit.configs.recognition import config_of_json, config_of_shapes, layer_shapes
 
 
@@ -35,3 +36,7 @@ def test_the_first_variable_of_a_layer_gives_its_shape():
 def test_weights_of_another_model_are_refused():
     with pytest.raises(ValueError, match="that do not show patch_size, mlp_dim, depth"):
         config_of_shapes({"dense": (3, 4)})
+
+
+def test_the_width_of_a_resnet_is_that_many_times_the_papers():
+    assert [recognition._width_factor(filters) for filters in (32, 64, 128)] == [0.5, 1, 2]

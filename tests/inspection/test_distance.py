@@ -79,3 +79,12 @@ def test_a_row_that_attends_one_cell_to_the_right_has_the_distance_of_a_stride(
     lines = [(12, 4), (8, 4), (12, 4), (8, 4), (6, 8), (4, 8)]
     wanted = [[expected(*line)] * 2 for line in lines]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_head_that_attends_to_no_patch_has_no_distance():
+    attention = np.zeros((1, 2, 5, 5))
+    attention[..., 0] = 1.0  # The class token alone.
+    attention[0, 1, 1, 2] = 1.0
+    found = inspection.attention_distance(attention, (2, 2), (16, 16), 1)
+    assert np.isnan(found[0, 0])
+    assert found[0, 1] == 16  # One query sees a patch.

@@ -122,6 +122,11 @@ def test_a_plan_that_cannot_be_met_is_refused_at_once():
     )
 
 
+def test_a_process_that_has_just_ended_has_no_memory():
+    assert machine._bytes("Name:\tpython\nState:\tZ (zombie)\n", "VmRSS") == 0
+    assert machine._bytes("VmRSS:\t     12 kB\n", "VmRSS") == 12 * 1024
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's count of memory")
 @pytest.mark.slow
 def test_a_child_that_takes_too_much_dies_and_the_parent_lives():
