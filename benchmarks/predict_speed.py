@@ -108,7 +108,7 @@ def measured(classifier, data, count, turns):
 
 def sides(classifier, data, count):
     """Returns the function of each side; all do the same images."""
-    from keras_vit.classifier import predict_batch
+    from keras_vit.answering import predict_batch
     from keras_vit.commands.predict import WRITERS
     from keras_vit.images.decoding import image_files
     from keras_vit.training.data import evaluation_batches, open_source

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.classifier import Classifier, Prediction, predict_batch
+from keras_vit.answering import Prediction, predict_batch
+from keras_vit.classifier import Classifier
 from keras_vit.models.opening import open_classifier
 from keras_vit.models.rebuild import feature_model
 from keras_vit.preprocessing import IMAGE_SUFFIXES, MAX_PIXELS

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.classifier import Classifier, predict_batch
+from keras_vit.answering import predict_batch
+from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import transcoded, transcoded_file
 
 from .all_formats import format_of

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from keras_vit.classifier import Classifier, predict_batch
+from keras_vit.answering import predict_batch
+from keras_vit.classifier import Classifier
 from keras_vit.description.without_paths import last_part
 from keras_vit.images.samples import (
     at_model_size,

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from keras_vit.classifier import Classifier, Prediction, highest
+from keras_vit.answering import Prediction, highest
+from keras_vit.classifier import Classifier
 from keras_vit.models.opening import open_classifier
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.optional_packages import import_optional

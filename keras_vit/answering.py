@@ -1,11 +1,11 @@
-"""Models that answer "unknown": a classifier's model with its decision as further outputs."""
+"""Answers of a classifier: computing them, and "unknown" as a further output of its model."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,12 +13,53 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.description import Description, Labels
 from keras_vit.description.decision import Decision
-from keras_vit.description.tasks import DEFAULT_THRESHOLD
+from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTICLASS, MULTILABEL
+from keras_vit.keras_private import xla_compiles
 from keras_vit.layers import Leverage, UnknownClass
 from keras_vit.utils.fields import required
 
 CENTER, FACTOR = "center", "factor"  # Arrays of a decision.
 LEVERAGE, ANSWERS = "leverage", "unknown_class"  # Names of the layers.
+
+
+class Prediction(NamedTuple):
+    """A classifier's prediction for one image file.
+
+    Args:
+        path: The image file.
+        top: `(class name, probability)`, the most likely first; empty if there is an error.
+        error: Why the image could not be read or classified, or None.
+        labels: The predicted classes, the most likely first: the first of `top`, or with a
+            multi-label classifier each class whose probability is above its threshold.
+        answer: The answer of a classifier that may answer "unknown": the first of `top`, a parent
+            or "unknown"; None of any other classifier.
+    """
+
+    path: str
+    top: list[tuple[str, float]]
+    error: str | None = None
+    labels: tuple[str, ...] = ()
+    answer: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The answer where it is not the most probable class: "unknown (0.61 beagle)"."""
+        if self.answer is None or not self.top or self.answer == self.top[0][0]:
+            return None
+        name, probability = self.top[0]
+        return f"{self.answer} ({probability:.2f} {name})"
+
+    def to_json(self, task: str = MULTICLASS) -> dict[str, Any]:
+        """Returns the prediction as types of JSON, with labels where an image may have several."""
+        entry: dict[str, Any] = {
+            "path": self.path,
+            "top": [{"class": name, "probability": value} for name, value in self.top],
+        }
+        if task == MULTILABEL:
+            entry["labels"] = list(self.labels)
+        elif self.answer is not None:
+            entry["answer"] = self.answer
+        return entry if self.error is None else {**entry, "error": self.error}
 
 
 def answering_model(
@@ -136,3 +177,41 @@ def _head(model: Any):
             f'("predictions"). Received: {model.name}'
         )
     return head
+
+
+def highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Returns the places of the highest scores, the highest first.
+
+    Ties go to the lower place. The time grows with the number of scores.
+
+    Args:
+        scores: `(K,)`.
+        count: At most so many are returned.
+    """
+    places = np.arange(len(scores))
+    if 0 < count < len(scores):
+        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    return places[np.argsort(-scores[places], kind="stable")[:count]]
+
+
+def predict_batch(model: Any, images: Any) -> np.ndarray:
+    """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
+
+    Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails
+    where TensorFlow has no XLA for the device that computes, as on the host of the TPU build.
+
+    Args:
+        model: A Keras model, or another object with `predict_on_batch`.
+        images: `(B, H, W, C)`, preprocessed.
+    """
+    if keras.backend.backend() != "tensorflow":
+        images = np.asarray(images)  # Other backends take no tensors of tf.data.
+    is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
+    if is_in_vain:
+        model.jit_compile = False
+    try:
+        outputs = model.predict_on_batch(images)
+    finally:
+        if is_in_vain:
+            model.jit_compile = True
+    return np.asarray(keras.ops.convert_to_numpy(outputs))

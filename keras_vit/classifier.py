@@ -11,13 +11,20 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.answering import answering_model, split_answers, with_further_classes
+from keras_vit.answering import (
+    Prediction,
+    answering_model,
+    highest,
+    predict_batch,
+    split_answers,
+    with_further_classes,
+)
 from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.checkpoints.keras_archive import read_model
@@ -33,7 +40,6 @@ from keras_vit.description import (
 from keras_vit.description.description_texts import description_of_folder, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import to_rgb
-from keras_vit.keras_private import xla_compiles
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
@@ -66,46 +72,6 @@ LOADING = (
 _PATHS = (str, os.PathLike)
 
 FILES = (MODEL, DESCRIPTION, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
-
-
-class Prediction(NamedTuple):
-    """A classifier's prediction for one image file.
-
-    Args:
-        path: The image file.
-        top: `(class name, probability)`, the most likely first; empty if there is an error.
-        error: Why the image could not be read or classified, or None.
-        labels: The predicted classes, the most likely first: the first of `top`, or with a
-            multi-label classifier each class whose probability is above its threshold.
-        answer: The answer of a classifier that may answer "unknown": the first of `top`, a parent
-            or "unknown"; None of any other classifier.
-    """
-
-    path: str
-    top: list[tuple[str, float]]
-    error: str | None = None
-    labels: tuple[str, ...] = ()
-    answer: str | None = None
-
-    @property
-    def text(self) -> str | None:
-        """The answer where it is not the most probable class: "unknown (0.61 beagle)"."""
-        if self.answer is None or not self.top or self.answer == self.top[0][0]:
-            return None
-        name, probability = self.top[0]
-        return f"{self.answer} ({probability:.2f} {name})"
-
-    def to_json(self, task: str = MULTICLASS) -> dict[str, Any]:
-        """Returns the prediction as types of JSON, with labels where an image may have several."""
-        entry: dict[str, Any] = {
-            "path": self.path,
-            "top": [{"class": name, "probability": value} for name, value in self.top],
-        }
-        if task == MULTILABEL:
-            entry["labels"] = list(self.labels)
-        elif self.answer is not None:
-            entry["answer"] = self.answer
-        return entry if self.error is None else {**entry, "error": self.error}
 
 
 class Classifier:
@@ -390,44 +356,6 @@ def _is_one(images):
     """Returns whether something is one path or image, and not several."""
     one = (*_PATHS, bytes, bytearray, memoryview)
     return isinstance(images, one) or hasattr(images, "getexif") or getattr(images, "ndim", 0) == 3
-
-
-def highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Returns the places of the highest scores, the highest first.
-
-    Ties go to the lower place. The time grows with the number of scores.
-
-    Args:
-        scores: `(K,)`.
-        count: At most so many are returned.
-    """
-    places = np.arange(len(scores))
-    if 0 < count < len(scores):
-        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
-    return places[np.argsort(-scores[places], kind="stable")[:count]]
-
-
-def predict_batch(model: Any, images: Any) -> np.ndarray:
-    """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
-
-    Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails
-    where TensorFlow has no XLA for the device that computes, as on the host of the TPU build.
-
-    Args:
-        model: A Keras model, or another object with `predict_on_batch`.
-        images: `(B, H, W, C)`, preprocessed.
-    """
-    if keras.backend.backend() != "tensorflow":
-        images = np.asarray(images)  # Other backends take no tensors of tf.data.
-    is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
-    if is_in_vain:
-        model.jit_compile = False
-    try:
-        outputs = model.predict_on_batch(images)
-    finally:
-        if is_in_vain:
-            model.jit_compile = True
-    return np.asarray(keras.ops.convert_to_numpy(outputs))
 
 
 def load_classifier(folder: str | os.PathLike) -> Classifier:

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import FILES, Classifier, highest, load_classifier, save_classifier
+from keras_vit.answering import highest
+from keras_vit.classifier import FILES, Classifier, load_classifier, save_classifier
 from keras_vit.images.decoding import image_files
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import classifier, keras_private
-from keras_vit.classifier import predict_batch
+from keras_vit.answering import predict_batch
 from keras_vit.training import Trainer
 
 RNG = np.random.default_rng(0)

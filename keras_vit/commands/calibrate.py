@@ -38,7 +38,7 @@ class Calibrate(Command):
         """Calibrates and prints what holds."""
         if self.data.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
-        from keras_vit.training.decisions.calibrate import calibrate
+        from keras_vit.training.decisions.classifier_decision import calibrate
         from keras_vit.training.evaluation.features import default_cache
 
         calibrate(

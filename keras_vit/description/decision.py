@@ -1,4 +1,4 @@
-"""When a classifier answers and when it does not: a fact that `keras-vit calibrate` finds.
+"""The decision of a classifier: which images it answers, as `keras-vit calibrate` finds it.
 
 The arrays by which an image is recognised as strange lie beside the model, in `decision.npz`.
 Imports neither NumPy nor Keras.

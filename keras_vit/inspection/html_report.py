@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.classifier import predict_batch
+from keras_vit.answering import predict_batch
 from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
 from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.images.resizing import EVALUATION_STEPS

@@ -1,4 +1,4 @@
-"""What `keras-vit check` prints and writes: the summary, the page, the JSON file, the split."""
+"""The output of `keras-vit check`: the summary, the page, the JSON file, the split."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from keras_vit.description.tasks import MULTILABEL
 
 from .groups import assign, class_groups
 from .labels import class_counts, task_of
+from .split_record import PARTS
 
 if TYPE_CHECKING:
     from .examples import Examples
 
-PARTS = ("train", "validation", "calibration", "test")
 
 # Common name of a part: our name.
 SPLITS = {

@@ -16,8 +16,6 @@ from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
 
-from .parts import PARTS
-
 # Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
 # computed from, with its size. A hash of whole files would read all data once more, in every
 # evaluation too; compressed images that differ do so nearly everywhere.
@@ -26,6 +24,7 @@ _FILES_AT_ONCE = 256
 
 UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
+PARTS = ("train", "validation", "calibration", "test")
 _NEWER = ("calibration",)  # Records of earlier versions have no such part: it is empty.
 
 

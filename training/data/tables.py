@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
 
-from .parts import PARTS, SPLITS
+from .parts import SPLITS
+from .split_record import PARTS
 
 COLUMNS = {"split": "split", "labels": "label"}  # By the flag, the column of values.
 _MAX_NAMED = 3  # Paths and labels in an error.

@@ -10,9 +10,9 @@ from keras_vit.classifier import Classifier
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
-from keras_vit.training.data.parts import PARTS, groups_of
+from keras_vit.training.data.parts import groups_of
 from keras_vit.training.data.spec import EVALUATED_DATA, spec_of_run
-from keras_vit.training.data.split_record import NEW, SplitRecord
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
 
 from .predictions import without
 

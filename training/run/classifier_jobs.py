@@ -20,7 +20,11 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.decisions.calibrate import training_images, with_decision, write_decision
+from keras_vit.training.decisions.classifier_decision import (
+    training_images,
+    with_decision,
+    write_decision,
+)
 from keras_vit.training.decisions.finding import FoundDecision, check_counts, find_decision
 from keras_vit.training.decisions.scores import compute_scores
 from keras_vit.training.evaluation import classification

@@ -17,11 +17,10 @@ from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.parts import PARTS
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import Fingerprints, SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import PARTS, Fingerprints, SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings

@@ -16,7 +16,7 @@ from keras_vit.layers import UnknownClass
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.decisions.calibrate import calibrate
+from keras_vit.training.decisions.classifier_decision import calibrate
 from keras_vit.training.decisions.finding import find_decision
 from keras_vit.training.decisions.scores import Scores
 from keras_vit.training.evaluation.classification import evaluate_classifier
