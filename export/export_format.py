@@ -36,6 +36,7 @@ OUTPUTS = ("features", "attention")  # Further outputs, where a format has any n
 
 ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
 
+_KNOWN_OUTPUTS = (f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS})
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
 
 
@@ -283,7 +284,7 @@ def further_outputs() -> Any:
         (),
         "further outputs: features, the input of the head, and attention, the Attention Rollout",
         unit="NAME",
-        limits=(f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS}),
+        limits=_KNOWN_OUTPUTS,
     )
 
 

@@ -106,7 +106,8 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
     assert f"all skipped files are in {run.output / 'skipped.csv'}" in run.resumed.out
     assert "\ntrain/red/empty.jpg," in (run.output / "skipped.csv").read_text()
     assert run.recipe["command"].startswith("keras-vit ")
-    assert run.recipe["images"] == {"train": 10, "validation": 0, "test": 6, "skipped": 1}
+    counts = {"train": 10, "validation": 0, "calibration": 0, "test": 6, "skipped": 1}
+    assert run.recipe["images"] == counts
     evaluated = command("evaluate", run.output, "--data", run.folder / "data")
     assert f"top-1   {run.recipe['test']['top_1']:.4f}" in evaluated.out
     assert command("predict", run.output, colors / "test").code == 0

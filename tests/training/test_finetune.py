@@ -76,14 +76,15 @@ def test_the_folder_has_all_files_and_the_working_folder_is_gone(done):
 def test_the_test_images_neither_train_nor_validate(done, data):
     finished, _, _ = done
     images = finished.classifier.recipe["images"]
-    assert images == {"train": 24, "validation": 6, "test": 12, "skipped": 0}
+    counts = {"train": 24, "validation": 6, "calibration": 0, "test": 12}
+    assert images == {**counts, "skipped": 0}
 
 
 def test_the_folder_has_the_content_of_the_images_by_part(done, data):
     finished, output, _ = done
     record = SplitRecord.read(output)
     counts = {name: len(numbers) for name, numbers in record.parts.items()}
-    assert counts == {"train": 24, "validation": 6, "test": 12}
+    assert counts == {"train": 24, "validation": 6, "calibration": 0, "test": 12}
     tested = record.part_of(file_fingerprints(finished.report.answers.examples.names))
     assert set(tested) == {"test"}
 
