@@ -31,13 +31,18 @@ def main():
     parser.add_argument("exports", nargs="*", metavar="PATH", help="exported before")
     parser.add_argument("--data-dir")
     parser.add_argument("--split", help="test by default, and all images of data without parts")
+    parser.add_argument(
+        "--decisions", action="store_true", help='with the class "unknown", which counts as wrong'
+    )
     arguments = parser.parse_args()
 
     from keras_vit.classifier import load_classifier
     from keras_vit.export import artefacts, comparison
+    from keras_vit.export.publish import answering_or_plain
     from keras_vit.training.data import evaluation_batches, open_source
 
     classifier = load_classifier(arguments.classifier)
+    classifier = answering_or_plain(classifier, None if arguments.decisions else "off")
     source = open_source(arguments.data, data_dir=arguments.data_dir, holdout=0.0)
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:
