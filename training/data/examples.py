@@ -19,7 +19,7 @@ from keras_vit.images.decoding import decodable, upright_size
 from keras_vit.images.headers import read_header
 
 from .labels import class_numbers, held_out, label_array, relabelled, task_of
-from .split_record import fingerprints_of
+from .split_record import Contents, fingerprints_of
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -198,6 +198,12 @@ class Examples(abc.ABC):
         if not self.local:
             return None
         return fingerprints_of((image for image, _ in self.encoded()), len(self))
+
+    def contents(self) -> Contents | None:
+        """Returns what identifies the images by all of their bytes; None for record files."""
+        if not self.local:
+            return None
+        return Contents.of((image for image, _ in self.encoded()), len(self))
 
     def split(self, share: float, seed: int) -> tuple[Examples, Examples]:
         """Returns two parts, the second with about `share` of every class.

@@ -27,7 +27,7 @@ from .label_tables import (
 )
 from .outputs import reason_to_leave_out
 from .parts import folder_parts
-from .split_record import file_fingerprints
+from .split_record import Contents, file_contents, file_fingerprints
 
 
 class FileExamples(RandomAccessExamples):
@@ -54,6 +54,9 @@ class FileExamples(RandomAccessExamples):
 
     def fingerprints(self) -> np.ndarray:
         return file_fingerprints(self.names)
+
+    def contents(self) -> Contents:
+        return file_contents(self.names)
 
 
 def list_files(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples, ascending_places
-from .split_record import UNKNOWN
+from .split_record import UNKNOWN, Contents
 
 
 class MixedExamples(Examples):
@@ -67,6 +67,17 @@ class MixedExamples(Examples):
             [
                 np.full(len(part), UNKNOWN, "uint64") if numbers is None else numbers
                 for part, numbers in zip(self._parts, found, strict=True)
+            ]
+        )
+
+    def contents(self) -> Contents | None:
+        found = [part.contents() for part in self._parts]
+        if all(contents is None for contents in found):
+            return None
+        return Contents.joined(
+            [
+                Contents.of([None] * len(part), len(part)) if contents is None else contents
+                for part, contents in zip(self._parts, found, strict=True)
             ]
         )
 

@@ -57,6 +57,62 @@ def _file_fingerprint(path):
         return UNKNOWN
 
 
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What identifies images by all of their bytes.
+
+    Args:
+        fingerprints: The `fingerprint` of each encoded image, uint64 `(N,)`.
+        sha256: The SHA-256 of each encoded image, uint8 `(N, 32)`; zeros if it was not read.
+    """
+
+    fingerprints: np.ndarray
+    sha256: np.ndarray
+
+    @classmethod
+    def of(cls, images: Iterable[bytes | None], count: int) -> Contents:
+        """Returns the contents of some encoded images, each of which is read once.
+
+        Args:
+            images: The images; None for one that cannot be read.
+            count: Their number.
+        """
+        numbers, digests = np.zeros(count, "uint64"), np.zeros((count, 32), "uint8")
+        for place, image in enumerate(images):
+            if image is not None:
+                numbers[place] = fingerprint(image)
+                digests[place] = np.frombuffer(hashlib.sha256(image).digest(), "uint8")
+        return cls(numbers, digests)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Contents]) -> Contents:
+        """Returns the contents of several groups of images as one."""
+        return cls(
+            np.concatenate([part.fingerprints for part in parts]),
+            np.concatenate([part.sha256 for part in parts]),
+        )
+
+
+def file_contents(paths: Sequence[str]) -> Contents:
+    """Returns the contents of files, which are read whole."""
+    starts = range(0, len(paths), _FILES_AT_ONCE)
+    parts = [paths[start : start + _FILES_AT_ONCE] for start in starts]
+    with ThreadPoolExecutor(4 * usable_cores()) as pool:  # They mostly wait for the disk.
+        return Contents.joined(
+            [
+                Contents.of([], 0),
+                *pool.map(lambda part: Contents.of(map(_read, part), len(part)), parts),
+            ]
+        )
+
+
+def _read(path):
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError:
+        return None
+
+
 def _piece(file, start, stop):
     file.seek(start)
     return file.read(stop - start)
@@ -96,6 +152,22 @@ def read_fingerprints(splits: Mapping[str, Fingerprinted]) -> Fingerprints:
         splits: The images by the name of their part.
     """
     return {name: examples.fingerprints() for name, examples in splits.items()}
+
+
+class WithContents(Protocol):
+    """Images that can be read whole, as `Examples`."""
+
+    def contents(self) -> Contents | None:
+        """Returns the contents, or None for images that are known by their names alone."""
+
+
+def read_contents(splits: Mapping[str, WithContents]) -> dict[str, Contents | None]:
+    """Returns the contents of the images of each part, all of which are read whole.
+
+    Args:
+        splits: The images by the name of their part.
+    """
+    return {name: examples.contents() for name, examples in splits.items()}
 
 
 @dataclasses.dataclass(frozen=True)

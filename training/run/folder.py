@@ -30,7 +30,6 @@ from keras_vit.utils.files import (
 from keras_vit.utils.json_files import read_json
 
 from . import lock
-from .data_record import DATA
 
 PARTIAL = ".partial"
 STATES = "states"
@@ -200,8 +199,7 @@ class RunFolder:
         if not self.writes:
             return
         shutil.rmtree(self.path / STATES, ignore_errors=True)
-        for name in (BEST, DATA):
-            (self.path / name).unlink(missing_ok=True)
+        (self.path / BEST).unlink(missing_ok=True)
         lock.release(self.path)
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
 

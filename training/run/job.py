@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -20,7 +20,7 @@ from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import PARTS, Fingerprints, SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import PARTS, Contents, SplitRecord, read_contents
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
@@ -28,11 +28,12 @@ from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
 
-from .data_record import changes_of_data, record_data
+from .data_record import DataRecord
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan
+from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle
@@ -105,11 +106,15 @@ class Job:
             model, weights = self.build(plan.start, settings, num_classes)
             trainer = self.make_trainer(model, plan)
         self.check(plan, model)
-        fingerprints = {}
+        contents: dict[str, Contents | None] = {}
+        record = None
         if self.folder.resume or self.folder.writes:
-            fingerprints = read_fingerprints(plan.source.splits)
+            contents = read_contents(plan.source.splits)
+            record = DataRecord.of(plan.source, contents, self.data)
+            plan = self._with_fingerprints(plan, record, model)
         if self.folder.resume:
-            self._check_data(plan.source, fingerprints)
+            self._check_data(record)
+            self._report_versions()
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = place.batches(
             plan.source.splits["train"],
@@ -129,8 +134,8 @@ class Job:
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
         if self.folder.writes:
-            record_split(self.folder.path, fingerprints)
-            record_data(self.folder.path, plan.source, fingerprints)
+            record_split(self.folder.path, contents)
+            record.write(self.folder.path)
         lines = {"weights": weights}
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
@@ -153,9 +158,34 @@ class Job:
         place.leave()
         return finished
 
-    def _check_data(self, source, fingerprints):
+    def _with_fingerprints(self, plan, record, model):
+        """The plan whose recipe says what decides the numbers; of a resumed run what it began with.
+
+        A run that is resumed with other packages has the versions of both in its recipe.
+        """
+        found = fingerprints(record, model)
+        before = self.unfinished.get("fingerprints", {})
+        more: dict[str, Any] = {"fingerprints": {**found, **before, "data": found["data"]}}
+        if self.folder.resume and "fingerprints" not in self.unfinished:
+            more = {}  # Begun by an earlier version: the first weights are not known any more.
+        versions_before = self.unfinished.get("versions", {})
+        if versions_before and differing_versions(versions_before, plan.recipe["versions"]):
+            more["versions_before"] = versions_before
+        return dataclasses.replace(plan, recipe={**plan.recipe, **more})
+
+    def _report_versions(self):
+        """Prints which packages have other versions than when the run began."""
+        found = differing_versions(self.unfinished.get("versions", {}), versions())
+        if found and self.unfinished.get("versions"):
+            self.options.log(
+                "The run goes on with other packages than it began with, so its numbers may "
+                f"differ from a run without a stop: {'; '.join(found)}"
+            )
+
+    def _check_data(self, record):
         """Raises ValueError if a resumed run has other images than it began with."""
-        changes = changes_of_data(self.folder.shared, source, fingerprints)
+        before = DataRecord.read(self.folder.shared)
+        changes = "; ".join([] if before is None else before.differences(record))
         if changes and not self.options.changed_data:
             raise ValueError(
                 "A resumed run must have the images that it began with; with --changed-data "
@@ -325,14 +355,15 @@ class Job:
             self.options.log(f"all skipped files are in {self.folder.output / SKIPPED}")
 
 
-def record_split(folder: pathlib.Path, fingerprints: Fingerprints) -> None:
+def record_split(folder: pathlib.Path, contents: Mapping[str, Contents | None]) -> None:
     """Writes which images a run trains on, chooses by and holds out, before its first step.
 
     Args:
         folder: The folder of the run. If it has a record, the run continues: what it trained on
             before the stop stays in the record, also where the data have changed.
-        fingerprints: The images' `read_fingerprints`.
+        contents: The images' `read_contents`.
     """
+    fingerprints = {part: known and known.fingerprints for part, known in contents.items()}
     record, before = SplitRecord.of(fingerprints), SplitRecord.read(folder)
     if record is not None:
         (record if before is None else record.with_parts(before)).write(folder)

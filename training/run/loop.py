@@ -28,7 +28,12 @@ from keras_vit.utils.optional_packages import import_optional
 from keras_vit.utils.progress import progress_bar
 
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
+from .run_fingerprints import weights_hash
 from .trainer_setup import make_schedule
+
+# Steps whose rows of the history have the hash of the weights, by which `reproduce` compares early
+# steps; later rows have it after a validation, which takes far longer.
+_EARLY_STEPS = 200
 
 # The metric of training images in addition to the loss.
 METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
@@ -46,6 +51,7 @@ def history_columns(task: str = MULTICLASS) -> tuple[str, ...]:
         f"validation_{SCORES[task]}",
         "averaged_loss",
         f"averaged_{SCORES[task]}",
+        "weights",
     )
 
 
@@ -263,12 +269,14 @@ class _StepCallback(keras.callbacks.Callback):
             "images_per_second": rate,
             **validation,
         }
+        if validates or self.step <= _EARLY_STEPS:
+            row["weights"] = weights_hash(self.model.model)[:16]
         # For the callbacks after this one, under the names of `keras.Model.fit`.
         validation = {name.replace("validation_", "val_"): v for name, v in validation.items()}
         self.row_logs = metrics | validation
         logs.update(self.row_logs)
         self.history.add(row)
-        columns = self.history.columns[1:]
+        columns = self.history.columns[1:-1]  # Numbers.
         self.log.add(self.step, {name: row[name] for name in columns if name in row})
         if validates or stops:
             self.run.checkpoints.save(self.model)
@@ -359,7 +367,9 @@ class HistoryFile:
             with open(self.path, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
             self.rows = [row for row in rows if int(row["step"]) <= last_step]
-        write_csv(self.path, [columns, *([row[name] for name in columns] for row in self.rows)])
+        write_csv(
+            self.path, [columns, *([row.get(name, "") for name in columns] for row in self.rows)]
+        )
 
     def add(self, row: Mapping[str, object]) -> None:
         """Adds a row; missing columns stay empty."""

@@ -1,5 +1,6 @@
 """A stopped run notices that its images have changed."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -11,9 +12,11 @@ import pytest
 import keras_vit
 from keras_vit.training import finetune
 from keras_vit.training.data import image_files
-from keras_vit.training.data.sources import open_source
-from keras_vit.training.data.split_record import read_fingerprints
-from keras_vit.training.run.data_record import changes_of_data, record_data
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.split_record import read_contents
+from keras_vit.training.evaluation.results import versions
+from keras_vit.training.run import job
+from keras_vit.training.run.data_record import DataRecord
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_picture
@@ -29,9 +32,10 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def opened(photos):
-    source = open_source(str(photos))
-    return source, read_fingerprints(source.splits)
+def recorded(photos):
+    data = DataSpec(str(photos))
+    source = data.open()
+    return DataRecord.of(source, read_contents(source.splits), data)
 
 
 def _changed(photos):
@@ -51,10 +55,12 @@ def _removed(photos):
 
 
 def test_unchanged_images_are_known_also_in_another_place(photos, tmp_path):
-    record_data(tmp_path, *opened(photos))
-    assert changes_of_data(tmp_path, *opened(photos)) == ""
+    recorded(photos).write(tmp_path)
+    before = DataRecord.read(tmp_path)
+    assert before.differences(recorded(photos)) == []
     moved = shutil.move(photos, tmp_path / "elsewhere")
-    assert changes_of_data(tmp_path, *opened(moved)) == ""
+    assert before.differences(recorded(moved)) == []
+    assert before.to_json() == recorded(moved).to_json()
 
 
 @pytest.mark.parametrize(
@@ -62,15 +68,33 @@ def test_unchanged_images_are_known_also_in_another_place(photos, tmp_path):
     [(_changed, "cat/0.png"), (_moved, "dog/90.png"), (_renamed, "cat/00.png")],
 )
 def test_a_change_of_content_class_or_name_is_told_with_the_file(change, message, photos, tmp_path):
-    record_data(tmp_path, *opened(photos))
+    before = recorded(photos)
     change(photos)
-    assert message in changes_of_data(tmp_path, *opened(photos))
+    assert message in "; ".join(before.differences(recorded(photos)))
 
 
-def test_an_image_that_is_gone_is_told(photos, tmp_path):
-    record_data(tmp_path, *opened(photos))
+def test_an_image_that_is_gone_is_told(photos):
+    before = recorded(photos)
     _removed(photos)
-    assert "1 images are gone" in changes_of_data(tmp_path, *opened(photos))
+    assert "1 image gone (cat/0.png)" in before.differences(recorded(photos))
+
+
+def test_one_pixel_between_the_windows_of_a_large_file_is_found(photos):
+    pixels = np.zeros((400, 400, 3), "uint8")
+    write_picture(photos / "cat" / "0.bmp", pixels)
+    before = recorded(photos)
+    pixels[100, 100] = 1
+    write_picture(photos / "cat" / "0.bmp", pixels)
+    assert before.differences(recorded(photos)) == ["1 image with other content (cat/0.bmp)"]
+
+
+def test_the_fingerprint_of_the_data_is_sha256_over_sorted_rows(photos):
+    record = recorded(photos)
+    rows = []
+    for name, part in zip(record.names, record.parts, strict=True):
+        content = hashlib.sha256((photos / name).read_bytes()).hexdigest()
+        rows.append(f"{name}\0{content}\0{name.split('/')[0]}\0{part}\n".encode())
+    assert record.to_json()["sha256"] == hashlib.sha256(b"".join(sorted(rows))).hexdigest()
 
 
 class _Interrupt(keras.callbacks.Callback):
@@ -94,7 +118,25 @@ def test_a_run_resumes_on_changed_images_only_where_it_is_told_to(photos, tmp_pa
     lines = []
     finetune(photos, output, resume=True, changed_data=True, log=lines.append)
     assert any("have changed since the run began" in line for line in lines)
-    assert not (output / "data.npz").exists()
+    assert "dog/90.png" in DataRecord.read(output).names
+
+
+def test_a_run_that_goes_on_with_other_packages_prints_their_versions(
+    photos, tmp_path, monkeypatch
+):
+    weights = tmp_path / "tiny.weights.h5"
+    keras_vit.build(tiny_config(), input_shape=(8, 8, 3), classes=2).save_weights(weights)
+    settings = FineTuning(
+        weights=str(weights), normalization="half", steps=4, batch_size=4, warmup_steps=0
+    )
+    output = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        finetune(photos, output, settings=settings, callbacks=[_Interrupt()], log=lambda line: None)
+    monkeypatch.setattr(job, "versions", lambda: {**versions(), "numpy": "9.9"})
+    lines = []
+    finished = finetune(photos, output, resume=True, log=lines.append)
+    assert any("numpy 9.9, before" in line for line in lines)
+    assert finished.classifier.recipe["versions_before"] == versions()
 
 
 def test_a_run_reads_the_fingerprint_of_an_image_once_and_again_where_it_resumes(
@@ -105,11 +147,11 @@ def test_a_run_reads_the_fingerprint_of_an_image_once_and_again_where_it_resumes
     settings = FineTuning(
         weights=str(weights), normalization="half", steps=4, batch_size=4, warmup_steps=0
     )
-    file_fingerprints = image_files.file_fingerprints
+    file_contents = image_files.file_contents
     monkeypatch.setattr(
         image_files,
-        "file_fingerprints",
-        lambda paths: read.extend(paths) or file_fingerprints(paths),
+        "file_contents",
+        lambda paths: read.extend(paths) or file_contents(paths),
     )
     output, quiet = tmp_path / "run", {"log": lambda line: None}
     with pytest.raises(Interrupted):
