@@ -48,6 +48,7 @@ COMMANDS = {
     "records": "RecordsCommand",
     "deduplicate": "Deduplicate",
     "report": "Report",
+    "reproduce": "Reproduce",
     "scaling": "Scaling",
     "inspect": "Inspect",
     "benchmark": "Benchmark",
