@@ -91,7 +91,7 @@ class DataRecord:
         arrays = {name: _bytes(getattr(self, name)) for name in _FIELDS[:3]}
         digests = np.frombuffer(bytes.fromhex("".join(self.sha256)), "uint8").reshape(-1, 32)
         with atomic_write(folder / DATA) as partial:
-            np.savez(partial, sha256=digests, **arrays)
+            np.savez(partial, sha256=digests, **arrays)  # type: ignore[arg-type]
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:

@@ -133,7 +133,7 @@ class Job:
         )
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
-        if self.folder.writes:
+        if record is not None and self.folder.writes:
             record_split(self.folder.path, contents)
             record.write(self.folder.path)
         lines = {"weights": weights}

@@ -45,7 +45,7 @@ def weights_hash(model: keras.Model) -> str:
     for weight in model.weights:
         value = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
         digest.update(f"{value.dtype} {value.shape}\n".encode())
-        digest.update(value.reshape(-1).view("uint8"))
+        digest.update(value.reshape(-1).view("uint8").data)
     return digest.hexdigest()
 
 
