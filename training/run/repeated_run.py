@@ -15,12 +15,12 @@ import numpy as np
 
 from keras_vit.classifier import load_classifier
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.evaluation.intervals import wilson_interval
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE
 from keras_vit.utils.json_files import read_json
 
 from .classifier_jobs import FineTune, Pretrain
 from .data_record import DataRecord
-from .folds import wilson_interval
 from .run_fingerprints import describe_processor, differing_fields, differing_versions
 from .run_options import RunOptions
 
