@@ -82,9 +82,9 @@ class OpenVINO(QuantizedFormat):
 def openvino_core() -> Any:
     """Returns the one `Core` of OpenVINO in this process.
 
-    Each `Core` gives signals a stack of its own, and when it goes it puts back the one that it
-    found. Of two that go in the order in which they came, the second puts back memory that is
-    freed already, and the next signal, such as Ctrl-C, ends the process.
+    Each `Core` replaces the stack on which signals are handled, and when it goes it puts back the
+    one that it found. Of two that go in the order in which they came, the second puts back memory
+    that is freed already, and the next signal, such as Ctrl-C, ends the process.
     """
     return import_export_package("openvino").Core()
 
