@@ -1,0 +1,46 @@
+"""Intervals of shares and means."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+def exact_interval(count: int, total: int) -> tuple[float, float]:
+    """Returns the exact 95% interval of a share (Clopper and Pearson, 1934).
+
+    Args:
+        count: The successes.
+        total: The trials, at least 1.
+    """
+    return _interval(count, total, "exact")
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """Returns the 95% interval of a share by Wilson (1927).
+
+    Args:
+        count: The successes.
+        total: The trials, at least 1.
+    """
+    return _interval(count, total, "wilson")
+
+
+def _interval(count, total, method):
+    interval = stats.binomtest(count, total).proportion_ci(CONFIDENCE, method)
+    return float(interval.low), float(interval.high)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the 95% interval of the mean of values by Student's t, within 0 and 1.
+
+    Args:
+        values: Two values or more.
+    """
+    mean, count = statistics.fmean(values), len(values)
+    reach = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * statistics.stdev(values) / count**0.5
+    return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
