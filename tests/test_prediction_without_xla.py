@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import classifier, keras_private
+from keras_vit import answering, keras_private
 from keras_vit.answering import predict_batch
 from keras_vit.training import Trainer
 
@@ -28,7 +28,7 @@ def accelerator_listed(monkeypatch):
 
 @pytest.fixture
 def no_xla(accelerator_listed, monkeypatch):
-    for module in (classifier, keras_private):
+    for module in (answering, keras_private):
         monkeypatch.setattr(module, "xla_compiles", lambda: False)
 
 
