@@ -27,7 +27,7 @@ from .comparison_files import Flips, table_rows, write_files
 from .gates import FAILS, UNCLEAR, Gate, Verdict, judge, parse_gates
 from .measures import Measure, Outcomes, measures_of
 
-TURNS = 11  # Of the measurement of speed: the interval of the median needs 6.
+TURNS = 11  # Turns of the measurement of speed: the interval of the median needs 6.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """1 if a gate fails, else 3 if one cannot be told, else 0."""
+        """1 if a gate fails, else 3 if one is undecided, else 0."""
         outcomes = {verdict.outcome for verdict in self.verdicts}
         return 1 if FAILS in outcomes else 3 if UNCLEAR in outcomes else 0
 
@@ -86,7 +86,7 @@ def compare_classifiers(
         **options: Other fields of `DataSpec` that evaluations read.
 
     Raises:
-        ValueError: If a gate cannot be parsed, a classifier gives several labels, the two have no
+        ValueError: If a gate cannot be parsed, a classifier is multi-label, the two have no
             class in common, or there are no labelled images that both held out.
 
     Example:
@@ -259,7 +259,7 @@ def _outcomes(report):
 
 
 def _speed_ratios(classifiers, examples, batch_size):
-    """The speed of NEW's model by that of OLD's in each turn, on the same images."""
+    """The speed of NEW's model by OLD's number's in each turn, on the same images."""
     examples = examples.take(range(min(batch_size, len(examples))))
     models = []
     for classifier in classifiers:

@@ -104,7 +104,7 @@ def write_files(
         folder: An existing folder.
         titles: The names of OLD and NEW.
         measures: The numbers.
-        verdicts: Of the gates.
+        verdicts: The answers to the gates.
         lines: What was compared.
         flips: The images.
     """
@@ -154,7 +154,7 @@ def write_files(
 
 
 def _write_junit(path, verdicts):
-    """A test for each gate: one that cannot be told is an error, which no CI takes for a pass."""
+    """A test for each gate: an undecided one is an error, which no CI takes for a pass."""
     kinds = {FAILS: "failure", UNCLEAR: "error"}
     outcomes = [verdict.outcome for verdict in verdicts]
     counts = {f"{kind}s": str(outcomes.count(outcome)) for outcome, kind in kinds.items()}

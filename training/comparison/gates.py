@@ -1,4 +1,4 @@
-"""Gates of a comparison: conditions that hold, fail, or cannot be told."""
+"""Gates of a comparison: conditions that hold, fail, or are undecided."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Verdict:
 
     @functools.cached_property
     def needed(self) -> int | None:
-        """Where it is unclear, the images that would be needed; of a class those of the class.
+        """Where it is unclear, the images that would be needed; of that class alone for a class.
 
         None if no number of images would do, as the value lies at the limit.
         """
@@ -169,7 +169,7 @@ def _distance(gate, measure):
 
 
 def _needed(gate, measure):
-    """The images for a verdict 4 times out of 5, if the shares are as they are seen now."""
+    """The images for a verdict 4 times out of 5, if the shares are as seen now."""
     if measure.value == gate.limit:
         return None
     is_inside = (measure.value > gate.limit) == gate.above

@@ -19,18 +19,18 @@ POINTS, PERCENT, RATIO = "points", "percent", "ratio"  # Units.
 
 # The unit and the meaning of each metric.
 METRICS = {
-    "top_1": (POINTS, "accuracy of NEW minus that of OLD"),
+    "top_1": (POINTS, "accuracy of NEW minus OLD's"),
     "negative_flips": (PERCENT, "images that OLD has right and NEW wrong"),
     "positive_flips": (PERCENT, "images that OLD has wrong and NEW right"),
     "agreement": (PERCENT, "images with the same answer of both, right or wrong"),
-    "class_recall": (POINTS, "recall of NEW minus that of OLD, of every class"),
-    "calibration_error": (POINTS, "expected calibration error of NEW minus that of OLD"),
-    "coverage": (POINTS, "share of images that NEW answers minus that of OLD"),
-    "speed": (RATIO, "images per second of NEW's model by those of OLD's"),
+    "class_recall": (POINTS, "recall of NEW minus OLD's, of every class"),
+    "calibration_error": (POINTS, "expected calibration error of NEW minus OLD's"),
+    "coverage": (POINTS, "share of images that NEW answers minus OLD's"),
+    "speed": (RATIO, "images per second of NEW's model by OLD's"),
 }
 
 _RESAMPLES = 1000
-_WEIGHTS = 4_000_000  # Of resampled images in memory at once.
+_WEIGHTS = 4_000_000  # Numbers of resampled images in memory at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Measure:
             have, if the shares stayed.
         class_name: The class, of a number by class.
         pairs: The images, of a difference of two shares.
-        p_value: Of the exact test that both are equal, of a difference of two shares; by class
+        p_value: The one of the exact test that both are equal, of a difference of two shares; by class
             corrected by Holm.
     """
 
@@ -123,7 +123,7 @@ def measures_of(
 
     Args:
         old: The answers of OLD to N images, at least 1.
-        new: Those of NEW to the same images.
+        new: The answers of NEW to the same images.
         true: The class numbers of the images, int `(N,)`.
         class_names: The names of the classes; those without images have no number.
         speed_ratios: The ratio of the speeds in each turn; see `turns.speed_ratios`.
@@ -212,7 +212,7 @@ def speed(ratios: Sequence[float]) -> Measure:
     """Returns the median ratio of the speeds, with the interval from the order of the turns.
 
     Args:
-        ratios: The speed of NEW by that of OLD in each turn.
+        ratios: The speed of NEW by OLD's number in each turn.
     """
     ordered, count = np.sort(np.asarray(ratios, float)), len(ratios)
     outside = int(scipy.stats.binom.ppf((1 - CONFIDENCE) / 2, count, 0.5))

@@ -65,7 +65,7 @@ def choose_images(
         classifier: The classifier.
         given: The data.
         split: See `evaluate_classifier`.
-        class_names: The classes that the data may have, and those of numbers in arrays; by default
+        class_names: The classes that the data may have, and the names of numbers in arrays; by default
             the classifier's.
 
     Raises:
