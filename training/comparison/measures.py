@@ -62,8 +62,8 @@ class Measure:
             have, if the shares stayed.
         class_name: The class, of a number by class.
         pairs: The images, of a difference of two shares.
-        p_value: The one of the exact test that both are equal, of a difference of two shares; by class
-            corrected by Holm.
+        p_value: The p-value of the exact test that both are equal, of a difference of two shares;
+            by class corrected by Holm.
     """
 
     metric: str

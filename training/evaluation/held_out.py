@@ -65,8 +65,8 @@ def choose_images(
         classifier: The classifier.
         given: The data.
         split: See `evaluate_classifier`.
-        class_names: The classes that the data may have, and the names of numbers in arrays; by default
-            the classifier's.
+        class_names: The classes that the data may have, which also name numbers in arrays;
+            by default the classes of the classifier.
 
     Raises:
         ValueError: As `evaluate_classifier`.
