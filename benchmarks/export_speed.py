@@ -126,10 +126,10 @@ def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
 
 def in_bfloat16(path):
     """Returns an OpenVINO model as a function, in bfloat16."""
-    import openvino
+    from keras_vit.export.openvino_folder import openvino_core
 
     precision = {"INFERENCE_PRECISION_HINT": "bf16"}
-    model = openvino.compile_model(os.path.join(path, "model.xml"), "CPU", precision)
+    model = openvino_core().compile_model(os.path.join(path, "model.xml"), "CPU", precision)
     return lambda images: model({"images": images})["probabilities"]
 
 

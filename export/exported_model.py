@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.answering import LEVERAGE
+from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.description.decision import Decision
 from keras_vit.inspection.rollouts import RolloutModel
 from keras_vit.layers.unknown_class import familiarity
@@ -73,7 +73,8 @@ def exported_model(
     valid = ops.all(_finite(probabilities), axis=1)
     if input == "float":
         valid = ops.logical_and(ops.all(_finite(images), axis=(1, 2, 3)), valid)
-    if decision is not None and decision.threshold:
+    answers = {layer.name: layer for layer in model.layers}.get(ANSWERS)
+    if answers is not None and not answers.multilabel:
         _, place = ops.top_k(probabilities, 1)  # Keras's argmax has an operation that ONNX lacks.
         found["decision"] = ops.cast(place[:, 0], "int32")
     return keras.Model(images, {"probabilities": probabilities, "valid": valid, **found})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_vit.description.description_texts import read_texts
 from keras_vit.utils.fields import documented
@@ -62,7 +63,7 @@ class OpenVINO(QuantizedFormat):
         if self.precision == "int8":
             onnx_graph.keep_scales(content.graph)
         library = import_export_package("openvino")
-        model = library.Core().read_model(content.SerializeToString())
+        model = openvino_core().read_model(content.SerializeToString())
         library.save_model(model, path / self.marker, compress_to_fp16=False)
         return written
 
@@ -77,13 +78,24 @@ class OpenVINO(QuantizedFormat):
         return OpenedExport(read_texts(path, NAMES), files, lambda: {"serve": _signature(model)})
 
 
+@functools.cache
+def openvino_core() -> Any:
+    """Returns the one `Core` of OpenVINO in this process.
+
+    Each `Core` gives signals a stack of its own, and when it goes it puts back the one that it
+    found. Of two that go in the order in which they came, the second puts back memory that is
+    freed already, and the next signal, such as Ctrl-C, ends the process.
+    """
+    return import_export_package("openvino").Core()
+
+
 def _signature(path):
     """Returns the one signature of an OpenVINO model, computed in float32.
 
     By default OpenVINO computes in bfloat16 where the CPU has it.
     """
     library = import_export_package("openvino")
-    model = library.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     takes_pixels = model.input("images").get_element_type() == library.Type.u8
     return Signature(
         lambda batch: model({"images": batch})["probabilities"], takes_pixels=takes_pixels

@@ -21,6 +21,7 @@ from keras_vit.export import onnx_conversion, saved_model_conversion, tflite_con
 from keras_vit.export.export_format import import_export_package
 from keras_vit.export.exported_model import exported_model
 from keras_vit.export.onnx_file import OPSET
+from keras_vit.export.openvino_folder import openvino_core
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)
@@ -144,7 +145,6 @@ def test_an_onnx_file_has_every_value(onnx_bytes, images, expected):
 
 
 def test_an_openvino_model_has_every_value(onnx_bytes, images, expected):
-    library = import_export_package("openvino")
-    model = library.Core().read_model(onnx_bytes)
-    compiled = library.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model = openvino_core().read_model(onnx_bytes)
+    compiled = openvino_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     check(compiled({"images": images})["probabilities"], expected)

@@ -6,10 +6,11 @@ import pytest
 
 import keras_vit.classifier
 import keras_vit.export
+from keras_vit.export.openvino_folder import openvino_core
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
-openvino = pytest.importorskip("openvino")
+pytest.importorskip("openvino")
 pytestmark = pytest.mark.slow
 
 
@@ -30,7 +31,7 @@ def reports(classifier, tmp_path_factory):
 
 def compiled(report):
     path = pathlib.Path(report.path) / "model.xml"
-    return openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
 
 def test_openvino_gives_the_models_probabilities(reports):
@@ -64,7 +65,7 @@ def test_int8_computes_products_with_weights_only(reports):
         return node
 
     path = pathlib.Path(reports["int8"].path)
-    operations = openvino.Core().read_model(path / "model.xml").get_ops()
+    operations = openvino_core().read_model(path / "model.xml").get_ops()
     products = [node for node in operations if node.get_type_name() == "MatMul"]
     in_integers = []
     for node in products:
@@ -88,6 +89,7 @@ def test_the_folder_has_class_names_preprocessing_origin_and_the_report(reports,
         "origin.json",
         "golden.json",
         "check.json",
+        "checksums.json",
     }
     lines = (folder / "classes.txt").read_text(encoding="utf-8").splitlines()
     assert lines == list(classifier.class_names)

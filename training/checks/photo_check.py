@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Examples
 from keras_vit.training.data.labels import task_of
 from keras_vit.training.evaluation.features import extract
+from keras_vit.training.evaluation.intervals import wilson_interval
 from keras_vit.training.evaluation.predictions import EvaluatedModel
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
@@ -241,5 +241,4 @@ def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> Expected:
     # As many independent images as have this variance; all alike leave it open.
     count = len(right) * min(1.0, alone / variance) if variance else float(groups.max() + 1)
     count = max(1, round(count))
-    interval = stats.binomtest(round(mean * count), count).proportion_ci(method="wilson")
-    return Expected(mean, float(interval.low), float(interval.high))
+    return Expected(mean, *wilson_interval(round(mean * count), count))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier
 from keras_vit.description.description_texts import texts_of
 from keras_vit.models.opening import open_classifier
@@ -68,6 +69,11 @@ def calibrate(
         raise ValueError(
             "A classifier must be a folder to keep its decision; export it again afterwards. "
             f"Received: {folder or classifier.model}"
+        )
+    if any(folder.absolute() == row.folder.absolute() for row in RELEASED):
+        raise ValueError(
+            "The package's own classifier must be copied to another folder, and calibrated there. "
+            f"Received: {folder}"
         )
     settings.check(classifier.description.labels)
     spec = data_spec(data, **data_options)

@@ -13,7 +13,8 @@ from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import MISSED, UNKNOWN, Decision
 from keras_vit.training.evaluation.calibration import calibration_of
-from keras_vit.training.evaluation.risk import Bound, find_threshold, interval, least_answered
+from keras_vit.training.evaluation.intervals import exact_interval
+from keras_vit.training.evaluation.risk import Bound, find_threshold, least_answered
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 
@@ -67,7 +68,7 @@ def find_decision(
     """
     check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
-    chosen, tested = np.split(order, [min(int(len(known) * CHOOSING_SHARE), MAX_CHOOSING)])
+    chosen, tested = np.split(order, [_num_choosing(len(known))])
     chosen, tested = np.sort(chosen), np.sort(tested)
     choosing, testing = known.at(chosen), known.at(tested)
     temperature = fit_temperature(choosing.logits, choosing.labels)
@@ -86,6 +87,11 @@ def find_decision(
     else:
         found = _with_threshold(found, labels, choosing, testing, is_familiar, settings)
     return FoundDecision(found, labels, arrays, tuple(summary(found, settings)))
+
+
+def _num_choosing(count):
+    """How many of the calibration images choose the temperature and the candidates."""
+    return min(int(count * CHOOSING_SHARE), MAX_CHOOSING)
 
 
 def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
@@ -110,8 +116,7 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
         )
     if settings.max_error is not None:
         needed = least_answered(settings.max_error, settings.confidence)
-        tested = len(given) - min(int(len(given) * CHOOSING_SHARE), MAX_CHOOSING)
-        if tested < needed:
+        if len(given) - _num_choosing(len(given)) < needed:
             total = math.ceil(needed / (1 - CHOOSING_SHARE))
             raise ValueError(
                 f"At most {settings.max_error:.1%} of errors with {settings.confidence:.0%} "
@@ -327,7 +332,7 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
             f"with {found.confidence:.0%} confidence at most {found.max_error:.1%} of the answers "
             f"are wrong, for {photos}"
         )
-    low, high = interval(found.answered, found.images)
+    low, high = exact_interval(found.answered, found.images)
     answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
     if found.largest_leverage is None:
         strange = "strange photos are not recognised"

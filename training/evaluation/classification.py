@@ -426,27 +426,48 @@ def evaluate_classifier(
             classifier does not know, or are multi-label where it gives one class.
     """
     images = choose_images(classifier, data_spec(data, **data_options), split)
-    numbers = {name: number for number, name in enumerate(classifier.class_names)}
-
-    answering = classifier.answering
 
     def report_of(examples: Examples) -> ClassificationReport | MultilabelReport:
-        return evaluate(
-            answering.model,
+        return evaluate_examples(
+            classifier,
             examples,
-            classifier.known_classes,
-            preprocessing=classifier.input_preprocessing,
-            class_numbers=[numbers[name] for name in images.source.class_names],
+            images.source.class_names,
             batch_size=batch_size,
             skipped=images.source.skipped if examples is images.examples else (),
             skip_unreadable=images.skip_unreadable,
             progress=progress,
-            thresholds=classifier.thresholds and classifier.thresholds[: len(numbers)],
-            decision=answering.description.decision,
         )
 
     new = None if images.new is None else report_of(images.new)
     return dataclasses.replace(report_of(images.examples), split_lines=images.lines, new=new)
+
+
+def evaluate_examples(
+    classifier: Classifier, examples: Examples, class_names: Sequence[str], **options: Any
+) -> ClassificationReport | MultilabelReport:
+    """Evaluates a classifier, with its decision, on examples; classes are matched by their names.
+
+    Args:
+        classifier: The classifier.
+        examples: The examples.
+        class_names: The classes of the examples, in the order of their numbers.
+        **options: More arguments of `evaluate`.
+
+    Raises:
+        ValueError: As `evaluate`.
+    """
+    answering, names = classifier.answering, classifier.known_classes
+    numbers = {name: number for number, name in enumerate(names)}
+    return evaluate(
+        answering.model,
+        examples,
+        names,
+        preprocessing=classifier.input_preprocessing,
+        class_numbers=[numbers[name] for name in class_names],
+        thresholds=classifier.thresholds and classifier.thresholds[: len(names)],
+        decision=answering.description.decision,
+        **options,
+    )
 
 
 def _is_in_top(count, scores, labels):

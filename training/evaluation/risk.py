@@ -71,15 +71,6 @@ def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -
     return bool(tail <= 1 - confidence)
 
 
-def interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Returns the exact interval of a share (Clopper and Pearson, 1934)."""
-    tail = (1 - confidence) / 2
-    beta = scipy.stats.beta.ppf
-    low = beta(tail, count, total - count + 1) if count else 0.0
-    high = beta(1 - tail, count + 1, total - count) if count < total else 1.0
-    return float(low), float(high)
-
-
 def find_threshold(
     chosen: tuple[np.ndarray, np.ndarray],
     tested: tuple[np.ndarray, np.ndarray],

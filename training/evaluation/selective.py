@@ -16,7 +16,7 @@ from keras_vit.utils.files import atomic_write, write_csv
 from keras_vit.utils.plots import new_figure
 
 from .calibration import Calibration, calibration_of
-from .risk import interval
+from .intervals import exact_interval
 from .temperature import scaled_probabilities
 
 MAX_ROWS = 1000  # In the curve's table.
@@ -83,13 +83,13 @@ class SelectiveAnswers:
 
     def lines(self) -> list[str]:
         """Returns the numbers, a line each."""
-        low, high = interval(self.answered, self.count)
+        low, high = exact_interval(self.answered, self.count)
         lines = [
             f"answered {self.answered / self.count:.4f}  ({self.answered} of {self.count}; "
             f"95%: {low:.4f} to {high:.4f})"
         ]
         if self.answered:
-            low, high = interval(self.wrong, self.answered)
+            low, high = exact_interval(self.wrong, self.answered)
             lines.append(
                 f"wrong   {self.wrong / self.answered:.4f}  of these ({self.wrong}; "
                 f"95%: {low:.4f} to {high:.4f})"

@@ -10,13 +10,12 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from scipy import stats
-
 from keras_vit.classifier import load_classifier
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation import classification
+from keras_vit.training.evaluation.classification import evaluate_examples
+from keras_vit.training.evaluation.intervals import CONFIDENCE, mean_interval, wilson_interval
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import write_text
 from keras_vit.utils.json_files import read_json
@@ -27,7 +26,6 @@ from .sweep import start_or_continue
 
 FOLDS = "folds.json"  # Settings and data of the runs, and their result, in the output's folder.
 TABLE = "folds.md"
-CONFIDENCE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,28 +126,6 @@ class FoldsResult:
         return "\n".join(lines)
 
 
-def mean_interval(values: tuple[float, ...]) -> tuple[float, float]:
-    """Returns the 95% interval of the mean of values by Student's t, within 0 and 1.
-
-    Args:
-        values: Two values or more.
-    """
-    mean, count = statistics.fmean(values), len(values)
-    reach = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * statistics.stdev(values) / count**0.5
-    return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
-
-
-def wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """Returns the 95% interval by Wilson (1927) of a share.
-
-    Args:
-        right: The successes.
-        count: The trials, at least 1.
-    """
-    interval = stats.binomtest(right, count).proportion_ci(CONFIDENCE, "wilson")
-    return float(interval.low), float(interval.high)
-
-
 def finetune_folds(
     data: Data,
     output: str | os.PathLike,
@@ -224,15 +200,5 @@ def finetune_folds(
 
 def _test_accuracy(run: pathlib.Path, source: Source, test: Examples, metric: str) -> float:
     """The accuracy of a run on the data's own test part."""
-    classifier = load_classifier(run)
-    numbers = {name: number for number, name in enumerate(classifier.class_names)}
-    report = classification.evaluate(
-        classifier.model,
-        test,
-        classifier.class_names,
-        preprocessing=classifier.input_preprocessing,
-        class_numbers=[numbers[name] for name in source.class_names],
-        skip_unreadable=True,
-        thresholds=classifier.thresholds,
-    )
+    report = evaluate_examples(load_classifier(run), test, source.class_names, skip_unreadable=True)
     return float(report.to_json()[metric])

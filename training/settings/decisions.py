@@ -7,7 +7,7 @@ import dataclasses
 import os
 
 from keras_vit.description.class_labels import Labels
-from keras_vit.description.decision import FALSE, MISSED
+from keras_vit.description.decision import FALSE, MISSED, UNKNOWN
 from keras_vit.utils.fields import check_fields, documented, setting
 
 _BETWEEN = ("in (0, 1)", lambda value: 0 < value < 1)
@@ -97,7 +97,12 @@ class DecisionSettings:
         return parents
 
     def check(self, labels: Labels) -> None:
-        """Raises ValueError if a bound is not for the task of a classifier."""
+        """Raises ValueError if a bound is not for the task, or a class has the name "unknown"."""
+        if UNKNOWN in (labels.names or ()) and not labels.is_multilabel:
+            raise ValueError(
+                f'With a decision no class may have the name "{UNKNOWN}": images without an answer '
+                "get it. Give the class another name, or the photos with --unknown."
+            )
         own, others = ("max_missed", "max_false"), ("max_error", "parents")
         if not labels.is_multilabel:
             own, others = others, own

@@ -254,6 +254,18 @@ def test_a_decision_of_another_head_is_refused(calibrated, photos):
         classifier.predict(photos / "test")
 
 
+def test_the_classifier_in_the_package_is_not_written_to(photos):
+    with pytest.raises(ValueError, match="must be copied to another folder.*r14_vit_micro16"):
+        calibrate("cifar10", photos, BOUND, log=str)
+
+
+def test_a_class_of_the_name_unknown_is_refused(photos, tmp_path):
+    names = ("blue", "green", "unknown")
+    save_classifier(tmp_path / "x", color_model(), names, Preprocessing((8, 8)))
+    with pytest.raises(ValueError, match='no class may have the name "unknown"'):
+        calibrate(tmp_path / "x", photos, BOUND, log=str)
+
+
 def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):
     classifier, _ = calibrated
     keras_vit.export.tflite(classifier, tmp_path / "c.tflite", check_images=photos / "test")

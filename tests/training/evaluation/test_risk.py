@@ -4,7 +4,6 @@ import scipy.stats
 
 from keras_vit.training.evaluation.risk import (
     find_threshold,
-    interval,
     is_bounded,
     least_answered,
 )
@@ -34,13 +33,6 @@ def test_the_bound_is_the_exact_test_of_fisher():
     tail = scipy.stats.fisher_exact(table, alternative="less").pvalue
     assert is_bounded(12, 500, 0.05, 1 - tail - 1e-9)
     assert not is_bounded(12, 500, 0.05, 1 - tail + 1e-9)
-
-
-def test_the_interval_is_that_of_scipy():
-    expected = scipy.stats.binomtest(81, 100).proportion_ci(0.95, "exact")
-    assert interval(81, 100) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert interval(0, 10)[0] == 0
-    assert interval(10, 10)[1] == 1
 
 
 def test_as_many_new_images_exceed_the_bound_in_no_more_draws_than_it_allows():

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from scipy import stats
 
 from keras_vit.command_line import main
 from keras_vit.training.run import classifier_jobs
-from keras_vit.training.run.folds import FoldsResult, finetune_folds, mean_interval, wilson_interval
+from keras_vit.training.run.folds import FoldsResult, finetune_folds
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
 
@@ -21,20 +20,6 @@ SETTINGS = FineTuning(
     validation=0.0,
     augmentation="none",
 )
-
-
-def test_the_interval_of_the_mean_is_that_of_scipy():
-    values = (0.9, 0.92, 0.88, 0.95)
-    expected = stats.t.interval(0.95, 3, loc=0.9125, scale=stats.sem(values))
-    assert mean_interval(values) == pytest.approx(expected)
-    assert mean_interval((1.0, 0.9)) == (pytest.approx(0.95 - 12.7062 * 0.05, abs=1e-4), 1.0)
-
-
-def test_the_interval_of_a_share_is_that_of_wilson():
-    right, count, z = 45, 50, 1.959964
-    centre = (right + z * z / 2) / (count + z * z)
-    reach = z / (count + z * z) * (right * (count - right) / count + z * z / 4) ** 0.5
-    assert wilson_interval(right, count) == pytest.approx((centre - reach, centre + reach))
 
 
 def test_the_table_has_each_fold_the_mean_and_both_intervals(tmp_path):
