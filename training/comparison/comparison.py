@@ -114,16 +114,16 @@ def compare_classifiers(
     reports = [
         _report(classifier, examples, common, batch_size, progress) for classifier in classifiers
     ]
-    outcomes = [_outcomes(report) for report in reports]
+    of_old, of_new = map(_outcomes, reports)
     answers = reports[0].answers
-    of_new = reports[1].answers
+    others = reports[1].answers
     assert answers is not None
-    assert of_new is not None
-    if list(answers.examples.names) != list(of_new.examples.names):
+    assert others is not None
+    if list(answers.examples.names) != list(others.examples.names):
         raise ValueError("Both classifiers must read the same images. Received: others for NEW")
     true = np.asarray(answers.examples.labels)
     ratios = _speed_ratios(classifiers, answers.examples, batch_size)
-    measures = measures_of(*outcomes, true, common, ratios)
+    measures = measures_of(of_old, of_new, true, common, ratios)
     verdicts = tuple(
         judge(gate, [measure for measure in measures if measure.metric == gate.metric])
         for gate in gates
@@ -137,7 +137,7 @@ def compare_classifiers(
     found = Comparison(tuple(measures), verdicts, tuple(lines))
     if output is None:
         return found
-    flips = Flips(answers.examples, [common[k] for k in true], *outcomes)
+    flips = Flips(answers.examples, [common[k] for k in true], of_old, of_new)
     with atomic_folder(output) as folder:
         titles = [_title(old), _title(new)]
         files = write_files(folder, titles, found.measures, verdicts, lines, flips)

@@ -158,9 +158,8 @@ def _write_junit(path, verdicts):
     kinds = {FAILS: "failure", UNCLEAR: "error"}
     outcomes = [verdict.outcome for verdict in verdicts]
     counts = {f"{kind}s": str(outcomes.count(outcome)) for outcome, kind in kinds.items()}
-    suite = ElementTree.Element(
-        "testsuite", name="keras-vit compare", tests=str(len(verdicts)), **counts
-    )
+    counts |= {"name": "keras-vit compare", "tests": str(len(verdicts))}
+    suite = ElementTree.Element("testsuite", counts)
     for verdict in verdicts:
         test = ElementTree.SubElement(
             suite, "testcase", classname="compare", name=str(verdict.gate)
