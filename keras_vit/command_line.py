@@ -41,6 +41,7 @@ COMMANDS = {
     "recipes": "Recipes",
     "evaluate": "Evaluate",
     "calibrate": "Calibrate",
+    "compare": "Compare",
     "predict": "Predict",
     "embed": "Embed",
     "few-shot": "FewShot",

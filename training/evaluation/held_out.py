@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -49,7 +50,10 @@ class EvaluatedImages:
 
 
 def choose_images(
-    classifier: Classifier, given: DataSpec, split: str | None = None
+    classifier: Classifier,
+    given: DataSpec,
+    split: str | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
 
@@ -61,17 +65,20 @@ def choose_images(
         classifier: The classifier.
         given: The data.
         split: See `evaluate_classifier`.
+        class_names: The classes that the data may have, which also name numbers in arrays;
+            by default the classes of the classifier.
 
     Raises:
         ValueError: As `evaluate_classifier`.
     """
     _check_fields(given)
+    known = classifier.class_names if class_names is None else class_names
     of_run = spec_of_run(classifier.recipe, given)
     in_memory = isinstance(given.data, InMemory)
     spec = of_run
     if spec is None:
         is_numbered = in_memory and not given.data.is_frame
-        names = classifier.class_names if is_numbered else None
+        names = tuple(known) if is_numbered else None
         spec = dataclasses.replace(given, holdout=0.0, class_names=names)
     spec = dataclasses.replace(
         spec,
@@ -97,7 +104,7 @@ def choose_images(
     if record is not None:
         is_verified = spec.strict or in_memory
         source = spec.open(verify=is_verified, recorded=True)
-        _check_classes(source, classifier, given)
+        _check_classes(source, known, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
             return dataclasses.replace(found, lines=(*found.lines, *excluded))
@@ -105,7 +112,7 @@ def choose_images(
     images = classifier.recipe.get("images") or {}
     is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
     source = spec.open(verify=is_verified)
-    _check_classes(source, classifier, given)
+    _check_classes(source, known, given)
     if split is None:
         split = "test" if "test" in source.splits else "train"
     _check_split(split, source.splits)
@@ -128,13 +135,12 @@ def _check_fields(given):
         )
 
 
-def _check_classes(source, classifier, given):
-    unknown = sorted(set(source.class_names) - set(classifier.class_names))
+def _check_classes(source, known, given):
+    unknown = sorted(set(source.class_names) - set(known))
     if unknown:
-        known = ", ".join(classifier.class_names[:10])
         raise ValueError(
-            f"The data must have classes of the classifier ({known}"
-            f"{', ...' if len(classifier.class_names) > 10 else ''}). "
+            f"The data must have classes of the classifier ({', '.join(known[:10])}"
+            f"{', ...' if len(known) > 10 else ''}). "
             f"Received: {given.name}, with {', '.join(unknown[:10])}"
         )
 

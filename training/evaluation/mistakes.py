@@ -90,7 +90,7 @@ class Answers:
                     "true": self._text(self.true[number]) or "no label",
                 },
             )
-            for number, encoded in zip(chosen, _encoded_images(self.examples, chosen), strict=True)
+            for number, encoded in zip(chosen, encoded_images(self.examples, chosen), strict=True)
         )
         write_page(
             path,
@@ -100,7 +100,7 @@ class Answers:
         )
 
 
-def _encoded_images(examples: Examples, chosen: np.ndarray) -> Iterator[bytes]:
+def encoded_images(examples: Examples, chosen: np.ndarray) -> Iterator[bytes]:
     """Returns the encoded images of some examples, in the order given.
 
     Args:

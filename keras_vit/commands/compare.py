@@ -1,0 +1,66 @@
+"""`keras-vit compare`: a new classifier against an old one, with gates."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands.evaluate import Evaluate
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
+from keras_vit.utils.fields import REQUIRED, changed, part, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compare(Command):
+    """Compare a new classifier with an old one on the same images, with gates.
+
+    Exit code 0: every gate holds, by the bound of its 95% interval. 1: a gate fails. 3: it cannot
+    be decided, with the number of images that would be needed.
+    """
+
+    old: str = setting(
+        REQUIRED,
+        "a classifier's folder, or an export of any format",
+        unit="OLD",
+        positional=True,
+        completion=("classifiers",),
+    )
+    new: str = setting(
+        REQUIRED,
+        "the same, of the classifier that is to replace it",
+        unit="NEW",
+        positional=True,
+        completion=("classifiers",),
+    )
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
+    split: str | None = changed(
+        Evaluate, "split", absent="the images that each run held out or that are new to it"
+    )
+    gate: str | None = setting(
+        None,
+        "conditions between commas, such as 'top_1 > -0.5, class_recall > -3'; see docs/compare.md",
+        unit="GATES",
+    )
+    batch_size: int = shared_arguments.batch_size()
+    output: str = setting("compare", "the folder of the files, new or empty", unit="DIR")
+
+    def run(self) -> int:
+        """Compares, prints the summary and writes the files."""
+        if self.data.data is None:
+            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        from keras_vit.training.comparison import compare_classifiers
+
+        found = compare_classifiers(
+            self.old,
+            self.new,
+            self.data,
+            gate=self.gate,
+            split=self.split,
+            batch_size=self.batch_size,
+            output=self.output,
+            progress=True,
+        )
+        print(found)
+        for path in found.written:
+            print(f"written {path}")
+        return found.exit_code

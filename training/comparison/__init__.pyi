@@ -1,0 +1,4 @@
+from .comparison import (
+    Comparison as Comparison,
+    compare_classifiers as compare_classifiers,
+)

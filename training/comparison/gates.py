@@ -1,0 +1,188 @@
+"""Gates of a comparison: conditions that hold, fail, or are undecided."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import scipy.stats
+
+from keras_vit.training.evaluation.intervals import CONFIDENCE
+
+from .measures import METRICS, PERCENT, POINTS, RATIO, Measure
+from .paired import holm, score
+
+HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
+
+_GATE = re.compile(r"(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%?)")
+_LIMITS = {POINTS: (-100, 100), PERCENT: (0, 100), RATIO: (0, math.inf)}
+_EXAMPLE = '"top_1 > -0.5, negative_flips < 1%, class_recall > -3"'
+
+# Images for a verdict 4 times out of 5, by those for every other time: the true value must be
+# further from the limit, by the quantile of 80%.
+_FOUR_OF_FIVE = (1 + scipy.stats.norm.ppf(0.8) / scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
+_MAX_FACTOR = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A condition on a metric.
+
+    Args:
+        metric: A key of `METRICS`.
+        above: Whether the metric must be above the limit; else below.
+        limit: In the unit of the metric.
+    """
+
+    metric: str
+    above: bool
+    limit: float
+
+    def __str__(self) -> str:
+        unit = "%" if METRICS[self.metric][0] == PERCENT else ""
+        return f"{self.metric} {'>' if self.above else '<'} {self.limit:g}{unit}"
+
+    def admits(self, interval: tuple[float, float]) -> bool:
+        """Returns whether a whole interval is inside the limit."""
+        return interval[0] > self.limit if self.above else interval[1] < self.limit
+
+    def excludes(self, interval: tuple[float, float]) -> bool:
+        """Returns whether a whole interval is outside."""
+        return interval[1] < self.limit if self.above else interval[0] > self.limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the images say about a gate.
+
+    Args:
+        gate: The gate.
+        outcome: `HOLDS`, `FAILS` or `UNCLEAR`.
+        measure: The number that decides; of classes the one that fails or is unclear, or that is
+            nearest to the limit.
+    """
+
+    gate: Gate
+    outcome: str
+    measure: Measure
+
+    @functools.cached_property
+    def needed(self) -> int | None:
+        """Where it is unclear, the images that would be needed; of that class alone for a class.
+
+        None if no number of images would do, as the value lies at the limit.
+        """
+        return _needed(self.gate, self.measure) if self.outcome == UNCLEAR else None
+
+    def __str__(self) -> str:
+        line = f"{self.gate}: {self.outcome}, {self.measure.name} is {self.measure}"
+        if self.outcome == UNCLEAR:
+            unit = "turns" if self.measure.unit == RATIO else "images"
+            unit += "" if self.measure.class_name is None else " of this class"
+            count = f"about {self.needed:,}" if self.needed else "no number of"
+            line += f"; {count} {unit} would be needed instead of {self.measure.count:,}"
+        return line
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the verdict as types of JSON."""
+        return {
+            "gate": str(self.gate),
+            "outcome": self.outcome,
+            "measure": self.measure.to_json(),
+            "needed": self.needed,
+        }
+
+
+def parse_gates(text: str | None) -> tuple[Gate, ...]:
+    """Returns the gates of a text such as "top_1 > -0.5, negative_flips < 1%".
+
+    Raises:
+        ValueError: If it cannot be parsed, names no metric, or has a limit of another unit.
+    """
+    if text is None:
+        return ()
+    return tuple(_parse_gate(part.strip()) for part in text.split(","))
+
+
+def _parse_gate(text):
+    match = _GATE.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"A gate must be a metric, < or >, and a number, as in {_EXAMPLE}. Received: {text!r}"
+        )
+    metric, sign, number, percent = match.groups()
+    if metric not in METRICS:
+        raise ValueError(f"A gate must name a metric: {', '.join(METRICS)}. Received: {text!r}")
+    unit, limit = METRICS[metric][0], float(number)
+    if (unit == PERCENT) != bool(percent):
+        right = "percent, with %" if unit == PERCENT else "points of percent, without %"
+        right = "a ratio, without %" if unit == RATIO else right
+        raise ValueError(f"The limit of {metric} must be {right}. Received: {text!r}")
+    low, high = _LIMITS[unit]
+    if not low < limit < high and (unit == POINTS or not low <= limit < high):
+        raise ValueError(f"The limit of {metric} must be from {low} to {high}. Received: {text!r}")
+    return Gate(metric, sign == ">", limit)
+
+
+def judge(gate: Gate, measures: Sequence[Measure]) -> Verdict:
+    """Returns what the images say about a gate.
+
+    All classes must be inside for a gate on classes to hold, which needs no correction for their
+    number; one that is outside makes it fail, which is corrected by Holm.
+
+    Args:
+        gate: The gate.
+        measures: The numbers of its metric, one or one for each class.
+    """
+    open_ones = [measure for measure in measures if not gate.admits(measure.interval)]
+    if not open_ones:
+        nearest = min(measures, key=lambda measure: _distance(gate, measure))
+        return Verdict(gate, HOLDS, nearest)
+    outside = _outside(gate, measures)
+    if outside:
+        return Verdict(gate, FAILS, min(outside, key=lambda measure: _distance(gate, measure)))
+    unclear = [Verdict(gate, UNCLEAR, measure) for measure in open_ones]
+    if len(unclear) == 1:
+        return unclear[0]
+    return max(unclear, key=lambda verdict: verdict.needed or math.inf)
+
+
+def _outside(gate, measures):
+    """The numbers that are outside, of several classes after Holm's correction."""
+    if any(measure.class_name is None for measure in measures):
+        return [measure for measure in measures if gate.excludes(measure.interval)]
+    sign = 1 if gate.above else -1
+    scores = [sign * score(measure.pairs, gate.limit / 100) for measure in measures]
+    p_values = holm(scipy.stats.norm.cdf(scores))
+    found = zip(measures, p_values, strict=True)
+    return [measure for measure, p_value in found if p_value <= (1 - CONFIDENCE) / 2]
+
+
+def _distance(gate, measure):
+    """How far the bound is inside the limit."""
+    low, high = measure.interval
+    return low - gate.limit if gate.above else gate.limit - high
+
+
+def _needed(gate, measure):
+    """The images for a verdict 4 times out of 5, if the shares are as seen now."""
+    if measure.value == gate.limit:
+        return None
+    is_inside = (measure.value > gate.limit) == gate.above
+    is_told = gate.admits if is_inside else gate.excludes
+    low, high = 0.0, 1.0
+    while not is_told(measure.interval_with(high)):
+        low, high = high, 2 * high
+        if high > _MAX_FACTOR:
+            return None
+    for _ in range(20):
+        middle = (low + high) / 2
+        if middle > 1 and is_told(measure.interval_with(middle)):
+            high = middle
+        else:
+            low = middle
+    return math.ceil(measure.count * high * _FOUR_OF_FIVE)
