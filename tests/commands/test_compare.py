@@ -66,6 +66,18 @@ def test_without_gates_the_exit_code_is_0_and_there_is_no_junit(command, tiny, c
     assert not (output / "junit.xml").exists()
 
 
+@pytest.mark.parametrize("suffix", [".tflite", ".onnx"])
+def test_an_export_agrees_with_its_model(tiny, colors, suffix, tmp_path):
+    export = keras_vit.export.tflite if suffix == ".tflite" else keras_vit.export.onnx
+    photos = sorted(colors.glob("test/*/*.png"))
+    export(tiny, tmp_path / f"model{suffix}", check_images=photos)
+    gate = "agreement > 50%, negative_flips < 50%"
+    found = compare_classifiers(tiny, tmp_path / f"model{suffix}", colors, gate=gate)
+    assert [verdict.outcome for verdict in found.verdicts] == ["holds", "holds"]
+    (agreement,) = [measure for measure in found.measures if measure.metric == "agreement"]
+    assert (agreement.value, agreement.count) == (100, 6)
+
+
 def test_images_of_further_classes_are_reported_apart(tiny, colors, tmp_path):
     classifier = load_classifier(tiny)
     names = ("pink", *classifier.class_names[1:])

@@ -18,7 +18,7 @@ from keras_vit.models.opening import open_classifier
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.classification import ClassificationReport, evaluate
+from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.text_tables import align_columns
@@ -235,17 +235,13 @@ def _apart(classifiers, examples: Examples, names, common, batch_size):
 
 
 def _report(classifier, examples, names, batch_size, progress) -> ClassificationReport:
-    answering = classifier.answering
-    report = evaluate(
-        answering.model,
+    report = evaluate_examples(
+        classifier,
         examples,
-        classifier.known_classes,
-        preprocessing=classifier.input_preprocessing,
-        class_numbers=[classifier.known_classes.index(name) for name in names],
+        names,
         batch_size=batch_size,
         skip_unreadable=examples.local,
         progress=progress,
-        decision=answering.description.decision,
     )
     assert isinstance(report, ClassificationReport)
     return report
