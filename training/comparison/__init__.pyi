@@ -1,4 +1,4 @@
-from .comparison import (
+from .classifier_comparison import (
     Comparison as Comparison,
     compare_classifiers as compare_classifiers,
 )

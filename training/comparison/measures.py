@@ -1,4 +1,4 @@
-"""What is compared of two classifiers: each number with its 95% interval."""
+"""The numbers of a comparison of two classifiers, each with its 95% interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides the numbers of a run: its images, first weights, packages and processor."""
+"""The facts that decide the numbers of a run: its images, first weights, packages and processor."""
 
 from __future__ import annotations
 
