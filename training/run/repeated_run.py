@@ -30,6 +30,9 @@ LEVELS = (BITS, ROUNDING, ACCURACY)
 # Largest difference of a weight, relative to the largest weight of its array. Rounding in float32,
 # 6e-8 for an operation, grows over the steps; a run of another seed differs by 1e-1 and more.
 ROUNDING_LIMIT = 1e-4
+# Arrays with smaller weights count as of this size: the gradient of the keys' bias is zero but for
+# rounding (a softmax over keys does not see it), so the whole bias is rounding.
+_SMALLEST_SCALE = 1e-2
 _JOBS = {job.settings_type.command: job for job in (FineTune, Pretrain)}
 _SENTENCES = {
     BITS: "The weights are equal to the bit.",
@@ -236,7 +239,9 @@ def _compared_results(folder, recipe, repeated, lines) -> Reproduction:
     if all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs):
         return Reproduction(BITS, lines, tuple(notes))
     apart = max(
-        float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-30)) for a, b in pairs if a.size
+        float(np.abs(a - b).max() / max(np.abs(a).max(), _SMALLEST_SCALE))
+        for a, b in pairs
+        if a.size
     )
     notes.append(f"Largest difference of a weight, relative to its array: {apart:.1e}.")
     if apart <= ROUNDING_LIMIT:

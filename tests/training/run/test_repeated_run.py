@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -52,7 +53,7 @@ def quiet(run, data, weights, **options):
 def command(*arguments):
     code = "import sys; from keras_vit.command_line import main; sys.exit(main())"
     found = subprocess.run(
-        [sys.executable, "-c", code, "reproduce", *map(str, arguments)],
+        [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
@@ -60,8 +61,14 @@ def command(*arguments):
     return found.returncode, found.stdout + found.stderr
 
 
-def test_a_run_in_a_new_process_is_equal_to_the_bit(run, colors, weights):
-    code, out = command(run, "--data", colors, "--weights", weights, "--level", "bits")
+@pytest.mark.slow
+def test_a_run_in_a_new_process_is_equal_to_the_bit(colors, weights, tmp_path):
+    start = ("--data", colors, "--weights", weights)
+    options = "--normalization half --steps 6 --batch-size 4 --warmup-steps 0 --validation 0.25"
+    words = ("finetune", *start, "--output", tmp_path / "run", *options.split())
+    code, out = command(*words, "--dropout", "0.1")
+    assert code == 0, out
+    code, out = command("reproduce", tmp_path / "run", *start, "--level", "bits")
     assert code == 0, out
     assert "The weights are equal to the bit." in out
 
@@ -172,3 +179,12 @@ def test_a_run_without_fingerprints_is_compared_by_its_weights(run, colors, weig
 def test_a_folder_that_is_no_run_is_refused(tmp_path, colors):
     with pytest.raises(ValueError, match="folder of a finished run"):
         reproduce(tmp_path, colors)
+
+
+@pytest.mark.parametrize(("change", "level"), [(1e-7, "rounding"), (0.01, "accuracy")])
+def test_the_answer_follows_the_largest_difference_of_a_weight(run, change, level, tmp_path):
+    again = shutil.copytree(run, tmp_path / "again")
+    model = keras.saving.load_model(again / "model.keras", compile=False)
+    model.set_weights([value + np.float32(change) for value in model.get_weights()])
+    model.save(again / "model.keras")
+    assert reproduce(run, None, repeated=again).level == level
