@@ -30,8 +30,8 @@ LEVELS = (BITS, ROUNDING, ACCURACY)
 # Largest difference of a weight, relative to the largest weight of its array. Rounding in float32,
 # 6e-8 for an operation, grows over the steps; a run of another seed differs by 1e-1 and more.
 ROUNDING_LIMIT = 1e-4
-# Arrays with smaller weights count as of this size: the gradient of the keys' bias is zero except for
-# rounding (a softmax over keys does not see it), so the whole bias is rounding.
+# Arrays with smaller weights count as of this size: a softmax over keys does not see their bias, so
+# its gradient is rounding alone, and so is the whole bias.
 _SMALLEST_SCALE = 1e-2
 _JOBS = {job.settings_type.command: job for job in (FineTune, Pretrain)}
 _SENTENCES = {
