@@ -9,8 +9,6 @@ from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import REQUIRED, changed, part, setting
 
-_GIVEN = ("weights", "teacher", "replay", "class_weights")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reproduce(Command):
@@ -55,7 +53,7 @@ class Reproduce(Command):
 
     def run(self) -> int:
         """Repeats the run and prints the answer; returns 0 if it reaches the level, else 1."""
-        from keras_vit.training.run.repeated_run import reproduce
+        from keras_vit.training.run.repeated_run import PATHS, reproduce
 
         if self.repeated is not None and self.first_steps is not None:
             raise ValueError(
@@ -67,7 +65,7 @@ class Reproduce(Command):
             self.data,
             first_steps=self.first_steps,
             repeated=self.repeated,
-            paths={name: getattr(self, name) for name in _GIVEN},
+            paths={name: getattr(self, name) for name in PATHS},
         )
         print(found)
         return 0 if found.reaches(self.level) else 1

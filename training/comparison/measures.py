@@ -126,7 +126,7 @@ def measures_of(
         new: The answers of NEW to the same images.
         true: The class numbers of the images, int `(N,)`.
         class_names: The names of the classes; those without images have no number.
-        speed_ratios: The ratio of the speeds in each turn; see `turns.speed_ratios`.
+        speed_ratios: The speed of NEW's model by OLD's in each turn.
     """
     measures = [
         difference("top_1", Pairs.of(old.right, new.right)),

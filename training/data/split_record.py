@@ -40,12 +40,16 @@ def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
     At most three pieces of a file are read. The number of a file that cannot be read is
     `UNKNOWN`.
     """
-    parts = [
-        paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE)
-    ]
+    found = _in_groups(lambda group: [_file_fingerprint(path) for path in group], paths)
+    return np.array([number for group in found for number in group], "uint64")
+
+
+def _in_groups(read, paths):
+    """What a function returns for each group of some files, in their order."""
+    starts = range(0, len(paths), _FILES_AT_ONCE)
+    groups = [paths[start : start + _FILES_AT_ONCE] for start in starts]
     with ThreadPoolExecutor(4 * usable_cores()) as pool:  # They mostly wait for the disk.
-        found = list(pool.map(lambda part: [_file_fingerprint(path) for path in part], parts))
-    return np.array([number for part in found for number in part], "uint64")
+        return list(pool.map(read, groups))
 
 
 def _file_fingerprint(path):
@@ -95,15 +99,8 @@ class Contents:
 
 def file_contents(paths: Sequence[str]) -> Contents:
     """Returns the contents of files, which are read whole."""
-    starts = range(0, len(paths), _FILES_AT_ONCE)
-    parts = [paths[start : start + _FILES_AT_ONCE] for start in starts]
-    with ThreadPoolExecutor(4 * usable_cores()) as pool:  # They mostly wait for the disk.
-        return Contents.joined(
-            [
-                Contents.of([], 0),
-                *pool.map(lambda part: Contents.of(map(_read, part), len(part)), parts),
-            ]
-        )
+    found = _in_groups(lambda group: Contents.of(map(_read, group), len(group)), paths)
+    return Contents.joined(found) if found else Contents.of([], 0)
 
 
 def _read(path):

@@ -114,7 +114,7 @@ class Job:
             plan = self._with_fingerprints(plan, record, model)
         if self.folder.resume:
             self._check_data(record)
-            self._report_versions()
+            self._report_versions(plan.recipe)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = place.batches(
             plan.source.splits["train"],
@@ -173,10 +173,10 @@ class Job:
             more["versions_before"] = versions_before
         return dataclasses.replace(plan, recipe={**plan.recipe, **more})
 
-    def _report_versions(self):
+    def _report_versions(self, recipe):
         """Prints which packages have other versions than when the run began."""
-        found = differing_versions(self.unfinished.get("versions", {}), versions())
-        if found and self.unfinished.get("versions"):
+        if "versions_before" in recipe:
+            found = differing_versions(recipe["versions_before"], recipe["versions"])
             self.options.log(
                 "The run goes on with other packages than it began with, so its numbers may "
                 f"differ from a run without a stop: {'; '.join(found)}"

@@ -33,6 +33,8 @@ ROUNDING_LIMIT = 1e-4
 # Arrays with smaller weights count as of this size: a softmax over keys does not see their bias, so
 # its gradient is rounding alone, and so is the whole bias.
 _SMALLEST_SCALE = 1e-2
+# Settings that may be paths: what they lead to is compared, by the starting weights and images.
+PATHS = ("weights", "teacher", "replay", "class_weights")
 _JOBS = {job.settings_type.command: job for job in (FineTune, Pretrain)}
 _SENTENCES = {
     BITS: "The weights are equal to the bit.",
@@ -148,7 +150,7 @@ class _Comparison(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         now = read_json(self.partial / RECIPE)
         self.differences, decisive = differences_of(
-            self.folder, self.recipe, self.partial, now, ignored=("samples", *_PATHS)
+            self.folder, self.recipe, self.partial, now, ignored=("samples", *PATHS)
         )
         if decisive:
             raise _OtherInput(self.differences)
@@ -157,10 +159,6 @@ class _Comparison(keras.callbacks.Callback):
         self.step += self.model.steps_per_execution
         if self.first_steps is not None and self.step >= self.first_steps:
             raise _EnoughSteps
-
-
-# Settings that may be paths: what they lead to is compared, by the starting weights and images.
-_PATHS = ("weights", "teacher", "replay", "class_weights")
 
 
 def differences_of(
