@@ -1,18 +1,22 @@
 """What `keras-vit check` finds, where the truth is known: CIFAR-10 with labels and pairs by people.
 
-    python benchmarks/check_photos.py CIFAR10.tar.gz [--parts labels cleaning copies planted]
-        [--human-labels CIFAR-10_human.pt] [--pairs duplicates_cifar10.csv] [--work FOLDER]
+    python benchmarks/check_photos.py CIFAR10.tar.gz [--work FOLDER]
+        [--parts labels cleaning copies reviewed planted] [--human-labels CIFAR-10_human.pt]
+        [--pairs duplicates_cifar10.csv] [--reviewed cifar10_mturk.json]
 
 The archive has train/CLASS/*.jpg and test/CLASS/*.jpg in the order of the original data within each
 class. Human labels are CIFAR-10N's (github.com/UCSC-REAL/cifar-10-100n), the pairs ciFAIR's
 (github.com/cvjena/cifair, with the original test labels as cifar10_test_set_original_labels.npy
-beside them). Neither is part of this package.
+beside them), the reviewed test labels are in github.com/cleanlab/label-errors. None of them is
+part of this package.
 
 - labels: precision and AUROC for wrong labels, next to cleanlab with 5-fold logistic regression on
   the same features, and the processor time of both without the features.
 - cleaning: test accuracy of a ridge regression on the human labels, and after the labels in doubt
   are dropped or replaced.
 - copies: recall of ciFAIR's pairs, and other images that are found.
+- reviewed: where the reviewed test labels are in the order of doubt, for the features of the
+  patches and of the classifier in the package.
 - planted: a border on one class, and bursts of five crops across the parts, in 20 sets of 500 test
   images, and the same sets without them.
 
@@ -24,6 +28,7 @@ has not seen the test images.
 import argparse
 import csv
 import io
+import json
 import os
 import pathlib
 import pickle
@@ -48,6 +53,7 @@ from keras_vit.utils.text_tables import markdown_table
 CLASSES, SIDE, PATCH, FILTERS = 10, 32, 6, 400
 COUNTS = (100, 1000, 4500)
 TRIALS, SET, BURST = 20, 500, 5
+MAJORITY = 3  # There are five reviewers.
 
 # What NumPy's arrays need in a pickle; anything else in the file is refused.
 _ALLOWED = {("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype")}
@@ -147,7 +153,7 @@ def ranks(order, wrong):
 def ridge_doubts(decomposition, labels):
     """Returns the doubts of labels and the processor seconds."""
     began = time.process_time()
-    l2 = [share * decomposition.mean_eigenvalue for share in L2_SHARES]
+    l2 = decomposition.l2_of(L2_SHARES)
     scores = decomposition.ridge(one_hot(labels, CLASSES), l2).left_out_predictions
     return doubts_of_classes(scores, labels), time.process_time() - began
 
@@ -259,6 +265,27 @@ def measure_copies(images, features, order, pairs_file):
     )
 
 
+def measure_reviewed(features, labels, original, reviewed):
+    """Prints how many of the reviewed labels of the test images are in the first of the order."""
+    place_of_test = np.argsort(np.argsort(original, kind="stable"))
+    reviews = json.loads(pathlib.Path(reviewed).read_text())
+    places = place_of_test[[row["id"] for row in reviews]]
+    is_wrong = np.array([row["mturk"]["given"] < MAJORITY for row in reviews])
+    wrong = np.zeros(len(labels), bool)
+    wrong[places[is_wrong]] = True
+    rows = []
+    for name, values in features.items():
+        doubts, _ = ridge_doubts(Decomposition(values), labels)
+        order = np.argsort(doubts.confidence, kind="stable")
+        first, thousand = set(order[: len(reviews)].tolist()), set(order[:1000].tolist())
+        counts = [len(first & set(places[is_wrong].tolist())), len(first & set(places.tolist()))]
+        counts.append(len(thousand & set(places[is_wrong].tolist())))
+        rows.append([name, *counts, ranks(order, wrong)[-1]])
+    count, all_wrong = len(reviews), int(is_wrong.sum())
+    columns = [f"of {all_wrong} in first {count}", f"of {count}", f"of {all_wrong} in first 1000"]
+    print_table(["features", *columns, f"AUROC of {all_wrong}"], rows)
+
+
 def png(pixels):
     """Returns an image as a PNG file's content."""
     content = io.BytesIO()
@@ -315,20 +342,22 @@ def print_table(columns, rows):
 
 def main():
     """Prints a table for each part."""
-    parts = ("labels", "cleaning", "copies", "planted")
+    parts = ("labels", "cleaning", "copies", "reviewed", "planted")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("archive", help="CIFAR-10 as image files in a .tar.gz")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--human-labels", metavar="FILE")
     parser.add_argument("--pairs", metavar="FILE")
+    parser.add_argument("--reviewed", metavar="FILE")
     parser.add_argument("--work", default="check_photos_work", help="folder for arrays")
     arguments = parser.parse_args()
     work = pathlib.Path(arguments.work)
     work.mkdir(exist_ok=True)
     images = read_images(arguments.archive, work)
     test_labels = np.repeat(np.arange(CLASSES), len(images["test"]) // CLASSES)
-    if {"labels", "cleaning", "copies"} & set(arguments.parts):
+    if {"labels", "cleaning", "copies", "reviewed"} & set(arguments.parts):
         features = patch_features(images, work)
+    if {"labels", "cleaning", "copies"} & set(arguments.parts):
         human, order = read_human_labels(arguments.human_labels)
     if "labels" in arguments.parts:
         measure_labels(features["train"], human)
@@ -336,7 +365,7 @@ def main():
         measure_cleaning(features["train"], human, features["test"], test_labels)
     if "copies" in arguments.parts:
         measure_copies(images, features, order, arguments.pairs)
-    if "planted" in arguments.parts:
+    if {"reviewed", "planted"} & set(arguments.parts):
         from keras_vit.models.rebuild import feature_model
 
         classifier = keras_vit.load_classifier("cifar10")
@@ -345,7 +374,14 @@ def main():
         def features_of(pixels):
             return model.predict(classifier.preprocess(list(pixels)), batch_size=100, verbose=0)
 
-        measure_planted(images, test_labels, features_of)
+        if "reviewed" in arguments.parts:
+            original = np.load(
+                pathlib.Path(arguments.pairs).with_name("cifar10_test_set_original_labels.npy")
+            )
+            found = {"patches": features["test"], "cifar10": features_of(images["test"])}
+            measure_reviewed(found, test_labels, original, arguments.reviewed)
+        if "planted" in arguments.parts:
+            measure_planted(images, test_labels, features_of)
 
 
 if __name__ == "__main__":

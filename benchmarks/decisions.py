@@ -16,7 +16,7 @@ import sys
 import numpy as np
 import scipy.stats
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.decisions.finding import find_decision
 from keras_vit.training.decisions.scores import MAX_TRAINING, Scores, compute_scores, leverages_of

@@ -108,9 +108,9 @@ def measured(classifier, data, count, turns):
 
 def sides(classifier, data, count):
     """Returns the function of each side; all do the same images."""
-    from keras_vit.answering import predict_batch
     from keras_vit.commands.predict import WRITERS
-    from keras_vit.images.decoding import image_files
+    from keras_vit.images.listing import image_files
+    from keras_vit.prediction import predict_batch
     from keras_vit.training.data import evaluation_batches, open_source
     from keras_vit.training.evaluation.classification import evaluate_classifier
 

@@ -27,7 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.machine import describe
 
 BROKEN_SHARE = 0.1

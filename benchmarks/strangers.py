@@ -15,8 +15,9 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from keras_vit.classifier import load_classifier
-from keras_vit.images.decoding import image_files, read_image
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.images.decoding import read_image
+from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.data import DataSpec
 from keras_vit.training.decisions.scores import (

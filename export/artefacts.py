@@ -14,6 +14,7 @@ import numpy as np
 from keras_vit.classifier import Classifier
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_holds_one_model
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
 from .all_formats import format_of
@@ -97,6 +98,8 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         report_program(path)
         # Not a Keras model, but it has all that is called of one.
         model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files)
+        if not model.takes_pixels:  # TensorFlow resizes the images.
+            import_tensorflow_quietly()
         return Classifier.of(model, description, recipe, path)
     except (ImportError, OSError):
         raise

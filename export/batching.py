@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import kind_of
+from keras_vit.monitoring.monitor import Monitor
 
 from .options import ServingLimits
 
@@ -46,7 +47,7 @@ class Batcher:
     stay encoded.
 
     Args:
-        classifier: The classifier.
+        classifier: The classifier, or the monitor that watches it.
         limits: Sizes and times.
         observe: Called in the thread of the model after each batch with its images and the
             seconds that the model took.
@@ -54,7 +55,7 @@ class Batcher:
 
     def __init__(
         self,
-        classifier: Classifier,
+        classifier: Classifier | Monitor,
         limits: ServingLimits,
         observe: Callable[[int, float], None] = lambda images, seconds: None,
     ):

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.answering import Prediction, predict_batch
 from keras_vit.classifier import Classifier
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.rebuild import feature_model
+from keras_vit.prediction import Prediction, predict_batch
 from keras_vit.preprocessing import IMAGE_SUFFIXES, MAX_PIXELS
 from keras_vit.utils.files import path_inside
 from keras_vit.utils.optional_packages import import_optional

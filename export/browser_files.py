@@ -16,7 +16,7 @@ from keras_vit.inspection.rollouts import has_rollout
 from keras_vit.preprocessing import Preprocessing
 
 from .browser_templates import CONFIG, ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
-from .chromium import import_playwright
+from .export_format import import_playwright
 from .exported_model import ATTENTION
 from .onnx_conversion import onnx_content, transformers_js_content
 from .onnx_file import OPSET

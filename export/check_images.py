@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.listing import image_files
 from keras_vit.images.samples import own_samples, read_images
 
 # More images change the result little and take minutes.

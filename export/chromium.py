@@ -12,9 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from keras_vit.utils.optional_packages import import_optional
-
-from .export_format import Signature
+from .export_format import Signature, import_playwright
 
 _TIMEOUT = 120_000  # Milliseconds.
 
@@ -27,11 +25,6 @@ _NEXT_ROW = """async ([rows, timeout]) => {
   }
   return kerasVit.rows.at(-1);
 }"""
-
-
-def import_playwright() -> Any:
-    """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
-    return import_optional("playwright.sync_api", "A web page", "web")
 
 
 def folder_signature(folder: str | os.PathLike, page: str) -> Signature:

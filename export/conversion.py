@@ -15,7 +15,7 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
-from keras_vit.classifier import MODEL, save_classifier
+from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
@@ -24,7 +24,14 @@ from keras_vit.images.samples import describe_samples, read_images, sample_files
 from keras_vit.models.opened_model import OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder, check_space
+from keras_vit.utils.files import (
+    MODEL,
+    atomic_folder,
+    atomic_write,
+    check_file,
+    check_folder,
+    check_space,
+)
 
 from . import other_code_bases
 from .options import CONVERSION_FORMATS

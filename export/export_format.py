@@ -124,6 +124,7 @@ class ExportFormat(abc.ABC):
         marker: A file that each folder of the format has; "" for a file.
         max_bytes: Largest size of a model in float32, or None.
         precisions: Keys of `MINIMUM_AGREEMENT`.
+        runs_in_tensorflow: Whether its runtime is TensorFlow.
     """
 
     name: ClassVar[str]
@@ -131,6 +132,7 @@ class ExportFormat(abc.ABC):
     marker: ClassVar[str] = ""
     max_bytes: ClassVar[int | None] = 2**31 - 1  # FlatBuffers, protocol buffers: 32-bit offsets.
     precisions: ClassVar[tuple[str, ...]] = ("float32",)
+    runs_in_tensorflow: ClassVar[bool] = False
 
     check_images: str | os.PathLike | Iterable | None = setting(
         None,
@@ -242,6 +244,13 @@ class QuantizedFormat(ExportFormat):
         several=True,
         absent="every second check image",
     )
+    decide: Callable[[Classifier, Classifier], tuple[Classifier, tuple[str, ...]]] | None = setting(
+        None,
+        "with integers: how the decision is found again on the export, from "
+        "keras_vit.training.decisions.decide_on; in the command --data",
+        absent="the threshold of the Keras model stays",
+        flag="",
+    )
 
     def __post_init__(self):
         if self.precision not in self.precisions:
@@ -250,6 +259,12 @@ class QuantizedFormat(ExportFormat):
                 f"Received: precision={self.precision!r}"
             )
         super().__post_init__()
+        if self.decide is not None and (not self.has_integers or self.unknown_class == "off"):
+            raise ValueError(
+                "Calibration images (--data) are for exports with integers and a decision, whose "
+                f"scores are other ones. Received: precision={self.precision!r}, "
+                f"unknown_class={self.unknown_class!r}"
+            )
 
     @property
     def has_integers(self) -> bool:
@@ -296,3 +311,8 @@ def output_names(outputs: Iterable[str]) -> tuple[str, ...]:
 def import_export_package(module: str) -> Any:
     """Returns a module of the extra `export`; see `import_optional`."""
     return import_optional(module, "This export", "export")
+
+
+def import_playwright() -> Any:
+    """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
+    return import_optional("playwright.sync_api", "A web page", "web")

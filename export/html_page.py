@@ -15,8 +15,7 @@ from keras_vit.utils.fields import documented
 from keras_vit.utils.files import CLASSES
 
 from .browser_templates import in_one_line, page, script, title_of
-from .chromium import import_playwright, page_signature
-from .export_format import BrowserFormat, OpenedExport, Written
+from .export_format import BrowserFormat, OpenedExport, Written, import_playwright
 from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class HTML(BrowserFormat):
         stored = {name.decode("utf-8"): text.decode("utf-8") for name, text in found}
         texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
-        return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
+        return OpenedExport(texts, [path], lambda: _signatures(address))
 
     @staticmethod
     def content(path):
@@ -87,3 +86,9 @@ def _packed(name, content):
     """Returns the element that holds bytes compressed."""
     text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
     return f'{_PACKED} id="{name}">{text}</script>'
+
+
+def _signatures(address):
+    from .chromium import page_signature  # With a web server, which no other format needs.
+
+    return {"serve": page_signature(address)}

@@ -19,13 +19,16 @@ from keras_vit.classifier import Classifier
 from keras_vit.description import description_texts
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.description.without_paths import without_paths
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check_images import find_check_images
-from .comparison import ExportReport, compare_with_keras
+from .comparison import ExportReport
+from .export_decision import with_decision_of_export
 from .export_format import ExportFormat, import_export_package
-from .golden import golden_images, golden_json, with_answers
+from .golden import with_answers
+from .golden_images import golden_images, golden_json
+from .keras_comparison import compare_with_keras
 from .part_checksums import checksums_json
 from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
 from .verification import answers_to_golden
@@ -53,9 +56,11 @@ def write_export(
     check_output(path, format_type, overwrite=overwrite)
     for package in export.packages:
         import_export_package(package)
-    classifier = answering_or_plain(open_classifier(classifier), export.unknown_class)
+    classifier = open_classifier(classifier)
     check_model_size(classifier.model, format_type)
     files = find_check_images(classifier, export.check_images)
+    classifier, remarks = with_decision_of_export(export, classifier, files)
+    classifier = answering_or_plain(classifier, export.unknown_class)
     photos, line = golden_images(classifier, export.samples)
     with new_output(path, format_type, overwrite=overwrite) as partial:
         written = export.write(partial, classifier, files)
@@ -70,7 +75,7 @@ def write_export(
             {"": classifier, **written.variants},
             written.check_files,
             minimum_agreement=export.least_agreement,
-            notes=(*written.notes, f"{line[0].upper()}{line[1:]}."),
+            notes=(*written.notes, *remarks, f"{line[0].upper()}{line[1:]}."),
         )
         export.add_texts(partial, {CHECK: report.to_text()})
         export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})

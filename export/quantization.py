@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.classifier import Classifier
-from keras_vit.images.decoding import image_files
+from keras_vit.images.listing import image_files
 from keras_vit.images.samples import read_images
 
 from .check_images import load_images

@@ -3,11 +3,12 @@
     python -m keras_vit.export.runtimes FORMAT EXPORT IMAGES.npz FILES.json ANSWERS.npz
 
 IMAGES has an array `(N, H, W, C)` float32, preprocessed images, for signatures such as `serve` or
-`serve_384x384`; FILES is a list of the N image files. The program writes `<name>/probabilities`
-`(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for these signatures and, in
-a SavedModel, for signatures of files, such as `serve_bytes_384x384`. A signature that takes uint8
-pixels gets the files as Pillow decodes them, and has `<name>/input_size`: the only size (height,
-width) that it takes, or zeros.
+`serve_384x384`, or one of size 0: then they are preprocessed here if a signature takes no pixels,
+and only then is TensorFlow imported. FILES is a list of the N image files. The program writes
+`<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)`, one image a call, into ANSWERS, for
+these signatures and, in a SavedModel, for signatures of files, such as `serve_bytes_384x384`. A
+signature that takes uint8 pixels gets the files as Pillow decodes them, and has
+`<name>/input_size`: the only size (height, width) that it takes, or zeros.
 """
 
 import json
@@ -18,8 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.utils.fields import required
+
 from .all_formats import FORMATS
 from .pillow_pixels import read_pixels, with_size
+from .texts import read_facts
 
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
@@ -32,21 +36,33 @@ SIGNATURES = ("serve", "serve_bytes", "serve_transformers_js")
 def main(format_name, export, images, files, answers):
     """Runs every image through every signature and writes the answers."""
     files = json.loads(pathlib.Path(files).read_text(encoding="utf-8"))
-    signatures = FORMATS[format_name].open(pathlib.Path(export)).signatures()
+    opened = FORMATS[format_name].open(pathlib.Path(export))
+    signatures = opened.signatures()
     arrays: dict[str, Any] = {}
     with np.load(images, allow_pickle=False) as pixels:
         for name in pixels:
             for kind in SIGNATURES:
                 key = name.replace("serve", kind, 1)
                 if key in signatures:
-                    arrays |= answers_of(key, signatures[key], pixels[name], files)
+                    signature, inputs = signatures[key], pixels[name]
+                    if not inputs.size and not (signature.takes_files or signature.takes_pixels):
+                        inputs = preprocessed(files, opened.texts)
+                    arrays |= answers_of(key, signature, inputs, files)
     np.savez(answers, **arrays)
+
+
+def preprocessed(files, texts):
+    """Returns image files as the input of a model, `(N, H, W, C)` float32."""
+    from keras_vit.images.decoding import apply_preprocessing
+
+    known = required(read_facts(texts)[0].preprocessing, "preprocessing")
+    return np.stack([np.asarray(apply_preprocessing(read_pixels(file), known)) for file in files])
 
 
 def answers_of(name, signature, images, files):
     """Returns the arrays of one signature."""
     probabilities, seconds = [], []
-    for index in [0] * WARM_UP_CALLS + list(range(len(images))):
+    for index in [0] * WARM_UP_CALLS + list(range(len(files))):
         if signature.takes_files:
             batch = np.array([pathlib.Path(files[index]).read_bytes()], dtype=object)
         elif signature.takes_pixels:

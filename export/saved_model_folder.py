@@ -61,6 +61,7 @@ class SavedModel(ExportFormat):
 
     name = "saved_model"
     marker = "saved_model.pb"
+    runs_in_tensorflow = True
     max_bytes = None
 
     image_sizes: Iterable[Sequence[int]] = setting(

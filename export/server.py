@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from keras_vit.answering import Prediction, highest
 from keras_vit.classifier import Classifier
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.monitoring.monitor import Monitor
+from keras_vit.prediction import Prediction, highest
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.optional_packages import import_optional
 from keras_vit.utils.safe_text import for_json
@@ -31,7 +32,8 @@ from keras_vit.utils.safe_text import for_json
 from .batching import Batcher, Overloaded
 from .browser_templates import page, script
 from .connections import ConnectionLimits, bounded_protocol
-from .options import PORT, TOP, ServingLimits
+from .monitor_metrics import MonitorMetrics
+from .options import PORT, TOP, MonitorOptions, ServingLimits
 
 # Scripts and styles of the page itself only.
 _PAGE_POLICY = (
@@ -55,6 +57,7 @@ def serve(
     name: str | None = None,
     top: int = TOP,
     limits: ServingLimits | None = None,
+    monitoring: MonitorOptions | None = None,
 ) -> None:
     """Serves a classifier by HTTP until SIGTERM or Ctrl-C, then answers what was accepted.
 
@@ -73,9 +76,10 @@ def serve(
         name: NAME of the routes; by default the name of the folder or file.
         top: Classes of an answer.
         limits: Bounds of requests and batches.
+        monitoring: Whether and how drift is watched; see docs/drift.md.
 
     Raises:
-        ValueError: If an argument is out of range, or the model cannot be opened.
+        ValueError: If an argument is out of range, or the model cannot be opened or monitored.
         OSError: If the port is in use.
         ImportError: If the extra `serve` is not installed.
     """
@@ -87,9 +91,15 @@ def serve(
         raise ValueError(f"top must be at least 1. Received: {top}")
     if not 0 <= port < 2**16:
         raise ValueError(f"port must be in 0 to {2**16 - 1}. Received: {port}")
+    monitoring = monitoring or MonitorOptions()
+    monitoring.check()
     with bound_socket(host, port) as listener:
-        classifier = open_classifier(model).answering
-        service = Service(classifier, name, top, limits or ServingLimits())
+        opened = open_classifier(model)
+        monitor = None
+        if monitoring.monitor:
+            monitor = Monitor(opened, monitoring.monitor_state, monitoring.alarm_level)
+        classifier = opened.answering
+        service = Service(classifier, name, top, limits or ServingLimits(), monitor)
         address = f"[{host}]" if ":" in host else host
         connections = ConnectionLimits.of_process()
         server = uvicorn.Server(
@@ -155,13 +165,22 @@ class Service:
         name: Name of the model in routes; None for the name of its folder or file.
         top: Classes of an answer.
         limits: Bounds of requests and batches.
+        monitor: What watches the answers, of the same classifier; or None.
     """
 
-    def __init__(self, classifier: Classifier, name: str | None, top: int, limits: ServingLimits):
+    def __init__(
+        self,
+        classifier: Classifier,
+        name: str | None,
+        top: int,
+        limits: ServingLimits,
+        monitor: Monitor | None = None,
+    ):
         self.name, self.version = served_name(classifier, name)
         self.accepted = self.answered = 0  # Requests with images.
         self.when_ready = lambda: None
         self._classifier, self._top, self._limits = classifier, top, limits
+        self._monitor = monitor
         self._held = 0  # Bytes of all bodies.
         self._parsing = asyncio.Lock()  # JSON becomes several times its bytes.
         self._batcher: Batcher
@@ -426,17 +445,23 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, application):
-        self._batcher = Batcher(self._classifier, self._limits, self._observe_batch)
+        watched = self._monitor or self._classifier
+        self._batcher = Batcher(watched, self._limits, self._observe_batch)
         self.when_ready()
         yield
         await asyncio.to_thread(self._batcher.close)
+        if self._monitor is not None:
+            self._monitor.save()
 
     def _warm_up(self):
         file = io.BytesIO()
         Image.new("RGB", (64, 64)).save(file, "PNG")
         image = self._classifier.input_of(file.getvalue())
         for size in (1, self._limits.max_batch):
-            self._classifier.probabilities([image] * size)
+            if self._monitor is None:
+                self._classifier.probabilities([image] * size)
+            else:  # Without counting them.
+                self._monitor.warm_up([image] * size)
 
     def _observe_batch(self, images, seconds):
         self._batch_images.observe(images)
@@ -467,6 +492,9 @@ class Service:
             "keras_vit_waiting_images", "Images accepted and not yet answered.", registry=registry
         )
         waiting.set_function(lambda: self._batcher.waiting)
+        if self._monitor is not None:
+            core = import_server_package("prometheus_client.core")
+            registry.register(MonitorMetrics(self._monitor, core))
 
 
 class _Accounting:

@@ -12,17 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTICLASS
-from keras_vit.images.decoding import apply_preprocessing
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json
 
 from .all_formats import format_of
 from .artefacts import open_export, reason_of, report_program
-from .check_images import find_check_images
-from .comparison import ExportReport, compare, compare_with_keras, run_export, size_of
+from .comparison import ExportReport, compare, run_export, size_of
 from .contents import describe_contents
 from .export_format import ROUNDING, OpenedExport
 from .golden import checksum, parse_golden
@@ -37,6 +36,8 @@ TOLERANCE = 1e-3
 # Where the check of the export measured more, twice as much, but not more than this, which exports
 # with integers of earlier versions need.
 LARGEST_TOLERANCE = 0.2
+
+_NO_IMAGES = np.zeros(0)  # The program preprocesses files itself; see `runtimes`.
 
 
 def verify(
@@ -72,6 +73,9 @@ def verify(
     if classifier is None and check_images is not None:
         raise ValueError("check_images are compared with a classifier: pass it too.")
     if classifier is not None:
+        from .check_images import find_check_images
+        from .keras_comparison import compare_with_keras
+
         classifier = open_classifier(classifier)
         files = find_check_images(classifier, check_images)
     try:
@@ -82,8 +86,9 @@ def verify(
         else:
             report_program(path)
             contents = describe_contents(opened.texts)
-            if read_facts(opened.texts)[0].decision is not None:
-                classifier = classifier.answering
+            decision = read_facts(opened.texts)[0].decision
+            if decision is not None:
+                classifier = _with_decision(classifier, decision).answering
             report = compare_with_keras(
                 path, {"": classifier}, files, contents, time_limit=time_limit
             )
@@ -96,40 +101,51 @@ def verify(
     return dataclasses.replace(report, notes=(*report.notes, *notes))
 
 
+def _with_decision(classifier: Classifier, decision: Decision) -> Classifier:
+    """Returns a classifier with the decision of its export, if both are of the same head."""
+    known = classifier.description.decision
+    if known is None or known.in_outputs or known.sha256 != decision.sha256:
+        return classifier
+    own = dataclasses.replace(decision, in_outputs=False)
+    description = dataclasses.replace(classifier.description, decision=own)
+    return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
+
+
 def answers_to_golden(
-    path: str | os.PathLike,
-    golden: str,
-    preprocessing: Preprocessing,
-    time_limit: float | None = None,
+    path: str | os.PathLike, golden: str, preprocessing: Preprocessing
 ) -> dict[str, np.ndarray]:
-    """Returns an export's answers to golden samples, `(N, K)` by signature.
+    """Returns the answers of a new export to golden samples, `(N, K)` by signature.
 
     Args:
-        path: The export.
+        path: The export, which has no texts yet.
         golden: The text of `golden.json`.
         preprocessing: The classifier's preprocessing.
-        time_limit: See `run_export`.
     """
-    answers = _run_golden(path, parse_golden(golden), preprocessing, time_limit)
+    from keras_vit.images.decoding import apply_preprocessing
+
+    samples = parse_golden(golden)
+    images = [np.asarray(apply_preprocessing(_pixels(sample), preprocessing)) for sample in samples]
+    answers = _run_golden(path, samples, np.stack(images))
     return {name: probabilities for name, (probabilities, _) in answers.items()}
 
 
-def _run_golden(path, samples, preprocessing, time_limit):
+def _pixels(sample):
+    return read_pixels(io.BytesIO(sample.png), formats=("PNG",))
+
+
+def _run_golden(path, samples, images=_NO_IMAGES, time_limit=None):
     """Returns an export's answers to golden samples and their seconds, by signature."""
-    images = []
     for number, sample in enumerate(samples, 1):
-        pixels = read_pixels(io.BytesIO(sample.png), formats=("PNG",))
-        if checksum(pixels) != sample.sha256:
+        if checksum(_pixels(sample)) != sample.sha256:
             raise ValueError(
                 f"Golden sample {number} has other pixels than when it was written: Pillow here "
                 "decodes PNG files differently, or the file is damaged."
             )
-        images.append(np.asarray(apply_preprocessing(pixels, preprocessing)))
     with tempfile.TemporaryDirectory() as scratch:
         files = [os.path.join(scratch, f"{number}.png") for number in range(len(samples))]
         for file, sample in zip(files, samples, strict=True):
             pathlib.Path(file).write_bytes(sample.png)
-        arrays = run_export(path, {"serve": np.stack(images)}, files, time_limit=time_limit)
+        arrays = run_export(path, {"serve": images}, files, time_limit=time_limit)
     return {
         name: (arrays[f"{name}/probabilities"], arrays[f"{name}/seconds"])
         for name in SIGNATURES
@@ -153,8 +169,7 @@ def _compare_with_golden(
             _check_rows(GOLDEN, np.array([row]), len(names), is_multiclass)
     limit = _limit(opened.texts)
     report_program(path)
-    preprocessing = required(description.preprocessing, "preprocessing")
-    answers = _run_golden(path, samples, preprocessing, time_limit)
+    answers = _run_golden(path, samples, time_limit=time_limit)
     if not answers:
         raise ValueError(f"An export must have a signature of {', '.join(SIGNATURES)}.")
     checks, limits, known = [], [], "the Keras model's"

@@ -22,13 +22,13 @@ from .browser_templates import (
     script,
     title_of,
 )
-from .chromium import folder_signature, import_playwright
 from .export_format import (
     BrowserFormat,
     OpenedExport,
     Signature,
     Written,
     import_export_package,
+    import_playwright,
 )
 from .onnx_file import session_of
 from .texts import NAMES, write_texts
@@ -106,6 +106,8 @@ def _notes(classifier):
 def _signatures(path):
     """Returns the signatures of the page and of the file for transformers.js."""
     import numpy as np
+
+    from .chromium import folder_signature  # With a web server, which no other format needs.
 
     config = (path / CONFIG).read_text(encoding="utf-8")
     is_multilabel = "problem_type" in json.loads(config)

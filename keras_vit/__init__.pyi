@@ -52,8 +52,8 @@ from .checkpoints.load import (
 from .checkpoints.save import (
     save_checkpoint as save_checkpoint,
 )
-from .classifier import (
-    Classifier as Classifier,
+from .classifier import Classifier as Classifier
+from .classifier_folder import (
     load_classifier as load_classifier,
     save_classifier as save_classifier,
 )

@@ -1,11 +1,11 @@
-"""Answers of a classifier: computing them, and "unknown" as a further output of its model."""
+"""The Keras model of a classifier with "unknown" and parents as further outputs."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,53 +13,13 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.description import Description, Labels
 from keras_vit.description.decision import Decision
-from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTICLASS, MULTILABEL
-from keras_vit.keras_private import xla_compiles
+from keras_vit.description.tasks import DEFAULT_THRESHOLD
 from keras_vit.layers import Leverage, UnknownClass
 from keras_vit.utils.fields import required
 
+_BELOW_1 = 1 - 2**-24  # The largest float32 below 1.
 CENTER, FACTOR = "center", "factor"  # Arrays of a decision.
 LEVERAGE, ANSWERS = "leverage", "unknown_class"  # Names of the layers.
-
-
-class Prediction(NamedTuple):
-    """A classifier's prediction for one image file.
-
-    Args:
-        path: The image file.
-        top: `(class name, probability)`, the most likely first; empty if there is an error.
-        error: Why the image could not be read or classified, or None.
-        labels: The predicted classes, the most likely first: the first of `top`, or with a
-            multi-label classifier each class whose probability is above its threshold.
-        answer: The answer of a classifier that may answer "unknown": the first of `top`, a parent
-            or "unknown"; None of any other classifier.
-    """
-
-    path: str
-    top: list[tuple[str, float]]
-    error: str | None = None
-    labels: tuple[str, ...] = ()
-    answer: str | None = None
-
-    @property
-    def text(self) -> str | None:
-        """The answer where it is not the most probable class: "unknown (0.61 beagle)"."""
-        if self.answer is None or not self.top or self.answer == self.top[0][0]:
-            return None
-        name, probability = self.top[0]
-        return f"{self.answer} ({probability:.2f} {name})"
-
-    def to_json(self, task: str = MULTICLASS) -> dict[str, Any]:
-        """Returns the prediction as types of JSON, with labels where an image may have several."""
-        entry: dict[str, Any] = {
-            "path": self.path,
-            "top": [{"class": name, "probability": value} for name, value in self.top],
-        }
-        if task == MULTILABEL:
-            entry["labels"] = list(self.labels)
-        elif self.answer is not None:
-            entry["answer"] = self.answer
-        return entry if self.error is None else {**entry, "error": self.error}
 
 
 def answering_model(
@@ -107,6 +67,48 @@ def answering_model(
     return keras.Model(model.inputs, rows, name=model.name)
 
 
+def scores_model(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> keras.Model:
+    """Returns a classifier's model with what a decision is made of, as numbers from 0 to 1.
+
+    It is exported to find a decision on the scores of the export; see `split_scores`.
+
+    Args:
+        model: From images to probabilities `(B, K)`.
+        arrays: `center` `(D,)` and `factor` `(D, D)` of the leverage; {} without it.
+
+    Returns:
+        From images to `(B, K + 1)`: the probabilities, and h / (1 + h) with the leverage h, or 0.
+    """
+    features, logits = _features_and_logits(model)
+    activation = keras.ops.sigmoid if _is_multilabel(model) else keras.ops.softmax
+    probabilities = activation(keras.ops.cast(logits, "float32"))
+    if not arrays:
+        return keras.Model(
+            model.inputs, keras.ops.concatenate([probabilities, 0.0 * probabilities[:, :1]], axis=1)
+        )
+    leverage = Leverage(name=LEVERAGE)
+    strangeness = leverage(features)
+    strangeness = strangeness / (1.0 + strangeness)
+    leverage.set_weights([arrays[CENTER], arrays[FACTOR]])
+    return keras.Model(model.inputs, keras.ops.concatenate([probabilities, strangeness], axis=1))
+
+
+def split_scores(rows: np.ndarray, is_multilabel: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits `(N, K)`, up to a constant for each image, and the leverages `(N,)`.
+
+    Args:
+        rows: Outputs of a `scores_model`, `(N, K + 1)`.
+        is_multilabel: Whether an image may have several classes.
+    """
+    values = np.asarray(rows, "float64")
+    probabilities, strangeness = values[:, :-1], np.minimum(values[:, -1], _BELOW_1)
+    smallest = float(np.finfo("float32").tiny)
+    logits = np.log(np.maximum(probabilities, smallest))
+    if is_multilabel:
+        logits -= np.log(1 - np.minimum(probabilities, _BELOW_1))
+    return logits, strangeness / (1 - strangeness)
+
+
 def head_weights(model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
     """Returns the kernel `(D, K)` and the bias `(K,)` of a model's head, float32.
 
@@ -139,23 +141,6 @@ def with_further_classes(description: Description) -> Description:
     )
 
 
-def split_answers(rows: np.ndarray, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the probabilities of the classes, and the further answer of each image.
-
-    Args:
-        rows: Outputs of an answering model, `(N, K + E)`.
-        decision: Its decision.
-
-    Returns:
-        Calibrated probabilities `(N, K)`, and the number of the answer in `decision.classes`,
-        int `(N,)`, -1 where it is one of the K classes.
-    """
-    own, further = np.split(rows, [-len(decision.classes)], axis=1)
-    taken = further.sum(axis=1, keepdims=True)
-    known = own / np.where(taken < 1, 1 - taken, 1)
-    return known, np.where(further.any(axis=1), further.argmax(axis=1), -1)
-
-
 def _features_and_logits(model):
     head = _head(model)
     linear = {**head.get_config(), "activation": None}
@@ -177,41 +162,3 @@ def _head(model: Any):
             f'("predictions"). Received: {model.name}'
         )
     return head
-
-
-def highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Returns the places of the highest scores, the highest first.
-
-    Ties go to the lower place. The time grows with the number of scores.
-
-    Args:
-        scores: `(K,)`.
-        count: At most so many are returned.
-    """
-    places = np.arange(len(scores))
-    if 0 < count < len(scores):
-        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
-    return places[np.argsort(-scores[places], kind="stable")[:count]]
-
-
-def predict_batch(model: Any, images: Any) -> np.ndarray:
-    """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
-
-    Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails
-    where TensorFlow has no XLA for the device that computes, as on the host of the TPU build.
-
-    Args:
-        model: A Keras model, or another object with `predict_on_batch`.
-        images: `(B, H, W, C)`, preprocessed.
-    """
-    if keras.backend.backend() != "tensorflow":
-        images = np.asarray(images)  # Other backends take no tensors of tf.data.
-    is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
-    if is_in_vain:
-        model.jit_compile = False
-    try:
-        outputs = model.predict_on_batch(images)
-    finally:
-        if is_in_vain:
-            model.jit_compile = True
-    return np.asarray(keras.ops.convert_to_numpy(outputs))

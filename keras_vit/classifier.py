@@ -1,77 +1,48 @@
-"""Fine-tuned classifiers: prediction of image files, and the folder on disk."""
+"""Fine-tuned classifiers: prediction of image files.
+
+Neither TensorFlow nor Keras is imported before a Keras model needs them: an export in another
+runtime predicts without both.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-import json
 import operator
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.answering import (
-    Prediction,
-    answering_model,
-    highest,
-    predict_batch,
-    split_answers,
-    with_further_classes,
-)
-from keras_vit.checkpoints.catalogue import classifier_folder
-from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.description import (
     Description,
     Labels,
     check_class_names,
     completed,
-    described,
     held_description,
-    set_description,
 )
-from keras_vit.description.description_texts import description_of_folder, texts_of
-from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.description.tasks import MULTICLASS
+from keras_vit.images.listing import as_image, image_files
+from keras_vit.images.pillow_decoding import decode_with_pillow
 from keras_vit.images.transcoding import to_rgb
+from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import (
-    CLASSES,
-    DECISION,
-    DESCRIPTION,
-    HISTORY,
-    MODEL,
-    MODEL_CARD,
-    PREPROCESSING,
-    RECIPE,
-    atomic_folder,
-    check_folder,
-    write_csv,
-    write_text,
-)
-from keras_vit.utils.json_files import read_json
-from keras_vit.utils.safe_text import for_markdown
+from keras_vit.utils.files import DECISION
+
+if TYPE_CHECKING:
+    import keras
 
 # Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
 # these are all decoded by a graph, if their number is known.
 _FEW_IMAGES = 500
 
-# For model cards.
-LOADING = (
-    f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
-    "registered its layers."
-)
-
 _PATHS = (str, os.PathLike)
-
-FILES = (MODEL, DESCRIPTION, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
 
 
 class Classifier:
@@ -108,7 +79,7 @@ class Classifier:
         thresholds: Sequence[float] | None = None,
     ):
         labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
-        description = _checked(held_description(model), model, labels, preprocessing)
+        description = described_fully(held_description(model), model, labels, preprocessing)
         self._set(model, description, recipe, folder)
 
     @classmethod
@@ -129,7 +100,9 @@ class Classifier:
         """
         labels, preprocessing = description.labels, description.preprocessing
         classifier = cls.__new__(cls)
-        classifier._set(model, _checked(description, model, labels, preprocessing), recipe, folder)
+        classifier._set(
+            model, described_fully(description, model, labels, preprocessing), recipe, folder
+        )
         return classifier
 
     def _set(self, model, description, recipe, folder):
@@ -162,11 +135,25 @@ class Classifier:
         decision = self.description.decision
         if decision is None or decision.in_outputs:
             return self
-        has_arrays = decision.largest_leverage is not None
-        arrays = load_arrays(required(self.folder, "folder") / DECISION) if has_arrays else {}
-        model = answering_model(self.model, self.class_names, decision, arrays)
+        from keras_vit.answering import answering_model, with_further_classes
+
+        model = answering_model(self.model, self.class_names, decision, self.decision_arrays)
         description = with_further_classes(self.description)
         return Classifier.of(model, description, self.recipe, self.folder)
+
+    @property
+    def decision_arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays of the leverage in its decision; {} where no image is recognised as strange.
+
+        Raises:
+            ValueError: If they are missing.
+        """
+        decision = self.description.decision
+        if decision is None or decision.largest_leverage is None:
+            return {}
+        from keras_vit.checkpoints.formats import load_arrays
+
+        return load_arrays(required(self.folder, "folder") / DECISION)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -229,9 +216,9 @@ class Classifier:
         several: Any = [paths] if _is_one(paths) else paths
         for image in several:
             if isinstance(image, _PATHS):
-                images += image_formats.decoding.image_files(image)
+                images += image_files(image)
             else:
-                images.append(image_formats.decoding.as_image(image))
+                images.append(as_image(image))
         return list(self.stream(images, top, batch_size))
 
     def stream(
@@ -301,9 +288,10 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        return image_formats.decoding.decode_file(
-            encoded, max_pixels, self.input_preprocessing, compiled=compiled
-        )
+        known = self.input_preprocessing
+        if known is None:
+            return decode_with_pillow(encoded, max_pixels)
+        return image_formats.decoding.decode_file(encoded, max_pixels, known, compiled=compiled)
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
@@ -332,13 +320,13 @@ class Classifier:
 
     def _read(self, image, compiled):
         """Returns an image as the model's input, or the reason why it cannot be read."""
-        decoding, known = image_formats.decoding, self.input_preprocessing
+        known = self.input_preprocessing
         try:
             is_path = isinstance(image, _PATHS)
-            content = pathlib.Path(image).read_bytes() if is_path else decoding.as_image(image)
+            content = pathlib.Path(image).read_bytes() if is_path else as_image(image)
             if isinstance(content, bytes):
                 return self.input_of(content, compiled=compiled)
-            return np.asarray(decoding.apply_preprocessing(content, known)) if known else content
+            return self.preprocess(content)[0] if known else content
         except (ValueError, OSError) as error:
             return str(error)
 
@@ -358,56 +346,7 @@ def _is_one(images):
     return isinstance(images, one) or hasattr(images, "getexif") or getattr(images, "ndim", 0) == 3
 
 
-def load_classifier(folder: str | os.PathLike) -> Classifier:
-    """Returns the classifier of a folder that `save_classifier` or a command wrote.
-
-    The model is read in Keras's safe mode: nothing in the file is run as code.
-
-    Args:
-        folder: The classifier's folder, or "cifar10", the classifier in the package.
-
-    Raises:
-        ValueError: If the folder or one of its files is missing, cannot be read, or does
-            not fit the others.
-    """
-    folder = classifier_folder(folder)
-    return Classifier.of(*read_classifier(folder), folder)
-
-
-def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
-    """Returns the model, description and recipe of a classifier's folder.
-
-    Raises:
-        ValueError: As `load_classifier`.
-    """
-    if not folder.is_dir():
-        raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
-        )
-    missing = [name for name in (MODEL, CLASSES, PREPROCESSING) if not (folder / name).is_file()]
-    if missing == [CLASSES] and "objective" in _read_recipe(folder / RECIPE):
-        raise ValueError(
-            "A model that was pre-trained without labels has no classes: fine-tune it first, with "
-            f"keras-vit finetune --weights {folder}"
-        )
-    if missing:
-        raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. "
-            f"Missing in {folder}: {', '.join(missing)}"
-        )
-    # The small files first, so that an error in them appears before the model is read.
-    known = description_of_folder(folder)
-    recipe = _read_recipe(folder / RECIPE)
-    model = read_model(folder / MODEL)
-    try:
-        description = _checked(known, model, known.labels, known.preprocessing)
-    except ValueError as error:
-        raise ValueError(f"The files of {folder} do not belong together. {error}") from error
-    set_description(model, description)
-    return model, description, recipe
-
-
-def _checked(description, model, labels, preprocessing):
+def described_fully(description, model, labels, preprocessing):
     """The description of a classifier, which fits its model, with a threshold for each label.
 
     Raises:
@@ -422,95 +361,6 @@ def _checked(description, model, labels, preprocessing):
     labels = dataclasses.replace(labels, thresholds=labels.limits)
     whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
     return completed(whole, held_description(model))
-
-
-def _read_recipe(path):
-    """Returns the content of `recipe.json`; {} if there is none."""
-    return read_json(path) if path.is_file() else {}
-
-
-def save_classifier(
-    folder: str | os.PathLike,
-    model: keras.Model,
-    class_names: Sequence[str],
-    preprocessing: Preprocessing,
-    *,
-    recipe: Mapping[str, Any] | None = None,
-    history: Sequence[Mapping[str, Any]] = (),
-    model_card: str = "",
-    overwrite: bool = False,
-    task: str = MULTICLASS,
-    thresholds: Sequence[float] | None = None,
-) -> Classifier:
-    """Writes a classifier's folder, complete or not at all.
-
-    Args:
-        folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
-        class_names: The K names, in the order of the model's outputs.
-        preprocessing: The preprocessing from an image to the model's input.
-        recipe: Everything needed to repeat the training; types that JSON has.
-        history: Rows of `history.csv`, each a mapping from column to value.
-        model_card: The text of `model_card.md`; a short one by default.
-        overwrite: Whether to replace an older classifier.
-        task: See `Classifier`.
-        thresholds: See `Classifier`.
-
-    Returns:
-        The `Classifier`.
-
-    Raises:
-        ValueError: If the folder is not empty and may not be replaced, or if the model,
-            the names and the preprocessing do not fit each other.
-        OSError: If there is no space, or no permission to write.
-    """
-    check_folder(folder, marker=MODEL, overwrite=overwrite)
-    classifier = Classifier(
-        model, class_names, preprocessing, recipe, folder, task=task, thresholds=thresholds
-    )
-    _check_probabilities(model, task)
-    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
-        write_files(partial, classifier, history, model_card)
-    return classifier
-
-
-def write_files(
-    folder: pathlib.Path,
-    classifier: Classifier,
-    history: Sequence[Mapping[str, Any]] = (),
-    model_card: str = "",
-) -> None:
-    """Writes a classifier's files into a folder that exists.
-
-    Its decision is left out, as its arrays are in another folder, if anywhere.
-    """
-    description = dataclasses.replace(classifier.description, decision=None)
-    with described(classifier.model, description):
-        classifier.model.save(folder / MODEL)
-    for name, text in texts_of(description).items():
-        write_text(folder / name, text)
-    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
-    write_history(folder / HISTORY, history)
-    write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
-
-
-def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
-    """Writes rows as CSV, with all their columns in the order of first occurrence."""
-    columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
-    write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
-
-
-def _short_card(classifier):
-    height, width = classifier.preprocessing.image_size
-    names = ", ".join(map(for_markdown, classifier.class_names[:20]))
-    more = ", ..." if len(classifier.class_names) > 20 else ""
-    return (
-        f"# {for_markdown(classifier.model.name)}\n\n"
-        f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
-        f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
-        f"Images are {height}x{width} pixels. Load it with "
-        f"`keras_vit.load_classifier(folder)`. {LOADING}\n"
-    )
 
 
 def check_classifier(
@@ -554,28 +404,3 @@ def _check_shapes(model, num_classes, preprocessing):
             "The value range of the preprocessing must have the model's channels. Received: "
             f"{preprocessing.num_channels} channels, a model with inputs of shape {inputs}"
         )
-
-
-def _check_probabilities(model, task):
-    shape = [1, *(side or 224 for side in model.input_shape[1:])]
-    scores = keras.ops.convert_to_numpy(model(np.zeros(shape, "float32"), training=False))
-    # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
-    # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
-    if task == MULTICLASS:
-        is_right = scores.min() >= 0 and abs(scores.sum() - 1) <= 1e-3
-    else:
-        is_right = 0 <= scores.min() <= scores.max() <= 1 and scores.any()
-        last = getattr(model.layers[-1], "activation", None)
-        is_right = is_right and last is not keras.activations.softmax
-    if not is_right:
-        raise ValueError(
-            f"The model must give probabilities{_OF_TASK[task]}: build it with "
-            f'classifier_activation="{ACTIVATIONS[task]}". Received: outputs with sum '
-            f"{scores.sum():.4g} and minimum {scores.min():.4g}"
-        )
-
-
-_OF_TASK = {
-    MULTICLASS: "",
-    MULTILABEL: " of each label by itself",
-}

@@ -6,15 +6,12 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import functools
 import importlib
-import logging
 import os
+import pathlib
 import pkgutil
-import re
 import shlex
 import sys
-import tempfile
 import warnings
 
 from keras_vit import shell_completion
@@ -26,6 +23,7 @@ from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
 from keras_vit.utils.nearest_names import nearest_names
 from keras_vit.utils.optional_packages import install_command
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.terminal import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
@@ -42,6 +40,7 @@ COMMANDS = {
     "evaluate": "Evaluate",
     "calibrate": "Calibrate",
     "compare": "Compare",
+    "drift": "Drift",
     "predict": "Predict",
     "embed": "Embed",
     "few-shot": "FewShot",
@@ -55,15 +54,12 @@ COMMANDS = {
     "benchmark": "Benchmark",
     "export": "Export",
     "verify": "Verify",
+    "sign": "Sign",
     "serve": "Serve",
     "convert": "Convert",
 }
 
 BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.
-
-# Warnings by their logger that users can do nothing about: images of several formats are decoded by
-# several graphs, and data sets are looked for before they are downloaded.
-_REMARKS = {"tensorflow": "tf.function retracing", "absl": "has no dataset_info.json"}
 
 # What most people come for, and the command to paste.
 FIRST_COMMANDS = {
@@ -94,13 +90,6 @@ Completion of commands, flags and names by the Tab key, in bash or zsh:
 """
 
 _MAX_LINE = 5000  # Letters of an error.
-
-# Log lines that TensorFlow's C++ libraries print before they read TF_CPP_MIN_LOG_LEVEL. The
-# last row is of TensorFlow 2.19, which links GPU libraries twice.
-_GREETING = re.compile(
-    rb"I\d{4} |WARNING: All log messages before absl|To enable the following"
-    rb"|.*(Unable to register cu\w+ factory|computation placer already registered)"
-)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -150,9 +139,7 @@ def main(argv: list[str] | None = None) -> int:
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])
-    decodes = not command_type(arguments.command).without_tensorflow
-    errors = without_libjpeg_lines() if decodes else contextlib.nullcontext()
-    with errors, safe_output(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
         return run_command(arguments.command, arguments)
 
@@ -198,31 +185,44 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
     """
     try:
         command = from_arguments(command_type(name), arguments)
-        if not command.without_tensorflow:
-            check_backend_name()
-            import_tensorflow_quietly()
-            check_backend(name, command)
-        output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
-        if output:
-            check_writable(output)  # Before the work.
-        with named_disk_errors(output or "A file"):
-            return command.run() or 0
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # The reader has seen enough, such as `| head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at its end.
-        return 141  # As the shell reports SIGPIPE.
-    except Exception as error:
-        line = _line_of(error)
-        if line is None or arguments.traceback:
-            raise
-        print(f"keras-vit: {line}", file=sys.stderr)
-        return 2
+    except ValueError as error:
+        with safe_output():
+            return _report(error, arguments)
+    quiet = without_libjpeg_lines() if command.needs_tensorflow else contextlib.nullcontext()
+    with quiet, safe_output():
+        try:
+            if command.needs_tensorflow:
+                check_backend_name()
+                import_tensorflow_quietly()
+                check_backend(name, command)
+            output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
+            if output:
+                check_writable(output)  # Before the work.
+            with named_disk_errors(output or "A file"):
+                return command.run() or 0
+        except KeyboardInterrupt:
+            return 130
+        except BrokenPipeError:  # The reader has seen enough, such as `| head`.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at its end.
+            return 141  # As the shell reports SIGPIPE.
+        except Exception as error:
+            return _report(error, arguments)
+
+
+def _report(error, arguments):
+    """Prints an error that a user can act on and returns the exit code; raises any other."""
+    line = _line_of(error)
+    if line is None or arguments.traceback:
+        raise error
+    print(f"keras-vit: {line}", file=sys.stderr)
+    return 2
 
 
 def _line_of(error):
     """An error that a user can act on, in one line; None for any other."""
     line = str(error) if isinstance(error, (ValueError, OSError, ImportError)) else None
+    if line is None and (isinstance(error, MemoryError) or memory_is_short()):
+        line = f"The command must have more memory. Received: {type(error).__name__}: {error}"
     images = sys.modules.get("keras_vit.images.decoding")  # Where a command reads some.
     if images is not None and (reason := images.reading_error(error)):
         line = f"The data must be whole while they are read. {reason}"
@@ -230,6 +230,24 @@ def _line_of(error):
         line = " ".join(line.split())
         return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
     return None
+
+
+def memory_is_short() -> bool:
+    """Returns whether the process uses over half of the address space of `ulimit -v`.
+
+    Libraries that cannot be loaded for that raise errors of any kind, such as AttributeError.
+    """
+    try:
+        import resource  # Not on Windows.
+
+        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], _pages_in_use()
+    except (ImportError, OSError):
+        return False
+    return limit != resource.RLIM_INFINITY and 2 * pages * resource.getpagesize() > limit
+
+
+def _pages_in_use():
+    return int(pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
 
 
 def check_backend_name() -> None:
@@ -258,29 +276,3 @@ def check_backend(name: str, command: Command) -> None:
             f"Received: KERAS_BACKEND={backend}"
         )
     tensorflow.config.set_visible_devices([], "GPU")
-
-
-def _lacks(remark: str, record: logging.LogRecord) -> bool:
-    return remark not in record.getMessage()
-
-
-def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its start-up log lines; all other output is printed."""
-    # Only fatal messages of its C++ code: errors that a user can act on are raised in Python.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as held_back:
-        os.dup2(held_back.fileno(), 2)
-        try:
-            importlib.import_module("tensorflow")
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            held_back.seek(0)
-            for line in held_back:
-                if not _GREETING.match(line):
-                    os.write(2, line)
-    for logger, remark in _REMARKS.items():
-        logging.getLogger(logger).addFilter(functools.partial(_lacks, remark))

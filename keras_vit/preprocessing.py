@@ -249,7 +249,7 @@ _OPTIONAL = {"interpolation": "bilinear", "resize_size": None}
 def describe_range(values: ValueRange) -> str:
     """Returns a human-readable value range, such as "-1 to 1"."""
     text = _range_text(values)
-    if not isinstance(values[0], tuple):
+    if not isinstance(values[0], Sequence):
         return text
     is_imagenet = text == _range_text(value_range(*NORMALIZATIONS["imagenet"]))
     return f"{text} by channel" + (", ImageNet's mean and deviation" if is_imagenet else "")

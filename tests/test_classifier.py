@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.answering import highest
-from keras_vit.classifier import FILES, Classifier, load_classifier, save_classifier
-from keras_vit.images.decoding import image_files
+from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import FILES, load_classifier, save_classifier
+from keras_vit.images.listing import image_files
+from keras_vit.prediction import highest
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture
 

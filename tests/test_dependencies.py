@@ -30,8 +30,8 @@ OF_AN_EXTRA = {
     "matplotlib": "plots",
     "playwright": "web",
 }
-# A file of PyTorch is read with the PyTorch that wrote it.
-OF_NO_EXTRA = {"torch"}
+# A file of PyTorch is read with the PyTorch that wrote it; a tracker is what its user has.
+OF_NO_EXTRA = {"torch", "wandb", "mlflow", "trackio"}
 
 # Functions that import; the third argument of `import_optional` is the extra.
 IMPORTERS = {"import_export_package": "export", "import_server_package": "serve"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import save_classifier
 from keras_vit.description import Description, Labels, describe, held_description, set_description
 from keras_vit.models.rebuild import float32_model, inference_model, resized_model
 from keras_vit.preprocessing import Preprocessing

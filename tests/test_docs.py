@@ -124,7 +124,7 @@ def test_the_data_sets_on_the_pages_exist():
 
 
 def test_the_pages_and_cards_say_what_keras_needs_to_read_a_model():
-    from keras_vit.classifier import LOADING
+    from keras_vit.classifier_folder import LOADING
 
     assert "`import keras_vit` has" in LOADING
     for page in ("docs/python.md", "docs/checkpoints.md"):

@@ -2,8 +2,11 @@
 
 import configparser
 import pathlib
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 
 import pytest
 
@@ -72,3 +75,33 @@ def test_a_checkout_imports_its_own_folders_without_an_editable_installation():
     ).stdout.splitlines()
     settings = ROOT / "training" / "settings" / "__init__.py"
     assert found == [str(settings), str(ROOT / "export" / "options.py")]
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_an_editable_installation_that_links_its_files(tmp_path):
+    """As README states it; a copy, as the links lie in the checkout's `build/`."""
+    for name in ("keras_vit", "training", "export"):
+        shutil.copytree(ROOT / name, tmp_path / "copy" / name)
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / "copy")
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    # All but this package is taken from the environment of the tests.
+    packages = pathlib.Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "env")}))
+    deps = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "deps.pth").write_text("\n".join(deps))
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    mode = ["--config-settings", "editable_mode=strict"]
+    subprocess.run([*install, "-e", tmp_path / "copy", *mode], check=True, capture_output=True)
+    (tmp_path / "script.py").write_text(
+        "import keras_vit\nreveal_type(keras_vit.build('ViT-B/16'))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-untyped-imports"]
+        + ["--python-executable", python, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert 'Revealed type is "keras.src.models.model.Model"' in found.stdout, found.stdout
+    assert found.returncode == 0, found.stdout

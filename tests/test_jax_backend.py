@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 
 # Most of the time is compilation; these programs run once.
 FLAGS = (

@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "models": {
         "checkpoints",
         "classifier",
+        "classifier_folder",
         "configs",
         "description",
         "layers",

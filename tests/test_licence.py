@@ -25,7 +25,7 @@ def folder_of(model, tmp_path, to):
     """Writes a model as a folder of another code base."""
     source = tmp_path / "source"
     names, preprocessing = ("cat", "dog"), Preprocessing((8, 8))
-    keras_vit.classifier.save_classifier(source, model, names, preprocessing)
+    keras_vit.save_classifier(source, model, names, preprocessing)
     convert(source, tmp_path / to, to=to)
     return tmp_path / to
 

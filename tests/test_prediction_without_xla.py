@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import answering, keras_private
-from keras_vit.answering import predict_batch
+from keras_vit.prediction import predict_batch
 from keras_vit.training import Trainer
 
 RNG = np.random.default_rng(0)

@@ -9,10 +9,24 @@ import pytest
 import keras_vit
 from keras_vit import decode_predictions, preprocess_input
 from keras_vit.images.decoding import apply_preprocessing
-from keras_vit.preprocessing import PREPROCESSING_MODES, Preprocessing, describe_resize
+from keras_vit.preprocessing import (
+    NORMALIZATIONS,
+    PREPROCESSING_MODES,
+    Preprocessing,
+    describe_range,
+    describe_resize,
+    value_range,
+)
 
 PIXELS = np.array([[[[0, 51, 255]]]], "uint8")
 SCALED = np.array([[[[-1, -0.6, 1]]]], "float32")
+
+
+def test_a_range_by_channel_is_described_from_json_too():
+    values = value_range(*NORMALIZATIONS["imagenet"])
+    described = describe_range(json.loads(json.dumps(values)))
+    assert described == describe_range(values)
+    assert described.endswith("by channel, ImageNet's mean and deviation")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])

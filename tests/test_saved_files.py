@@ -16,7 +16,7 @@ import keras_vit.export
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of, config_of_json
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.embeddings import read_embeddings

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import Classifier, load_classifier, save_classifier
+from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description.tasks import task_of_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config

@@ -28,6 +28,7 @@ from keras_vit.utils.text_tables import align_columns
 
 from .data import open_source
 from .evaluation import few_shot
+from .evaluation.intervals import accuracy_text
 from .settings import FineTuning, PreTraining
 
 FIRST, SECOND = "0-4", "5-9"  # Digits of the pre-training, and of the transfer.
@@ -139,6 +140,7 @@ def demo(
     tuned_report = required(tuned.report, "report")
     result = DemoResult(
         pretraining_accuracy=pretrained_report.top_1,
+        num_pretraining_test=pretrained_report.count,
         before_transfer=before,
         frozen_features=frozen,
         after_transfer=tuned_report.top_1,
@@ -228,6 +230,7 @@ class DemoResult:
             frozen representations of the pre-trained model.
         after_transfer: Accuracy of the fine-tuned model on held-out digits 5 to 9.
         num_test: Number of held-out digits 5 to 9.
+        num_pretraining_test: Number of held-out digits 0 to 4.
         export_agreement: Fraction of them with the same top class in the SavedModel.
         seconds: Time of each step.
         output: The folder of all files.
@@ -238,19 +241,21 @@ class DemoResult:
     frozen_features: float
     after_transfer: float
     num_test: int
+    num_pretraining_test: int
     export_agreement: float
     seconds: dict[str, float]
     output: pathlib.Path
 
     def __str__(self) -> str:
         test = f"{self.num_test} held-out digits 5 to 9"
+        pretrained = accuracy_text(self.pretraining_accuracy, self.num_pretraining_test)
         rows = [
-            ("accuracy", ""),
-            ("  pre-trained model on its own digits 0 to 4", f"{self.pretraining_accuracy:.2%}"),
+            ("accuracy, with its 95% interval", ""),
+            ("  pre-trained model on its own digits 0 to 4", pretrained),
             (f"  before transfer, {test}", ""),
-            ("    new head of zeros (chance)", f"{self.before_transfer:.2%}"),
-            ("    least squares on the frozen features", f"{self.frozen_features:.2%}"),
-            (f"  after transfer, {test}", f"{self.after_transfer:.2%}"),
+            ("    new head of zeros (chance)", self._text(self.before_transfer)),
+            ("    least squares on the frozen features", self._text(self.frozen_features)),
+            (f"  after transfer, {test}", self._text(self.after_transfer)),
             ("top-1 agreement of the SavedModel with the model", f"{self.export_agreement:.2%}"),
             ("time", ""),
             *((f"  {name}", f"{seconds:.1f} s") for name, seconds in self.seconds.items()),
@@ -259,6 +264,9 @@ class DemoResult:
             *((f"  {part}", str(self.output / part)) for part in PARTS),
         ]
         return align_columns(rows)
+
+    def _text(self, accuracy):
+        return accuracy_text(accuracy, self.num_test)
 
 
 def _clear(output, overwrite):

@@ -145,7 +145,17 @@ async function reasonOf(image, error) {
 // The part of an image that the model receives, in shares of its sides; more where it is padded.
 export function seenBox(width, height, { keepsAspect, fits, resized, size } = facts.view) {
   const factor = (fits ? Math.min : Math.max)(resized[0] / height, resized[1] / width);
+  if (fits) {  // In whole pixels, as Pillow's ImageOps.pad.
+    const [rows, columns] = [height, width].map((length) => Math.max(rounded(length * factor), 1));
+    const [top, left] = [size[0] - rows, size[1] - columns].map((rest) => rounded(rest / 2));
+    return { x: -left / columns, y: -top / rows, width: size[1] / columns, height: size[0] / rows };
+  }
   const [down, across] = [height, width].map((length, side) =>
-    Math.min(fits ? Infinity : 1, size[side] / (keepsAspect ? length * factor : resized[side])));
+    Math.min(1, size[side] / (keepsAspect ? length * factor : resized[side])));
   return { x: (1 - across) / 2, y: (1 - down) / 2, width: across, height: down };
+}
+
+// Halves become even numbers, as in Python.
+function rounded(number) {
+  return number % 1 === 0.5 ? 2 * Math.round(number / 2) : Math.round(number);
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import importlib.resources
 import math
 import os
 import pathlib
@@ -78,7 +77,7 @@ class OfficialWeights:
 @functools.cache
 def rows() -> tuple[OfficialWeights, ...]:
     """Returns the whole catalogue, in the order of the table."""
-    table = importlib.resources.files(__package__) / "official_checkpoints.csv"
+    table = pathlib.Path(__file__).with_name("official_checkpoints.csv")
     return tuple(
         OfficialWeights(
             key=row["key"],

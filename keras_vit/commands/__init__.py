@@ -26,6 +26,11 @@ class Command:
     # Whether it traces TensorFlow graphs, so that Keras must run on TensorFlow.
     on_tensorflow_alone: ClassVar[bool] = False
 
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether TensorFlow is imported before it runs; it may depend on the arguments."""
+        return not self.without_tensorflow
+
     def run(self) -> int | None:
         """Runs the command; returns the exit code, None for 0."""
         raise NotImplementedError

@@ -47,7 +47,7 @@ class Embed(Command):
             raise ValueError("--page goes with --like IMAGE.")
         for output in filter(None, (self.output, self.page)):
             check_output_file(output)
-        from keras_vit.images.decoding import image_files
+        from keras_vit.images.listing import image_files
         from keras_vit.models.rebuild import feature_model
         from keras_vit.training.evaluation.embeddings import (
             SUFFIXES,

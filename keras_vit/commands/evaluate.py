@@ -92,7 +92,7 @@ class Evaluate(Command):
         return 0
 
     def _run_protocol(self, protocol: str) -> int:
-        from keras_vit.models.opening import is_export, open_classifier
+        from keras_vit.models.opened_classifier import is_export, open_classifier
         from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
         from keras_vit.training.paper import imagenet
 

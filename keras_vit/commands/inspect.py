@@ -54,7 +54,7 @@ class Inspect(Command):
                 "--image-size must be one positive number, or height and width. "
                 f"Received: {' '.join(map(str, size))}"
             )
-        from keras_vit.images.decoding import image_files
+        from keras_vit.images.listing import image_files
         from keras_vit.inspection import write_report
         from keras_vit.training.evaluation.predictions import build_evaluated
 

@@ -108,6 +108,13 @@ class Predict(Command):
         group=BEAM_GROUP,
     )
 
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether TensorFlow is needed: not for an export in another runtime."""
+        from keras_vit.models.opened_classifier import runs_without_tensorflow
+
+        return self.beam_runner is not None or not runs_without_tensorflow(self.model)
+
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
         if self.beam_runner:
@@ -115,8 +122,8 @@ class Predict(Command):
         for option in ("beam_options", "output"):
             if getattr(self, option) is not None:
                 raise ValueError(f"--{option.replace('_', '-')} goes with --beam-runner.")
-        from keras_vit.images.decoding import image_files
-        from keras_vit.models.opening import open_classifier
+        from keras_vit.images.listing import image_files
+        from keras_vit.models.opened_classifier import open_classifier
 
         files = image_files(self.images)
         classifier = open_classifier(self.model)
@@ -136,7 +143,7 @@ class Predict(Command):
                 "--beam-runner needs --output, and goes without --strict and --format."
             )
         from keras_vit.export.beam import ClassifyImages, predict_files
-        from keras_vit.images.decoding import image_files
+        from keras_vit.images.listing import image_files
 
         urls = [path for path in self.images if "://" in path]
         files = [path for path in self.images if "://" not in path]

@@ -55,7 +55,7 @@ class ModelArguments:
 
 
 def classifier(more: str = "", completion: tuple[str, ...] = ("classifiers",)) -> Any:
-    """Returns the field of MODEL, which `keras_vit.models.opening.open_classifier` opens.
+    """Returns the field of MODEL, which `open_classifier` opens.
 
     Args:
         more: What else it may be, for the help text.

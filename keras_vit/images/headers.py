@@ -10,29 +10,9 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-JPEG, PNG, GIF, BMP, WEBP, UNKNOWN = range(6)
-
-# First bytes of files in hexadecimal, with dots for any byte; the first row that fits counts.
-# The first two rows are JPEGs without EXIF, as most are: their tables (ff db) follow at once.
-_SIGNATURES = (
-    ("ff d8 ff e0 00 10" + " .." * 14 + " ff db", JPEG),
-    ("ff d8 ff db", JPEG),
-    ("ff d8 ff", JPEG),
-    ("89 50 4e 47 0d 0a 1a 0a", PNG),
-    ("47 49 46 38", GIF),
-    ("42 4d", BMP),
-    ("52 49 46 46 .. .. .. .. 57 45 42 50", WEBP),
-    ("", UNKNOWN),
-)
-_ROWS_WITHOUT_EXIF = 2
-_FORMATS = [row[1] for row in _SIGNATURES]
-_LONGEST = 22  # Bytes.
-_WORDS = [(row[0].split() + [".."] * _LONGEST)[:_LONGEST] for row in _SIGNATURES]
-_BYTES = np.array([[int(word.replace("..", "0"), 16) for word in row] for row in _WORDS])
-_ANY = np.array([[word == ".." for word in row] for row in _WORDS])
+from keras_vit.images.signatures import ANY, BYTES, FORMATS, LONGEST, ROWS_WITHOUT_EXIF
 
 # Every node costs a little even in a branch that does not run, but a function that is not
 # inlined counts as one node. So code that most images do not need is in such functions.
@@ -77,31 +57,25 @@ def read_header(encoded: tf.Tensor) -> ImageHeader:
         tf.errors.InvalidArgumentError: If a JPEG's header is damaged.
     """
     row = _signature(encoded)
-    kind = tf.gather(_FORMATS, row)
+    kind = tf.gather(FORMATS, row)
 
     def read_jpeg_size():
         return _found(*tf.unstack(_jpeg_size(encoded)), 1, _length(encoded))
 
-    found = tf.cond(row < _ROWS_WITHOUT_EXIF, read_jpeg_size, lambda: _read(encoded, kind))
+    found = tf.cond(row < ROWS_WITHOUT_EXIF, read_jpeg_size, lambda: _read(encoded, kind))
     height, width, orientation, end = tf.unstack(found)
     return ImageHeader(kind, height, width, tf.cast(orientation, tf.int32), end)
 
 
 def read_format(encoded: tf.Tensor) -> tf.Tensor:
     """Returns the format of an encoded image, a scalar; see `ImageHeader`."""
-    return tf.gather(_FORMATS, _signature(encoded))
-
-
-def signature_format(head: bytes) -> int:
-    """Returns the format by the first bytes of a file, without TensorFlow."""
-    values = np.frombuffer(head[:_LONGEST].ljust(_LONGEST, b"\0"), np.uint8)
-    return _FORMATS[np.argmax(((values == _BYTES) | _ANY).all(axis=1))]
+    return tf.gather(FORMATS, _signature(encoded))
 
 
 def _signature(encoded):
     """Returns the first row of `_SIGNATURES` that fits."""
-    head = bytes_at(encoded, 0, _LONGEST)
-    return tf.argmax(tf.reduce_all((head == _BYTES) | _ANY, axis=1))
+    head = bytes_at(encoded, 0, LONGEST)
+    return tf.argmax(tf.reduce_all((head == BYTES) | ANY, axis=1))
 
 
 @seldom

@@ -41,7 +41,8 @@ class GridPicture(NamedTuple):
     """A picture of a grid.
 
     Args:
-        name: Its file, to which the page links, or its name in record files.
+        name: Its file, to which the page links, or its name in record files; "" for a picture
+            without either, on a page that leaves this machine.
         encoded: The image file's bytes.
         caption: Lines of text, each with the value that stands below it in bold, or "".
     """
@@ -123,7 +124,7 @@ def _picture(picture):
     link = escape(file.name)
     if file.is_file():
         link = f'<a href="{escape(file.absolute().as_uri())}">{link}</a>'
-    caption = "<br>".join([*lines, f"<small>{link}</small>"])
+    caption = "<br>".join([*lines, f"<small>{link}</small>"] if picture.name else lines)
     return _figure(thumbnail(picture.encoded), "jpeg", file.name, caption)
 
 

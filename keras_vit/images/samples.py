@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from PIL import Image
 
-from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import SAMPLES
 

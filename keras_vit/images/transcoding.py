@@ -1,7 +1,7 @@
-"""Images that TensorFlow does not decode: TIFF, AVIF and HEIC, read by Pillow.
+"""Images that Pillow reads: all files without TensorFlow, with it TIFF, AVIF and HEIC.
 
-They become files that `decoding.decode_image` decodes, without loss: BMP where pixels are needed at
-once, as it costs no time, and PNG where they are stored.
+These become files that `decoding.decode_image` decodes, without loss: BMP where pixels are needed
+at once, as it costs no time, and PNG where they are stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ import re
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, TiffImagePlugin, features
+from PIL import (
+    BmpImagePlugin,
+    ExifTags,
+    GifImagePlugin,
+    Image,
+    ImageOps,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+    features,
+)
 
 from keras_vit.preprocessing import MAX_PIXELS
 from keras_vit.utils.optional_packages import import_optional
@@ -27,6 +38,30 @@ _SIGNATURES = (
     (re.compile(rb".{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), "HEIF"),
 )
 SIGNATURE_BYTES = 12
+
+_OF_TENSORFLOW: dict[str, Any] = {
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "PNG": PngImagePlugin.PngImageFile,
+    "GIF": GifImagePlugin.GifImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+    "WEBP": WebPImagePlugin.WebPImageFile,
+}
+
+# By EXIF's orientation.
+_TURNS = dict(
+    enumerate(
+        (
+            Image.Transpose.FLIP_LEFT_RIGHT,
+            Image.Transpose.ROTATE_180,
+            Image.Transpose.FLIP_TOP_BOTTOM,
+            Image.Transpose.TRANSPOSE,
+            Image.Transpose.ROTATE_270,
+            Image.Transpose.TRANSVERSE,
+            Image.Transpose.ROTATE_90,
+        ),
+        2,
+    )
+)
 
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
@@ -80,7 +115,12 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
 
 
 def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Returns an image of one of the three kinds, upright and in 8-bit RGB.
+    """Returns an image, upright and in 8-bit RGB.
+
+    Args:
+        encoded: The content of a file.
+        kind: "TIFF", "AVIF", "HEIF", or Pillow's name of a format that TensorFlow decodes too.
+        max_pixels: Largest height times width.
 
     Raises:
         ValueError: See `transcoded`.
@@ -99,6 +139,9 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
             )
         if kind == "TIFF":
             image = _tiff_to_rgb(image, encoded)
+        if kind in _OF_TENSORFLOW:
+            image.load()
+            return _turned(_jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image), image)
         ImageOps.exif_transpose(image, in_place=True)
         image = to_rgb(image)
         image.load()
@@ -141,12 +184,31 @@ def _reader_of(kind):
         from PIL import AvifImagePlugin  # Not in older versions.
 
         return AvifImagePlugin.AvifImageFile
-    return TiffImagePlugin.TiffImageFile
+    return _OF_TENSORFLOW.get(kind, TiffImagePlugin.TiffImageFile)
 
 
 @functools.cache
 def _reads_avif():
     return bool(features.check("avif"))
+
+
+def _jpeg_to_rgb(image):
+    if image.mode != "CMYK":
+        return to_rgb(image)
+    # TensorFlow's whole numbers; Pillow's may differ by one.
+    inks = 255 - np.asarray(image, "uint16")
+    return Image.fromarray((inks[..., :3] * inks[..., 3:] // 255).astype("uint8"))
+
+
+def _turned(rgb, image):
+    """The pixels of an image, turned as its EXIF states; XMP, where Pillow looks too, is not."""
+    exif = Image.Exif()
+    try:
+        exif.load(image.info.get("exif", b""))
+        turn = _TURNS.get(exif.get(ExifTags.Base.Orientation, 1))
+    except Exception:  # Pillow raises nearly anything on damaged data, which count as none.
+        turn = None
+    return rgb if turn is None else rgb.transpose(turn)
 
 
 def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:

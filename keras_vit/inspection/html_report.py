@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.answering import predict_batch
-from keras_vit.images.decoding import apply_preprocessing, image_files, read_image
+from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.listing import image_files
 from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
@@ -26,6 +26,7 @@ from keras_vit.inspection.heads import (
 )
 from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.plots import evenly_spread, new_figure

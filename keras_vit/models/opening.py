@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import pathlib
 from typing import Any
 
 import keras
@@ -23,7 +22,7 @@ from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.match import set_position_rule
 from keras_vit.checkpoints.metadata import read_folder, usual_resize
-from keras_vit.classifier import Classifier, read_classifier
+from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.config_comparison import check_agrees, paper_name
 from keras_vit.configs.position_resize import RULES
@@ -33,6 +32,7 @@ from keras_vit.description import (
     held_description,
 )
 from keras_vit.description.licences import APACHE
+from keras_vit.models.opened_classifier import is_export
 from keras_vit.models.opened_model import OpenedModel, export_error
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
@@ -170,16 +170,6 @@ def open_weights(
     return opened
 
 
-def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
-    """Returns a model of any origin as a classifier.
-
-    Args:
-        model: Anything that `open_model` takes, whose classes have names; a `Classifier` is
-            returned.
-    """
-    return model if isinstance(model, Classifier) else open_model(model).classifier()
-
-
 def is_model_name(name: Any) -> bool:
     """Returns whether a text is a name of `keras_vit.list_models()`.
 
@@ -297,16 +287,6 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     if model is not None:
         check_agrees(model, weights, opened.description.config)
     return opened
-
-
-def is_export(path: pathlib.Path) -> bool:
-    """Returns whether a path looks like an export of this package."""
-    formats = importlib.import_module("keras_vit.export.all_formats")
-    try:
-        formats.format_of(path)
-    except ValueError:
-        return False
-    return True
 
 
 def _official(weights, row, config, image_size=None, name=None):

@@ -28,6 +28,7 @@ MODEL_CARD = "model_card.md"
 DECISION = "decision.npz"  # Arrays of a decision.
 DATA = "data.npz"  # Name, content, label and part of each image of a training run.
 SPLIT = "split.npz"  # The parts of the data of a training run.
+RUN_PAGE = "run.html"  # The page of a training run.
 SKIPPED = "skipped.csv"  # Also in the folder of a report.
 
 # A file that each export in a folder has: SavedModel, OpenVINO, the web page.

@@ -17,7 +17,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
 from keras_vit.checkpoints.hdf5 import read_keras_h5
 from keras_vit.checkpoints.keras_archive import read_model
-from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.keras_private import num_values_of_config
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing

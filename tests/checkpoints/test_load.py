@@ -111,9 +111,10 @@ def test_a_head_of_zeros_is_loaded_and_reported(golden, model_of, write_npz):
     arrays = golden("vit_token").checkpoint()
     arrays["head/kernel"] *= 0
     model = model_of("vit_token")
-    with pytest.warns(UserWarning, match="all zeros.*predicts the same for every image"):
+    with pytest.warns(UserWarning, match="all zeros.*predicts the same for every image") as warned:
         report = keras_vit.load_checkpoint(model, write_npz(arrays))
     assert report.zero_head
+    assert warned[0].filename == __file__  # The line that loads them.
     assert "the head is all zeros" in str(report)
     assert "predictions/kernel" in report.loaded
 

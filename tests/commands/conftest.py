@@ -56,7 +56,7 @@ def tiny(tmp_path_factory):
     import keras
 
     import keras_vit
-    from keras_vit.classifier import save_classifier
+    from keras_vit.classifier_folder import save_classifier
     from keras_vit.preprocessing import Preprocessing
 
     keras.utils.set_random_seed(0)

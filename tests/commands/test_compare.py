@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.classifier import Classifier, load_classifier, save_classifier
+from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.training.comparison import compare_classifiers
-from makers import tiny_config
+from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
+from keras_vit.training.evaluation.classification import evaluate_classifier
+from makers import tiny_config, write_picture
 
 FILES = ("compare.html", "compare.json", "compare.md")
 
@@ -92,6 +95,44 @@ def test_images_of_further_classes_are_reported_apart(tiny, colors, tmp_path):
     assert top_1.count == 4
     (apart,) = [line for line in found.lines if "that only NEW has: pink" in line]
     assert "of their 2 images are right" in apart
+
+
+def test_held_out_and_new_images_are_compared_together(tiny, colors, tmp_path):
+    classifier = load_classifier(tiny)
+    folder = tmp_path / "run"
+    save_classifier(folder, classifier.model, classifier.class_names, classifier.preprocessing)
+    numbers = {part: file_fingerprints(sorted(map(str, colors.glob(f"{part}/*/*.png"))))
+               for part in ("train", "test")}  # fmt: skip
+    record = {"train": numbers["train"], "test": numbers["test"][:2]}
+    empty = {"validation": numbers["test"][:0], "calibration": numbers["test"][:0]}
+    SplitRecord.of({**record, **empty}).write(folder)
+    found = compare_classifiers(folder, folder, colors)
+    assert found.measures[0].count == 6
+    assert "images  2 that NEW's run held out and 4 that are new to it are compared together" in (
+        found.lines
+    )
+
+
+def test_coverage_is_the_share_that_each_decision_answers(tmp_path):
+    classifier = load_classifier("cifar10")
+    photos = tmp_path / "photos"
+    rng = np.random.default_rng(0)
+    for name in classifier.known_classes[:2]:
+        (photos / name).mkdir(parents=True)
+        for index in range(4):
+            write_picture(
+                photos / name / f"{index}.png", rng.integers(0, 255, (32, 32, 3), "uint8")
+            )
+    without = tmp_path / "without"
+    shutil.copytree(classifier.folder, without)
+    texts = json.loads((without / "description.json").read_text())
+    texts["decision"] = None
+    (without / "description.json").write_text(json.dumps(texts))
+    found = compare_classifiers(without, classifier, photos, gate="coverage > -90")
+    (coverage,) = [measure for measure in found.measures if measure.metric == "coverage"]
+    selective = evaluate_classifier(classifier, photos).selective
+    assert selective.answered < 8  # Noise.
+    assert coverage.value == pytest.approx(100 * (selective.answered / 8 - 1))
 
 
 def test_wrong_input_is_one_line_and_writes_nothing(refused, tiny, colors, tmp_path):

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.evaluation.embeddings import read_embeddings
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.training.evaluation.results import Result
 from makers import smooth_picture
 
 
@@ -142,6 +143,16 @@ def test_report_takes_what_the_paper_calls_the_data(command, tiny, colors, tmp_p
     outcome = command("report", tmp_path / "run", "--task", "colors=Pets")
     assert outcome.code == 0
     assert "## Table 5" in outcome.out
+
+
+@pytest.mark.parametrize("arguments", [(), ("--no-pictures",)])
+def test_report_draws_its_tables_unless_there_are_to_be_no_pictures(command, tmp_path, arguments):
+    model = {"name": "ViT-L/16", "pretraining": "ImageNet-21k"}
+    result = Result("classification", "CIFAR-10", model, {}, {"top_1": 0.9}, 100)
+    result.write(tmp_path / "run" / "result.json")
+    outcome = command("report", tmp_path / "run", "--output", tmp_path / "out", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert bool(list((tmp_path / "out").glob("*.png"))) == (not arguments)
 
 
 def test_report_without_results_is_refused(refused, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints import catalogue
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
@@ -109,7 +109,7 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
     counts = {"train": 10, "validation": 0, "calibration": 0, "test": 6, "skipped": 1}
     assert run.recipe["images"] == counts
     evaluated = command("evaluate", run.output, "--data", run.folder / "data")
-    assert f"top-1   {run.recipe['test']['top_1']:.4f}" in evaluated.out
+    assert f"top-1   {100 * run.recipe['test']['top_1']:.1f}%" in evaluated.out
     assert command("predict", run.output, colors / "test").code == 0
 
 

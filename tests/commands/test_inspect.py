@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keras_vit import inspection
-from keras_vit.classifier import load_classifier
-from keras_vit.images.decoding import image_files
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 

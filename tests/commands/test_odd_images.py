@@ -8,7 +8,7 @@ import sys
 import pytest
 from PIL import Image
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import open_source
 
 TINY = (

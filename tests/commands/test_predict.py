@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 
 
 @pytest.fixture

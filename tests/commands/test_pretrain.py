@@ -9,7 +9,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.settings import MaskedPatches
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from keras_vit import command_line
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 
 
 def run(code):
@@ -37,7 +37,7 @@ def test_what_is_no_greeting_is_printed(tmp_path):
     code = (
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from keras_vit.command_line import import_tensorflow_quietly\n"
+        "from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly\n"
         "import_tensorflow_quietly()\n"
     )
     done = run(code)
@@ -61,8 +61,31 @@ def test_a_backend_that_the_package_lacks_is_an_error_of_one_line():
     assert (done.returncode, done.stderr) == (2, f"{line}\n")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is not enforced")
+@pytest.mark.parametrize("error", ["AttributeError('half a module')", "MemoryError()"])
+def test_libraries_that_have_no_memory_are_an_error_of_one_line(tmp_path, error):
+    limited = "AttributeError" in error
+    (tmp_path / "tensorflow.py").write_text(
+        "import resource\n"
+        "used = 4096 * int(open('/proc/self/statm').read().split()[0])\n"
+        f"if {limited}: resource.setrlimit(resource.RLIMIT_AS, (used + 2**20,) * 2)\n"
+        f"raise {error}\n"
+    )
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from keras_vit.command_line import main\n"
+        "sys.exit(main(['predict', 'x', 'y']))\n"
+    )
+    done = run(code)
+    assert done.returncode == 2
+    name = error.partition("(")[0]
+    assert done.stderr.startswith(f"keras-vit: The command must have more memory. Received: {name}")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_remarks_that_users_can_do_nothing_about_are_not_printed():
-    command_line.import_tensorflow_quietly()
+    import_tensorflow_quietly()
     for logger, remark in (("tensorflow", "triggered tf.function retracing"), ("tensorflow", "!")):
         record = logging.LogRecord(logger, logging.WARNING, "", 0, f"5 {remark}", None, None)
         assert bool(logging.getLogger(logger).filter(record)) is (remark == "!")

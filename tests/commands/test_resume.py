@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 
 RECIPE = (
     "--image-size 12 --batch-size 8 --accumulate 2 --steps 4000 --warmup-steps 10 --dropout 0.1 "

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer, strategy
 from keras_vit.utils.progress import ProgressBar
 
@@ -54,7 +54,8 @@ def test_a_run_is_stopped_continued_and_evaluated_and_predicts(command, finetune
 
     evaluated = command("evaluate", folder, "--data", colors)
     classifier = load_classifier(folder)
-    assert f"top-1   {classifier.recipe['test']['top_1']:.4f}" in evaluated.out, evaluated.err
+    top_1 = classifier.recipe["test"]["top_1"]
+    assert f"top-1   {100 * top_1:.1f}%" in evaluated.out, evaluated.err
     assert "jax" in classifier.recipe["versions"]
     files = sorted((colors / "test").rglob("*.png"))
     predicted = command("predict", folder, *files, "--top", 3, "--format", "json")

@@ -1,8 +1,13 @@
 """A tiny classifier, real image files and one export of each kind, made once."""
 
+import os
+import pathlib
+import shutil
+
 import numpy as np
 import PIL.Image
 import pytest
+from npm_packages import installed
 
 CLASS_NAMES = ("red fox", "blå hval", "grey owl")
 
@@ -29,7 +34,7 @@ def classifier(model, tmp_path_factory):
     from keras_vit.preprocessing import Preprocessing
 
     folder = tmp_path_factory.mktemp("classifier") / "animals"
-    classifier = keras_vit.classifier.save_classifier(
+    classifier = keras_vit.save_classifier(
         folder, model, CLASS_NAMES, Preprocessing((32, 24)), recipe={"seed": 7}
     )
     draw_images(folder / "samples")
@@ -106,3 +111,43 @@ def not_finite():
     images = np.random.default_rng(0).uniform(-1, 1, (4, 32, 24, 3)).astype("float32")
     images[[1, 2, 3], 5, 6, 1] = np.nan, np.inf, -np.inf
     return images
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """Returns a folder with the files of onnxruntime-web."""
+    from keras_vit.export import browser_files
+
+    package = f"onnxruntime-web@{browser_files.VERSION}"
+    return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Returns a browser whose camera shows a test picture."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with sync_api.sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def onnx(classifier, tmp_path_factory):
+    import keras_vit
+
+    return keras_vit.export.onnx(classifier, tmp_path_factory.mktemp("onnx") / "animals.onnx")
+
+
+@pytest.fixture(scope="module")
+def path_of(request):
+    """Returns a function from a format to the path of an export, made when it is needed."""
+
+    def path(name):
+        report = request.getfixturevalue(name)
+        return pathlib.Path((report["float32"] if name == "tflite" else report).path)
+
+    return path

@@ -5,7 +5,6 @@ import functools
 import html.parser
 import http.server
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -33,8 +32,7 @@ from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_r
 from keras_vit.preprocessing import Preprocessing
 from makers import smooth_picture, turned
 
-# Name folders with the files of onnxruntime-web, and with @huggingface/transformers.
-RUNTIME = "ONNXRUNTIME_WEB"
+# Names a folder with the files of @huggingface/transformers.
 NODE_MODULES = "TRANSFORMERS_JS"
 
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
@@ -160,13 +158,6 @@ def test_the_logits_for_transformers_js_are_those_of_the_probabilities(model, fi
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory):
-    """Returns a folder with the files of onnxruntime-web."""
-    package = f"onnxruntime-web@{browser_files.VERSION}"
-    return installed(RUNTIME, package, tmp_path_factory, "onnxruntime-web/dist")
-
-
-@pytest.fixture(scope="module")
 def page(classifier, runtime, tmp_path_factory):
     """Returns the path of the page."""
     path = tmp_path_factory.mktemp("page") / "animals.html"
@@ -184,19 +175,6 @@ def exported(classifier, runtime, to, path):
     command = ["export", str(classifier.folder), "--to", to, "--output", str(path)]
     assert command_line.main([*command, "--runtime", str(runtime), "--title", "Animals"]) == 0
     return path
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """Returns a browser whose camera shows a test picture."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    arguments += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
-    with sync_api.sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

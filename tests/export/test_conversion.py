@@ -127,7 +127,7 @@ def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tm
     config = tiny_config(patch_size=(8, 16), mlp_dim=32, norm_epsilon=1e-5, dropout_rate=0.1)
     model = keras_vit.build(config, input_shape=(16, 64, 3), classes=2)
     model.get_layer("predictions").kernel.assign(np.ones((16, 2)))
-    keras_vit.classifier.save_classifier(
+    keras_vit.save_classifier(
         tmp_path / "pets", model, ("cat", "dog"), Preprocessing((16, 64), value_range=(0, 1))
     )
     notes = convert(tmp_path / "pets", tmp_path / "hub", to="huggingface")
@@ -354,7 +354,7 @@ def test_a_crop_and_class_names_go_to_a_folder_and_back(to, resize_size, tmp_pat
     preprocessing = Preprocessing((32, 32), evaluation, IMAGENET_RANGE, "bicubic", resize_size)
     if to == "timm" and resize_size == (48, 40):
         preprocessing = dataclasses.replace(preprocessing, resize_size=(40, 40))
-    keras_vit.classifier.save_classifier(tmp_path / "pets", model, ("cat", "dog"), preprocessing)
+    keras_vit.save_classifier(tmp_path / "pets", model, ("cat", "dog"), preprocessing)
     assert convert(tmp_path / "pets", tmp_path / "folder", to=to) == []
     again = read(tmp_path / "folder")
     assert again.class_names == ("cat", "dog")

@@ -15,7 +15,7 @@ import tensorflow as tf
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export import golden, pixels
+from keras_vit.export import golden, golden_images, pixels
 from keras_vit.export.onnx_graph import replace
 from keras_vit.export.pillow_pixels import read_pixels
 from keras_vit.images.decoding import apply_preprocessing, read_image
@@ -251,7 +251,7 @@ def test_the_command_prints_the_verified_signatures(exports, classifier, photos,
 
 
 def test_golden_samples_are_small(classifier):
-    (sample,) = golden.parse_golden(golden.golden_json(classifier, [picture(600, 900)]))
+    (sample,) = golden.parse_golden(golden_images.golden_json(classifier, [picture(600, 900)]))
     assert len(sample.png) < 100_000
     assert sum(sample.probabilities) == pytest.approx(1, abs=1e-5)
 

@@ -15,8 +15,8 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.classifier import load_classifier, save_classifier
-from keras_vit.export import browser_files, convert, golden, publish
+from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.export import browser_files, convert, golden_images, publish
 from keras_vit.export.all_formats import FORMATS as FORMATS_BY_NAME
 from keras_vit.images.samples import synthetic_images
 from keras_vit.preprocessing import Preprocessing
@@ -193,7 +193,7 @@ def test_a_page_of_an_old_folder_holds_no_path_and_no_metadata(name, old, tmp_pa
     classifier, path = load_classifier(old), tmp_path / name
     if name == "web":
         path.mkdir()
-    photos, _ = golden.golden_images(classifier)
+    photos, _ = golden_images.golden_images(classifier)
     export = FORMATS_BY_NAME[name]()
     export.write(path, classifier, [])
     export.add_texts(path, publish.texts_of(classifier, photos))

@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
+from npm_packages import installed
 
 import keras_vit
 import keras_vit.export
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import save_classifier
+from keras_vit.export import browser_files
 from keras_vit.export.artefacts import open_export
 from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import Preprocessing
@@ -16,7 +18,8 @@ from makers import tiny_config
 SMALL, LARGE, PATCH = (32, 24), (48, 40), 8
 RULES = ("bicubic_dinov2", "bicubic", "bilinear_antialias")
 NAMES = {"tflite": "a.tflite", "onnx": "a.onnx", "openvino": "a", "saved_model": "b"}
-IMAGES = np.random.default_rng(2).uniform(-1, 1, (2, *LARGE, 3)).astype("float32")
+PIXELS = np.random.default_rng(2).integers(0, 256, (2, *LARGE, 3), dtype="uint8")
+IMAGES = (PIXELS / 127.5 - 1).astype("float32")
 
 
 def grid(size):
@@ -74,6 +77,22 @@ def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp
     signature = open_export(tmp_path / NAMES[kind]).signatures()["serve"]
     answers = [signature.probabilities(IMAGES[index : index + 1]) for index in range(2)]
     np.testing.assert_allclose(np.concatenate(answers), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.html", "web"])
+def test_pages_of_a_resized_model_have_the_rule_of_the_model(
+    name, models, tmp_path, tmp_path_factory
+):
+    pytest.importorskip("playwright", reason='pip install -e ".[web]"')
+    package = f"onnxruntime-web@{browser_files.VERSION}"
+    runtime = installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
+    small, expected = models
+    classifier = saved(resized_model(small, LARGE), LARGE, tmp_path / "classifier")
+    export = keras_vit.export.html if name == "a.html" else keras_vit.export.web
+    export(classifier.folder, tmp_path / name, runtime=runtime)
+    signature = open_export(tmp_path / name).signatures()["serve"]  # In Chromium.
+    np.testing.assert_allclose(signature.probabilities(PIXELS), expected, atol=1e-5)
 
 
 def test_rules_differ():

@@ -58,7 +58,8 @@ def serve():
 
     # A limit of data, not of addresses: libraries reserve many more than they use.
     limit = 2 * status("VmHWM") + 2 * MEMORY
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # It stays, for `readers.without_limit`.
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     base = status("VmRSS")
     for line in sys.stdin:
         task = json.loads(line)

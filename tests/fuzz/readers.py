@@ -13,8 +13,11 @@ import importlib.util
 import io
 import itertools
 import json
+import os
 import pathlib
+import resource
 import shutil
+import sys
 import unittest.mock
 import zipfile
 from collections.abc import Callable
@@ -29,8 +32,8 @@ import keras_vit
 from keras_vit import export
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_values
-from keras_vit.classifier import load_classifier, save_classifier
-from keras_vit.export import verification
+from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.export import browser_files, verification
 from keras_vit.export.options import ServingLimits
 from keras_vit.export.server import Service
 from keras_vit.images.decoding import read_image, reading_error
@@ -101,8 +104,8 @@ def read_weights(path, **known):
     opened = open_model(path, **known)
     if opened.checkpoint is not None:
         _values(opened.checkpoint)
-    if opened.config is not None:
-        assert opened.config.width <= 4096, "a model of this size in a small file"
+    if (config := opened.description.config) is not None:
+        assert config.width <= 4096, "a model of this size in a small file"
     with contextlib.suppress(ValueError):
         keras_vit.load_checkpoint(model(), path)
     assert opened.description.facts
@@ -417,14 +420,35 @@ def _runtime_errors():
 # Verification of exports
 
 
-def _verified(kind, name):
+@contextlib.contextmanager
+def without_limit():
+    """Lifts the limit of memory, which Chromium would inherit and crash at."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+# A folder with the files of onnxruntime-web, as in the tests; they are downloaded by default.
+RUNTIME = os.environ.get("ONNXRUNTIME_WEB")
+
+
+def _verified(kind, name, **options):
     """A reader of exports of a kind, as `keras-vit verify`."""
 
     def make(folder):
         folder.mkdir()
-        getattr(export, kind)(_work() / "classifier", folder / name)
+        getattr(export, kind)(_work() / "classifier", folder / name, **options)
 
     return Reader(make, lambda folder: _verify(folder / name))
+
+
+def _verified_page(kind, name):
+    """A reader of pages, which run in Chromium."""
+    reader = _verified(kind, name, runtime=RUNTIME)
+    return Reader(without_limit()(reader.make), without_limit()(reader.read))
 
 
 def _verify(path):
@@ -556,8 +580,8 @@ READERS = {
     "verify_onnx": _verified("onnx", "a.onnx"),
     "verify_openvino": _verified("openvino", "a"),
     "verify_saved_model": _verified("saved_model", "a"),
-    "verify_html": _verified("html", "a.html"),
-    "verify_web": _verified("web", "a"),
+    "verify_html": _verified_page("html", "a.html"),
+    "verify_web": _verified_page("web", "a"),
     "requests": Reader(_requests, _send),
 }  # fmt: skip
 
@@ -567,6 +591,11 @@ _NEEDED = {"torch": "torch", "verify_html": "playwright", "verify_web": "playwri
 
 
 def usable():
-    """Returns the names of the readers whose packages are installed."""
+    """Returns the names of the readers whose packages and files are here."""
     found = {package: importlib.util.find_spec(package) for package in set(_NEEDED.values())}
+    try:
+        browser_files._runtime_files(RUNTIME)
+    except ValueError as error:  # Without a network.
+        print(f"No html and web exports are read. {error}", file=sys.stderr)
+        found["playwright"] = None
     return [name for name in READERS if name not in _NEEDED or found[_NEEDED[name]]]

@@ -39,6 +39,15 @@ def test_past_findings_are_read_or_refused(path, fuzz, tmp_path, monkeypatch):
         fuzz.reproduce(path)
 
 
+# Exports and runs take longer; one reader for each way of opening weights, and two of data.
+@pytest.mark.parametrize("name", ["npz", "weights_h5", "classifier_weights", "images", "csv"])
+def test_good_files_are_read(name, fuzz, tmp_path):
+    import readers
+
+    readers.READERS[name].make(tmp_path / "good")
+    readers.READERS[name].read(tmp_path / "good")
+
+
 def run(folder, *arguments):
     command = [sys.executable, HERE / "fuzz.py", "--findings", folder / "findings", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)

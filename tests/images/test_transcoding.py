@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.images.decoding import decode_file, image_files, read_image
+from keras_vit.images import transcoding
+from keras_vit.images.decoding import decode_file, read_image
+from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import kind_of, to_rgb, transcoded, transcoded_file
 from makers import encode
 
@@ -123,6 +125,12 @@ def test_what_cannot_be_read_has_a_reason_in_one_line(encoded, reason, monkeypat
     with pytest.raises(ValueError, match=reason) as caught:
         transcoded(encoded)
     assert "\n" not in str(caught.value)
+
+
+def test_a_raw_file_of_canon_is_known_by_its_header():
+    image = Image.open(io.BytesIO(tiff(PIXELS, photometric=2)))
+    with pytest.raises(ValueError, match="A camera's raw file"):
+        transcoding._tiff_to_rgb(image, b"II*\0\x10\0\0\0CR\2\0")
 
 
 def test_an_old_pillow_is_named(monkeypatch):

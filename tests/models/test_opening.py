@@ -15,7 +15,7 @@ from keras_vit import configs
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
-from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.config_comparison import paper_name
 from keras_vit.description import Labels
 from keras_vit.export import convert

@@ -29,7 +29,8 @@ from PIL import Image  # noqa: E402
 
 import keras_vit  # noqa: E402
 from keras_vit import export  # noqa: E402
-from keras_vit.classifier import Classifier, write_files  # noqa: E402
+from keras_vit.classifier import Classifier  # noqa: E402
+from keras_vit.classifier_folder import write_files  # noqa: E402
 from keras_vit.preprocessing import Preprocessing  # noqa: E402
 
 folder = pathlib.Path(sys.argv[1])

@@ -15,6 +15,7 @@ import collections
 import fnmatch
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
@@ -131,8 +132,8 @@ def tests_of(path):
     return list(dict.fromkeys([*named, *importing, *near, *others]))[:MOST_TEST_FILES]
 
 
-def is_noticed(fault):
-    """Returns whether a test fails with a fault, and the seconds that this took."""
+def noticed_by(fault):
+    """Returns the test that fails with a fault, "" for none, and the seconds that this took."""
     path, began = ROOT / fault.path, time.monotonic()
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines(keepends=True)
@@ -144,12 +145,14 @@ def is_noticed(fault):
             [*command, "-p", "no:cacheprovider", *map(str, tests_of(fault.path))],
             cwd=ROOT,
             capture_output=True,
+            text=True,
             timeout=TIMEOUT,
             check=False,
         )
-        noticed = run.returncode != 0
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+        noticed = " ".join(failed) or run.stderr[-300:].strip() if run.returncode else ""
     except subprocess.TimeoutExpired:
-        noticed = True  # It hangs.
+        noticed = f"no answer in {TIMEOUT} s"
     finally:
         path.write_text(source, encoding="utf-8")
     return noticed, time.monotonic() - began
@@ -169,9 +172,11 @@ def main():
     faults = [fault for fault in faults if fnmatch.fnmatch(fault.path, arguments.only)]
     survivors = []
     for fault in faults:
-        noticed, seconds = is_noticed(fault)
+        noticed, seconds = noticed_by(fault)
         place = f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}"
         print(f"{'noticed ' if noticed else 'SURVIVED'} {seconds:4.0f} s  {place}", flush=True)
+        if noticed:  # A test that fails without the fault is to be seen, too.
+            print(f"                 {noticed}", flush=True)
         survivors += [] if noticed else [place]
     print(f"{len(survivors)} of {len(faults)} survived")
     return bool(survivors)

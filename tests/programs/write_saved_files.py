@@ -29,7 +29,7 @@ from keras_vit.configs import (
     Rotary,
     ViTConfig,
 )
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.paper.masked_patches import pretrain_masked_patches
 from keras_vit.training.run.classifier_jobs import finetune, pretrain

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.classifier import FILES, load_classifier
+from keras_vit.classifier_folder import FILES, load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
@@ -68,7 +68,8 @@ def test_a_classifier_that_learned_is_written(done, data):
 def test_the_folder_has_all_files_and_the_working_folder_is_gone(done):
     _, output, _ = done
     inside = {path.name for path in output.iterdir()}
-    assert inside == {*FILES, "data.npz", "split.npz", "last.keras", "tensorboard", "samples"}
+    records = {"data.npz", "split.npz", "run.html", "bom.json"}
+    assert inside == {*FILES, *records, "last.keras", "tensorboard", "samples"}
     assert not output.with_name("colors.partial").exists()
     assert len(list((output / "samples").iterdir())) == 8
 
@@ -128,9 +129,9 @@ def test_the_model_card_has_data_accuracy_and_command(done):
     card = (output / "model_card.md").read_text()
     for fact in (
         "On 12 test images",
-        "top-1 1.0000",
+        "top-1 100.0%",
         "24 images to train, 6 to validate, 12 to test",
-        "| red | 1.0000 |",
+        "| red | 100.0% (51.0 to 100.0) |",
         "    keras-vit finetune ...",
         "once `import keras_vit` has registered its layers",
         "| learning_rate | 0.1 |",

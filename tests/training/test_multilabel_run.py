@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 
 import keras_vit.export
-from keras_vit.classifier import Classifier, load_classifier
+from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
 from keras_vit.export import convert
 from keras_vit.models.opening import open_model

@@ -147,3 +147,10 @@ def test_the_hyper_rule_fills_in_the_image_size_from_the_data():
 def test_settings_with_a_config_survive_json():
     settings = PreTraining(model=tiny_config(), boundaries=(2,))
     assert PreTraining.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+def test_layer_decay_is_refused_for_a_linear_probe_alone():
+    assert FineTuning(train="head").layer_decay == 1
+    assert FineTuning(layer_decay=0.8).train == "all"
+    with pytest.raises(ValueError, match='train="head" trains the last'):
+        FineTuning(train="head", layer_decay=0.8)

@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_vit.models.opening import is_model_name
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.data.tables import relative_names
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.training.evaluation.predictions import build_evaluated, weights_hash
 
@@ -117,7 +116,7 @@ def check_photos(
             source.splits,
             output,
             title=f"Check of {spec.name}",
-            relative=lambda path: _path_in_data(spec, path),
+            relative=lambda path: spec.relative(path) if os.path.exists(path) else path,
             facts=facts,
             seed=seed,
         )
@@ -127,10 +126,3 @@ def check_photos(
 def _needs_name(weights):
     """Returns whether weights fit models of several names, so that one must be named."""
     return weights in ("imagenet21k", "imagenet", "random") or is_model_name(weights)
-
-
-def _path_in_data(spec, path):
-    """Returns the path of an image file relative to the data, or its name in record files."""
-    root = pathlib.Path(spec.data_dir or spec.name)
-    root = root.parent if root.is_file() else root
-    return relative_names([path], root)[0] if os.path.exists(path) else path

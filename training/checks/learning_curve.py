@@ -38,6 +38,7 @@ def learning_curve(
     groups: np.ndarray,
     l2_shares: tuple[float, ...],
     *,
+    multilabel: bool = False,
     seed: int = 0,
 ) -> LearningCurve | None:
     """Returns the learning curve of ridge regression on features; None for too few images.
@@ -51,6 +52,7 @@ def learning_curve(
         right: Share of right answers for each image with all images, `(N,)`.
         groups: Group of each image, int `(N,)`.
         l2_shares: Regularisations, in units of the mean eigenvalue.
+        multilabel: Whether an image may have any number of classes.
         seed: Seed of the parts.
     """
     if class_groups(targets, groups, targets.shape[1]).min() < _MIN_OF_CLASS * _PARTS[0]:
@@ -66,7 +68,12 @@ def learning_curve(
         found = []
         for part in range(parts):
             rows = np.flatnonzero(place[members] % parts == part)
-            found.append(1 - _accuracy(features[rows], targets[rows], groups[rows], l2_shares))
+            decomposition = Decomposition(features[rows])
+            ridge = decomposition.ridge(
+                targets[rows], decomposition.l2_of(l2_shares), groups=groups[rows]
+            )
+            answers = right_answers(ridge.left_out_predictions, targets[rows], multilabel)
+            found.append(1 - answers.mean())
         sizes.append(len(features) // parts)
         errors.append(float(np.mean(found)))
         deviations.append(float(np.std(found, ddof=1) / np.sqrt(parts)))
@@ -101,14 +108,6 @@ def right_answers(predictions: np.ndarray, targets: np.ndarray, multilabel: bool
     if multilabel:
         return ((predictions > 0.5) == (targets > 0)).mean(axis=1)
     return (targets[np.arange(len(targets)), predictions.argmax(axis=1)] > 0).astype("float64")
-
-
-def _accuracy(features, targets, groups, l2_shares):
-    decomposition = Decomposition(features)
-    l2 = [share * decomposition.mean_eigenvalue for share in l2_shares]
-    ridge = decomposition.ridge(targets, l2, groups=groups)
-    multilabel = bool((targets.sum(axis=1) != 1).any())
-    return right_answers(ridge.left_out_predictions, targets, multilabel).mean()
 
 
 def _doubled(sizes, errors, relative):

@@ -201,8 +201,7 @@ def check_features(
     if joined.max() == 0:
         raise ValueError("The images must be of two groups at least. Received: one group")
     decomposition = Decomposition(features)
-    l2 = [share * decomposition.mean_eigenvalue for share in L2_SHARES]
-    ridge = decomposition.ridge(targets, l2, groups=joined)
+    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=joined)
     right = right_answers(ridge.left_out_predictions, targets, multilabel)
     if multilabel:
         doubts = doubts_of_labels(ridge.left_out_predictions, targets)
@@ -223,7 +222,9 @@ def check_features(
         copies,
         find_shortcuts(facts, targets, joined, seed=seed),
         find_odd_images(facts, ridge.leverages),
-        learning_curve(features, targets, right, joined, L2_SHARES, seed=seed),
+        learning_curve(
+            features, targets, right, joined, L2_SHARES, multilabel=multilabel, seed=seed
+        ),
         unreadable,
     )
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.answering import predict_batch
 from keras_vit.classifier import Classifier
 from keras_vit.description.tasks import MULTICLASS
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.prediction import predict_batch
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import Data, data_spec
@@ -186,14 +186,14 @@ def _images(classifiers, spec, split):
     for images in chosen:
         new = [images.new] if split is None and images.new is not None else []
         parts.append([images.examples, *new])
-    names_of_old = {name for part in parts[0] for name in part.names}
-    source = chosen[1].source
+    of_old, of_new = ({name for part in of for name in part.names} for of in parts)
+    wanted, source = of_old & of_new, chosen[1].source
     usable = [
-        (part, [n for n, name in enumerate(part.names) if name in names_of_old])
-        for part in parts[1]
+        (pool, [place for place, name in enumerate(pool.names) if name in wanted])
+        for pool in source.splits.values()
     ]
-    # The largest part: of data in which both kinds lie, the rest is named.
-    part, places = max(usable, key=lambda item: len(item[1]))
+    # Held-out and new images lie in one part of the data.
+    pool, places = max(usable, key=lambda item: len(item[1]))
     if not places:
         raise ValueError(
             "There must be images that neither classifier's run trained on. "
@@ -203,11 +203,15 @@ def _images(classifiers, spec, split):
     lines = [
         f"{word:<7} {line}" for word, of in zip(words, chosen, strict=True) for line in of.lines
     ]
-    rest = sum(len(found) for _, found in usable) - len(places)
-    if rest:
-        kind = "new to NEW's run" if part is parts[1][0] else "held out by NEW's run"
-        lines.append(f"NEW     {rest} images that are {kind} are left out")
-    return part.take(places), source.class_names, lines
+    both = [len(wanted.intersection(part.names)) for part in parts[1]]
+    if len(both) > 1 and all(both):
+        lines.append(
+            f"images  {both[0]} that NEW's run held out and {both[1]} that are new to it are "
+            "compared together"
+        )
+    if rest := len(wanted) - len(places):
+        lines.append(f"images  {rest} in other parts of the data are left out")
+    return pool.take(places), source.class_names, lines
 
 
 def _numbers(names, common):

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.decoding import images_below, is_hidden, read_image, verify_image
+from keras_vit.images.decoding import read_image, verify_image
+from keras_vit.images.listing import images_below, is_hidden
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.training.machine import usable_cores
 

@@ -6,13 +6,13 @@ import collections
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.decoding import is_hidden
+from keras_vit.images.listing import is_hidden
 from keras_vit.utils.optional_packages import import_optional
 
 from .examples import Examples
@@ -99,6 +99,32 @@ def open_parquet(
         )
         splits[part] = RecordExamples(records, np.arange(records.count))
     return classes, splits
+
+
+def column_of_images(
+    path: pathlib.Path, splits: Mapping[str, Examples], column: str
+) -> dict[str, str] | None:
+    """Returns the text of each image in a column, by the image's name; None without the column.
+
+    Args:
+        path: See `open_parquet`.
+        splits: The result of `open_parquet`, all images.
+        column: The column.
+    """
+    parquet = import_optional("pyarrow.parquet", "A Parquet file", "parquet")
+    found: dict[str, str] = {}
+    for part, files in _by_part(path).items():
+        readers = [_open(parquet, file) for file in files]
+        if any(column not in reader.schema_arrow.names for reader in readers):
+            return None
+        cells = [
+            cell
+            for reader in readers
+            for cell in reader.read(columns=[column]).column(column).to_pylist()
+        ]
+        texts = ("" if cell is None else str(cell) for cell in cells)
+        found |= dict(zip(splits[part].names, texts, strict=True))
+    return found
 
 
 class ParquetRecords(Records):

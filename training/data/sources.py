@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from keras_vit.description.tasks import MULTICLASS, MULTILABEL, check_label_names
-from keras_vit.images.decoding import images_below, only_others
+from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from .examples import Examples, Source
@@ -24,7 +24,7 @@ from .image_files import (
 from .in_memory import MEMORY, Labelled, as_in_memory
 from .label_tables import TABLE_SUFFIXES, Columns, LabelledFile
 from .labels import multi_hot, task_of
-from .parquet_files import PARQUET, open_parquet
+from .parquet_files import PARQUET, column_of_images, open_parquet
 from .parts import check_classes, shared_groups, with_test
 from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
@@ -151,6 +151,8 @@ def open_source(
         _check_no_data_dir(name, data_dir)
         folder = pathlib.Path(name.removeprefix(PARQUET))
         class_names, splits = open_parquet(folder, path_column, label_column)
+        if group_by is not None:
+            cells = column_of_images(folder, splits, group_by)
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.tasks import TASKS
-from keras_vit.description.without_paths import DATA_PLACE, is_place, last_part
+from keras_vit.description.without_paths import DATA_PLACE, is_place
 from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class DataSpec:
     group_by: str | None = setting(
         None,
         "keep images of a group in the same part: exif (one camera within seconds), a column of "
-        "the CSV file, or a regular expression whose first capture group, or match, in the path "
-        "relative to the data is the group",
+        "the CSV or Parquet file, or a regular expression whose first capture group, or match, in "
+        "the path relative to the data is the group",
         unit="exif|COLUMN|REGEX",
     )
     path_column: str | None = setting(
@@ -152,12 +152,13 @@ class DataSpec:
 
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""
+        from .tables import relative_names
+
         of_data = self.data if isinstance(self.data, str) else ""
         root = os.path.abspath(self.data_dir or of_data)
         if os.path.isfile(root):
             root = os.path.dirname(root)
-        inside = os.path.relpath(os.path.abspath(path), root)
-        return last_part(path) if inside.startswith(os.pardir) else inside
+        return relative_names([os.path.abspath(path)], root)[0]
 
     def open(
         self,

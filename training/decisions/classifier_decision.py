@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier
 from keras_vit.description.description_texts import texts_of
-from keras_vit.models.opening import open_classifier
+from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.evaluation.held_out import EvaluatedImages, choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION, MODEL_CARD, atomic_write, write_text
 
@@ -76,21 +76,11 @@ def calibrate(
             f"Received: {folder}"
         )
     settings.check(classifier.description.labels)
-    spec = data_spec(data, **data_options)
-    images = choose_images(classifier, spec, split or _own_part(folder))
-    for line in images.lines:
-        log(line)
-    unseen = _unseen(images.examples, SplitRecord.read(folder), log)
+    images = calibration_images(classifier, data_spec(data, **data_options), split, log)
     labels = classifier.description.labels
-    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
+    check_counts(images.known.labels, labels, settings)
 
-    def in_classes(examples):
-        return examples.relabelled(numbers, len(labels.names) if labels.is_multilabel else None)
-
-    known = in_classes(unseen)
-    check_counts(known.labels, labels, settings)
-
-    def scores_of(examples):
+    def scores_of(examples, with_light=False):
         return compute_scores(
             classifier.model,
             examples,
@@ -99,16 +89,16 @@ def calibrate(
             cache=cache,
             progress=progress,
             unreadable=[] if images.skip_unreadable else None,
+            with_light=with_light,
         )
 
-    trained = training_images(folder, images.source.splits, images.examples)
-    if trained is None:
+    if images.trained is None:
         log("strange no training images in the data, so strange images are not recognised")
     found = find_decision(
         classifier.model,
         labels,
-        scores_of(known),
-        None if trained is None else scores_of(in_classes(trained)).features,
+        scores_of(images.known, with_light=True),
+        None if images.trained is None else scores_of(images.trained).features,
         settings,
     )
     for line in found.lines:
@@ -120,6 +110,55 @@ def calibrate(
     return decided
 
 
+@dataclasses.dataclass(frozen=True)
+class CalibrationImages:
+    """The images that a decision is found on, labelled with the classifier's numbers.
+
+    Args:
+        known: Images that it was neither trained on nor chosen by.
+        trained: Images that it was trained on, evenly spaced; None without any.
+        skip_unreadable: Whether files that cannot be read are left out.
+    """
+
+    known: Examples
+    trained: Examples | None
+    skip_unreadable: bool
+
+
+def calibration_images(
+    classifier: Classifier,
+    spec: DataSpec,
+    split: str | None = None,
+    log: Callable[[str], object] = print,
+) -> CalibrationImages:
+    """Returns the images that a classifier's decision is found on.
+
+    Args:
+        classifier: The classifier, in its folder.
+        spec: The data.
+        split: See `calibrate`.
+        log: Receives what of the data is taken and what is left out.
+
+    Raises:
+        ValueError: If all images were trained on or chosen by, or the classes do not fit.
+    """
+    images = choose_images(classifier, spec, split or _own_part(classifier.folder))
+    for line in images.lines:
+        log(line)
+    labels = classifier.description.labels
+    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
+
+    def in_classes(examples):
+        return examples.relabelled(numbers, len(labels.names) if labels.is_multilabel else None)
+
+    trained = _trained_images(images)
+    return CalibrationImages(
+        in_classes(_unseen(images, log)),
+        None if trained is None else in_classes(trained),
+        images.skip_unreadable,
+    )
+
+
 def _own_part(folder):
     """The part of a run that was held out for this, or None."""
     record = SplitRecord.read(folder)
@@ -127,43 +166,39 @@ def _own_part(folder):
     return part if record is not None and len(record.parts.get(part, ())) else None
 
 
-def _unseen(examples: Examples, record: SplitRecord | None, log) -> Examples:
+def _unseen(images: EvaluatedImages, log) -> Examples:
     """The images without copies of those that a run trained on or chose its weights by."""
-    numbers = None if record is None else examples.fingerprints()
-    if record is None or numbers is None:
+    examples, seen = images.examples, images.seen
+    if seen is None or not seen.any():
         return examples
-    seen = record.has("train", numbers) | record.has("validation", numbers)
     if seen.all():
         raise ValueError(
             "Calibration images must be ones that the run neither trained on nor chose its weights "
             f"by. Received: {len(seen)} that it did, such as {examples.names[0]}"
         )
-    if seen.any():
-        log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
+    log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
     return examples.take(np.flatnonzero(~seen))
 
 
-def training_images(
-    folder: pathlib.Path | None, splits: Mapping[str, Examples], calibration: Examples
-) -> Examples | None:
-    """Returns images that a classifier was trained on, evenly spaced; None without any.
+def _trained_images(images: EvaluatedImages) -> Examples | None:
+    """Images that the run trained on, or the data's part of this name; None without any."""
+    train = images.trained or images.source.splits.get("train")
+    if train is None or train is images.examples:
+        return None
+    if images.trained is None and images.record is not None:
+        numbers = train.fingerprints()
+        if numbers is not None:
+            train = train.take(np.flatnonzero(images.record.has("train", numbers)))
+    return spaced(train)
 
-    Args:
-        folder: The classifier's folder; its record says which images they are.
-        splits: The images of the data.
-        calibration: The calibration images, which are not among them.
-    """
-    train = splits.get("train")
-    if train is None or train is calibration:
+
+def spaced(examples: Examples) -> Examples | None:
+    """Returns as many images as the leverage needs, evenly spaced; None of none."""
+    count = min(len(examples), MAX_TRAINING)
+    if not count:
         return None
-    record = None if folder is None else SplitRecord.read(folder)
-    numbers = None if record is None else train.fingerprints()
-    if record is not None and numbers is not None:
-        train = train.take(np.flatnonzero(record.has("train", numbers)))
-    if not len(train):
-        return None
-    places = np.linspace(0, len(train) - 1, min(len(train), MAX_TRAINING)).round().astype(int)
-    return train.take(np.unique(places))
+    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
+    return examples.take(np.unique(places))
 
 
 def with_decision(classifier: Classifier, found: FoundDecision) -> Classifier:

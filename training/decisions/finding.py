@@ -12,11 +12,14 @@ import numpy as np
 from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import MISSED, UNKNOWN, Decision
+from keras_vit.description.drift_reference import MAX_IMAGES, DriftReference
+from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import Bound, find_threshold, least_answered
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.fields import required
 
 from .scores import Scores, leverage_arrays, leverages_of
 
@@ -66,27 +69,86 @@ def find_decision(
         ValueError: If there are too few images, a class without one, or no threshold within the
             bound.
     """
+    arrays = {} if trained is None else leverage_arrays(trained)
+    leverages = leverages_of(required(known.features, "features"), arrays) if arrays else None
+    found, labels = decide(labels, known, leverages, settings)
+    arrays = {} if found.largest_leverage is None else arrays
+    found = dataclasses.replace(found, sha256=decision_hash(model, arrays))
+    return FoundDecision(found, labels, arrays, tuple(summary(found, settings)))
+
+
+def decide(
+    labels: Labels, known: Scores, leverages: np.ndarray | None, settings: DecisionSettings
+) -> tuple[Decision, Labels]:
+    """Returns when a classifier answers by its scores alone; see `find_decision`.
+
+    Args:
+        labels: Its classes.
+        known: Logits and labels of images that it was neither trained on nor chosen by.
+        leverages: The leverage of each, `(N,)`; None where no image is recognised as strange.
+        settings: The bounds.
+
+    Returns:
+        The decision without the checksum, and the classes; multi-label ones with their new
+        thresholds.
+    """
     check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
     chosen, tested = np.split(order, [_num_choosing(len(known))])
     chosen, tested = np.sort(chosen), np.sort(tested)
     choosing, testing = known.at(chosen), known.at(tested)
     temperature = fit_temperature(choosing.logits, choosing.labels)
-    arrays, limit, leverages = _leverage_limit(trained, testing, settings.strange)
-    is_familiar = [_is_familiar(part, arrays, limit) for part in (choosing, testing)]
+    limit, kept = None, ()
+    is_familiar = [np.ones(len(part), bool) for part in (choosing, testing)]
+    if leverages is not None:
+        limit, kept = _leverage_limit(np.sort(leverages[tested]), settings.strange)
+        if limit is not None:
+            is_familiar = [leverages[part] <= limit for part in (chosen, tested)]
     found = Decision(
         temperature=temperature,
         largest_leverage=limit,
-        leverages=leverages,
+        leverages=kept,
         images=len(testing),
         strange=int((~is_familiar[1]).sum()),
-        sha256=decision_hash(model, arrays),
     )
+    if testing.light:
+        watched = None if leverages is None or limit is None else leverages[tested]
+        reference = reference_of(testing, temperature, watched, labels.is_multilabel)
+        found = dataclasses.replace(found, reference=reference)
     if labels.is_multilabel:
-        found, labels = _with_label_thresholds(found, labels, testing, settings)
-    else:
-        found = _with_threshold(found, labels, choosing, testing, is_familiar, settings)
-    return FoundDecision(found, labels, arrays, tuple(summary(found, settings)))
+        return _with_label_thresholds(found, labels, testing, settings)
+    return _with_threshold(found, labels, choosing, testing, is_familiar, settings), labels
+
+
+def reference_of(
+    tested: Scores,
+    temperature: float,
+    leverages: np.ndarray | None,
+    is_multilabel: bool,
+) -> DriftReference:
+    """Returns the counts by which later photos are compared with the calibration images.
+
+    They are of images that neither chose the temperature nor made the arrays, so that these images
+    and later ones like them are exchangeable.
+
+    Args:
+        tested: Scores of these images, with their light.
+        temperature: T.
+        leverages: Their leverages, `(N,)`; None if later photos have none.
+        is_multilabel: Whether an image may have more than one label.
+    """
+    if len(tested) > MAX_IMAGES:
+        places = np.sort(np.random.default_rng(0).choice(len(tested), MAX_IMAGES, replace=False))
+        tested = tested.at(places)
+        leverages = None if leverages is None else leverages[places]
+    probabilities = scaled_probabilities(tested.logits, temperature, is_multilabel=is_multilabel)
+    signals = {**answer_signals(probabilities, leverages), **tested.light}
+    confusion: tuple = ()
+    if not is_multilabel:
+        pairs = np.stack([tested.labels, signals[CLASS]], axis=1)
+        rows, counts = np.unique(pairs, axis=0, return_counts=True)
+        confusion = tuple(map(tuple, np.column_stack([rows, counts]).tolist()))
+    return DriftReference(counts_of(signals), confusion)
 
 
 def _num_choosing(count):
@@ -146,22 +208,14 @@ def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
     return float((leverages[-place] + above) / 2)
 
 
-def _leverage_limit(trained, testing, share):
-    """The arrays of the leverage, its limit, and some leverages; ({}, None, ()) without a limit."""
-    arrays = {} if trained is None else leverage_arrays(trained)
-    leverages = np.sort(leverages_of(testing.features, arrays)) if arrays else np.array([])
+def _leverage_limit(leverages, share):
+    """The limit of leverages, and some of them; (None, ()) for too few."""
     limit = largest_leverage(leverages, share)
     if limit is None:
-        return {}, None, ()
+        return None, ()
     count = min(len(leverages), MAX_LEVERAGES)
     kept = leverages[np.linspace(0, len(leverages) - 1, count).round().astype(int)]
-    return arrays, limit, tuple(float(f"{value:.6g}") for value in kept)
-
-
-def _is_familiar(scores, arrays, limit):
-    if limit is None:
-        return np.ones(len(scores), bool)
-    return leverages_of(scores.features, arrays) <= limit
+    return limit, tuple(float(f"{value:.6g}") for value in kept)
 
 
 def _with_threshold(found, labels, choosing, testing, is_familiar, settings):

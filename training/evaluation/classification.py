@@ -15,10 +15,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.answering import split_answers
 from keras_vit.classifier import Classifier
 from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTILABEL
+from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.labels import class_counts, task_of
@@ -29,6 +29,7 @@ from keras_vit.utils.plots import new_figure
 from . import multilabel
 from .calibration import Calibration, calibration_of
 from .held_out import choose_images
+from .intervals import accuracy_text
 from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
@@ -92,7 +93,13 @@ class ClassificationReport(EvaluationReport):
     @property
     def summary(self) -> str:
         """The main numbers in one line."""
-        return f"top-1 {self.top_1:.4f}, top-5 {self.top_5:.4f} of {self.count} images"
+        top_1, top_5 = self._top_texts
+        return f"top-1 {top_1}, top-5 {top_5} of {self.count} images"
+
+    @property
+    def _top_texts(self):
+        """Both accuracies with their intervals."""
+        return [accuracy_text(share, self.count) for share in (self.top_1, self.top_5)]
 
     @property
     def top_5(self) -> float:
@@ -136,12 +143,19 @@ class ClassificationReport(EvaluationReport):
             "macro_F1": counts.macro(counts.f1),
         }
 
+    def texts(self) -> dict[str, list[str]]:
+        """Returns the accuracy of each class with its interval."""
+        classes = zip(self.class_accuracies.tolist(), self.class_counts.tolist(), strict=True)
+        return {
+            "accuracy": [accuracy_text(share, count) if count else "-" for share, count in classes]
+        }
+
     def lines(self) -> list[str]:
         """Returns the numbers of all images, a line each."""
-        means = self.means
+        means, (top_1, top_5) = self.means, self._top_texts
         lines = [
-            f"top-1   {self.top_1:.4f}  ({self.correct} of {self.count})",
-            f"top-5   {self.top_5:.4f}",
+            f"top-1   {top_1}  {self.correct} of {self.count}; 95% interval",
+            f"top-5   {top_5}",
             f"loss    {self.loss:.4f}",
         ]
         if self.calibration is not None:
@@ -239,14 +253,14 @@ class ClassificationReport(EvaluationReport):
         Raises:
             ImportError: Without matplotlib.
         """
-        num_classes = len(self.class_names)
+        num_classes, title = len(self.class_names), accuracy_text(self.top_1, self.count)
         side = float(np.clip(0.35 * num_classes + 2.5, 5, 24))  # Inches.
         figure = new_figure((side, side), dpi=120)
         axes = figure.add_subplot()
         shares = self.confusion / np.maximum(self.class_counts, 1)[:, np.newaxis]
         cells = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         figure.colorbar(cells, ax=axes, shrink=0.7, label="share of the true class")
-        axes.set(xlabel="predicted", ylabel="true", title=f"top-1 {self.top_1:.2%}")
+        axes.set(xlabel="predicted", ylabel="true", title=f"top-1 {title}")
         if num_classes <= MAX_NAMED_CLASSES:
             axes.set_xticks(range(num_classes), self.class_names, rotation=90)
             axes.set_yticks(range(num_classes), self.class_names)

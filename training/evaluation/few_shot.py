@@ -22,6 +22,7 @@ from keras_vit.training.data.labels import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
 
 from .features import extract
+from .intervals import accuracy_text
 from .nearest import neighbour_accuracy
 from .predictions import EvaluatedModel
 from .protocols import DTYPES, L2, NEIGHBOURS, SEEDS, SHOTS
@@ -223,13 +224,15 @@ class FewShotReport:
             f"feature  {self.feature}, {self.dim} numbers, l2 {self.l2:g}",
             f"images   {self.num_test} to test (each once), {self.num_train} to choose from",
             "",
-            "shots  mean    by seed",
+            f"shots  {'mean (95% interval)':<23}  by seed",
         ]
         for shots, by_seed in self.accuracies.items():
-            values = "  ".join(f"{value:.4f}" for value in by_seed.values())
-            lines.append(f"{shots:>5}  {statistics.fmean(by_seed.values()):.4f}  {values}")
+            values = "  ".join(accuracy_text(value, self.num_test) for value in by_seed.values())
+            mean = accuracy_text(statistics.fmean(by_seed.values()), self.num_test)
+            lines.append(f"{shots:>5}  {mean:<23}  {values}")
         if self.nearest is not None:
-            lines.append(f"  all  {self.nearest:.4f}  by the {NEIGHBOURS} nearest images")
+            nearest = accuracy_text(self.nearest, self.num_test)
+            lines.append(f"  all  {nearest:<23}  by the {NEIGHBOURS} nearest images")
         lines += [
             f"class {name} has {count} training images: all are taken for more shots"
             for name, count in self.poor.items()

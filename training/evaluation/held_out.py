@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.models.opened_classifier import is_export
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
@@ -40,6 +41,11 @@ class EvaluatedImages:
             or if `examples` are such images.
         lines: What of the data is evaluated and what is left out, for the report.
         skip_unreadable: Whether files that cannot be read are noticed only in the evaluation.
+        seen: Whether each of `examples` has a copy that the run trained on or chose its weights by,
+            bool `(N,)`; None where it is not known.
+        trained: Images that the run trained on, where they are in the part of the data that these
+            were taken from, as in data without parts.
+        record: What the run recorded of its images; None without.
     """
 
     source: Source
@@ -47,6 +53,9 @@ class EvaluatedImages:
     new: Examples | None
     lines: tuple[str, ...]
     skip_unreadable: bool
+    seen: np.ndarray | None = None
+    trained: Examples | None = None
+    record: SplitRecord | None = None
 
 
 def choose_images(
@@ -107,7 +116,7 @@ def choose_images(
         _check_classes(source, known, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
-            return dataclasses.replace(found, lines=(*found.lines, *excluded))
+            return dataclasses.replace(found, lines=(*found.lines, *excluded), record=record)
     # What is held out then depends on the files that can be decoded.
     images = classifier.recipe.get("images") or {}
     is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
@@ -119,7 +128,8 @@ def choose_images(
     examples = source.splits[split]
     line = _without_record(classifier, source, split, bool(of_run))
     lines = (line, *_other_parts(source, split), *source.notes, *excluded)
-    return EvaluatedImages(source, examples, None, lines, _is_skipping(is_verified, examples))
+    is_skipping = _is_skipping(is_verified, examples)
+    return EvaluatedImages(source, examples, None, lines, is_skipping, record=record)
 
 
 def _check_fields(given):
@@ -169,6 +179,7 @@ def _by_record(source, record, split, is_verified):
     if numbers is None:
         return None
     part_of = record.part_of(numbers)
+    is_seen = record.has("train", numbers) | record.has("validation", numbers)
     places = {part: (part_of == part).nonzero()[0] for part in (*PARTS, NEW)}
     if source.groups is not None:
         is_known = _in_trained_groups(source, record, pool)[places[NEW]]
@@ -179,7 +190,8 @@ def _by_record(source, record, split, is_verified):
         counts = ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
         line = f"split   none of the {len(pool)} images is new or was held out: {counts}"
         lines = (line, *_other_parts(source, of_data), *source.notes)
-        return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool))
+        return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool), is_seen)
+    trained = found.get("train") if of_data == "train" else None
     examples = found.pop(evaluated)
     new = found.pop(NEW, None)
     if new is not None and _is_skipping(is_verified, new):
@@ -197,8 +209,7 @@ def _by_record(source, record, split, is_verified):
         line += ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
     remarks = [line]
     if evaluated in _HELD_OUT:
-        numbers = numbers[places[evaluated]]
-        copies = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
+        copies = int(is_seen[places[evaluated]].sum())
         if copies:
             remarks.append(
                 f"split   {copies} of the images that the run held out have a copy that it trained "
@@ -206,7 +217,9 @@ def _by_record(source, record, split, is_verified):
             )
     remarks += [*_other_parts(source, of_data), *source.notes]
     is_skipping = _is_skipping(is_verified, examples)
-    return EvaluatedImages(source, examples, new, tuple(remarks), is_skipping)
+    return EvaluatedImages(
+        source, examples, new, tuple(remarks), is_skipping, is_seen[places[evaluated]], trained
+    )
 
 
 def _in_trained_groups(source, record, pool):
@@ -237,6 +250,8 @@ def _without_record(classifier, source, split, is_of_run):
     then, now = classifier.recipe.get("images") or {}, sum(map(len, source.splits.values()))
     before = sum(then.get(part) or 0 for part in PARTS)
     kind = "no record of the run's split: drawn again by its seed"
+    if classifier.folder is not None and is_export(classifier.folder):
+        kind = "an export holds no record of its run's split: drawn again by the run's seed"
     trained = "" if split in _HELD_OUT else f"; images of {split} were trained on"
     if now == before:
         return f"split   {kind}, from {now} images as in the run{trained}"

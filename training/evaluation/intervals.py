@@ -30,6 +30,22 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
     return _interval(count, total, "wilson")
 
 
+def accuracy_text(accuracy: float, images: int) -> str:
+    """Returns an accuracy with its 95% interval by Wilson, such as "86.4% (84.1 to 88.4)".
+
+    The interval is of images that are drawn independently. Intervals narrower than a percent are
+    printed with a further digit.
+
+    Args:
+        accuracy: The share of images with the right answer.
+        images: The images, at least 1.
+    """
+    low, high = wilson_interval(round(accuracy * images), images)
+    digits = 1 if high - low >= 0.01 else 2
+    share, least, most = (f"{100 * value:.{digits}f}" for value in (accuracy, low, high))
+    return f"{share}% ({least} to {most})"
+
+
 def _interval(count, total, method):
     interval = stats.binomtest(count, total).proportion_ci(CONFIDENCE, method)
     return float(interval.low), float(interval.high)

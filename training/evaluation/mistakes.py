@@ -70,6 +70,14 @@ class Answers:
         wrong = np.flatnonzero(~self.right)
         return wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
 
+    def caption(self, number: int) -> dict[str, str]:
+        """Returns the answer to an image and its true class, as the caption of its picture."""
+        return {
+            f"answer ({self.probability[number]:.1%})": self._text(self.given[number])
+            or "no label",
+            "true": self._text(self.true[number]) or "no label",
+        }
+
     def _text(self, classes):
         """Returns the name of a class number, or the names of labels, bool `(K,)`, between ";"."""
         if classes.ndim:
@@ -84,11 +92,7 @@ class Answers:
             GridPicture(
                 self.examples.names[number],
                 encoded,
-                {
-                    f"answer ({self.probability[number]:.1%})": self._text(self.given[number])
-                    or "no label",
-                    "true": self._text(self.true[number]) or "no label",
-                },
+                self.caption(number),
             )
             for number, encoded in zip(chosen, encoded_images(self.examples, chosen), strict=True)
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTILABEL
 
+from .intervals import accuracy_text
 from .per_class import ClassCounts, average_precision, best_threshold
 from .reports import EvaluationReport
 
@@ -80,7 +81,8 @@ class MultilabelReport(EvaluationReport):
             f"mAP     {self.score:.4f}  (mean over classes; micro "
             f"{self.micro_average_precision:.4f})",
             f"F1      {self.macro_f1:.4f}  (mean over classes; micro {self.counts.micro_f1:.4f})",
-            f"exact   {self.subset_accuracy:.4f}  ({self.exact} images with all labels right)",
+            f"exact   {accuracy_text(self.subset_accuracy, self.count)}  ({self.exact} images with "
+            "all labels right; 95% interval)",
             f"loss    {self.loss:.4f}",
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.answering import highest
+from keras_vit.prediction import highest
 
 # Queries at once, and their similarities: 256 MiB.
 _ROWS, _SIMILARITIES = 1024, 2**26

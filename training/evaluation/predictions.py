@@ -12,10 +12,10 @@ import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.answering import predict_batch
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
 from keras_vit.models.opening import is_model_name, open_model
+from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.image_files import decoding_errors

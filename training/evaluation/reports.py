@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,12 +77,19 @@ class EvaluationReport(abc.ABC):
         lines = {"split": list(self.split_lines)} if self.split_lines else {}
         return lines if self.new is None else {**lines, "new": self.new.to_json()}
 
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Returns columns of the table by class that are printed in another form than the file's.
+
+        From each heading to the text of each class.
+        """
+        return {}
+
     def notes(self) -> list[str]:
         """Returns remarks below the table by class."""
         return []
 
     def __str__(self) -> str:
-        table = align_columns(self._table("{:.4f}"), left=[0])
+        table = align_columns(self._table("{:.4f}", self.texts()), left=[0])
         text = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
         if self.new is not None:
             text.append(f"new     {self.new.summary} that are new to the run")
@@ -109,10 +116,8 @@ class EvaluationReport(abc.ABC):
         skipped = [write_skipped(folder, self.skipped)] if self.skipped else []
         return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers, *skipped]
 
-    def _table(self, form):
+    def _table(self, form, texts=None):
         """The headings, then the name of each class and its numbers, as text."""
-        rows = zip(self.class_names, *self.columns.values(), strict=True)
-        return [
-            ("class", *self.columns),
-            *((name, str(images), *map(form.format, values)) for name, images, *values in rows),
-        ]
+        columns = {name: list(map(form.format, values)) for name, values in self.columns.items()}
+        columns |= {"images": list(map(str, self.columns["images"])), **(texts or {})}
+        return [("class", *columns), *zip(self.class_names, *columns.values(), strict=True)]

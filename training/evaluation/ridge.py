@@ -66,6 +66,10 @@ class Decomposition:
         """The sum of the squared centred features, over the smaller of N and D: a scale of `l2`."""
         return float(self._eigenvalues.sum() / min(self._features.shape))
 
+    def l2_of(self, shares: Sequence[float]) -> list[float]:
+        """Returns regularisations for `ridge` that are shares of the mean eigenvalue."""
+        return [share * self.mean_eigenvalue for share in shares]
+
     def ridge(
         self,
         targets: npt.ArrayLike,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.answering import split_answers
 from keras_vit.description.decision import Decision
+from keras_vit.prediction import split_answers
 from keras_vit.utils.files import atomic_write, write_csv
 from keras_vit.utils.plots import new_figure
 
@@ -66,15 +66,8 @@ class SelectiveAnswers:
 
     @functools.cached_property
     def risks(self) -> np.ndarray:
-        """The share of errors among the n images with the highest confidence, `(N,)`, n from 1.
-
-        Images of the same confidence are answered together.
-        """
-        order = np.argsort(-self.confidence, kind="stable")
-        errors, confidence = np.cumsum(~self.is_right[order]), self.confidence[order]
-        # The last image of each confidence.
-        last = np.searchsorted(-confidence, -confidence, side="right") - 1
-        return errors[last] / (last + 1)
+        """The share of errors by the number of images answered, `(N,)`; see `coverage_curve`."""
+        return coverage_curve(self.confidence, self.is_right)
 
     @property
     def aurc(self) -> float:
@@ -136,6 +129,25 @@ class SelectiveAnswers:
         axes.legend()
         with atomic_write(path) as partial:
             figure.savefig(partial)
+
+
+def coverage_curve(confidence: np.ndarray, is_right: np.ndarray) -> np.ndarray:
+    """Returns the share of errors among the n images with the highest confidence, n from 1.
+
+    Images of the same confidence are answered together.
+
+    Args:
+        confidence: The probability of each answer, `(N,)`.
+        is_right: Whether it is right, bool `(N,)`.
+
+    Returns:
+        `(N,)`.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    errors, confidence = np.cumsum(~is_right[order]), confidence[order]
+    # The last image of each confidence.
+    last = np.searchsorted(-confidence, -confidence, side="right") - 1
+    return errors[last] / (last + 1)
 
 
 def selective_answers(

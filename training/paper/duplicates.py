@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from keras_vit.images.decoding import image_files
+from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.training.data import Examples, open_source
 from keras_vit.training.evaluation.protocols import DUPLICATE_DISTANCE, DUPLICATE_SIMILARITY

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_vit.images.decoding import image_files
+from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.labels import multi_hot
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS, ImageNetProtocol
 
@@ -69,8 +70,8 @@ class ImageNetAccuracy:
         lines = [
             f"{self.title}",
             f"images  {self.count} (each once), {self.left_out} without a label left out",
-            f"top-1   {self.top_1:.4f}  ({self.in_top_1} of {self.count})",
-            f"top-5   {self.top_5:.4f}  ({self.in_top_5} of {self.count})",
+            f"top-1   {accuracy_text(self.top_1, self.count)}  {self.in_top_1} of {self.count}",
+            f"top-5   {accuracy_text(self.top_5, self.count)}  {self.in_top_5} of {self.count}",
         ]
         lines += describe_skipped(self.skipped)
         return "\n".join(lines)

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.classifier import HISTORY, MODEL, MODEL_CARD, RECIPE, write_history
+from keras_vit.classifier_folder import write_history
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import set_description
 from keras_vit.description.description_texts import texts_of
@@ -35,7 +35,7 @@ from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import write_text
+from keras_vit.utils.files import HISTORY, MODEL, MODEL_CARD, RECIPE, write_text
 
 from .patch_targets import CELLS, TARGETS, cut_patches
 

@@ -11,7 +11,7 @@ import importlib.resources
 import os
 import pathlib
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from keras_vit.training.evaluation.results import Result
 from keras_vit.utils.files import atomic_write, write_csv, write_text
@@ -54,11 +54,14 @@ class SeedStatistics:
         mean: Mean over seeds; for VTAB tasks the median, as in the benchmark.
         deviation: Sample standard deviation over seeds; None for a single seed.
         count: Number of seeds.
+        interval: The 95% interval of the mean by the test images of a seed, as text; "" for means
+            over tasks, which have none.
     """
 
     mean: float
     deviation: float | None
     count: int
+    interval: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +137,9 @@ class FilledTable:
         if cell is None:
             return ""
         text = f"{cell.mean:.{self.digits}f}"
-        return text if cell.deviation is None else f"{text}±{cell.deviation:.{self.digits}f}"
+        if cell.deviation is not None:
+            text += f"±{cell.deviation:.{self.digits}f}"
+        return f"{text} ({cell.interval}%)" if cell.interval else text
 
 
 def make_tables(results: Iterable[Result]) -> list[FilledTable]:
@@ -192,16 +197,18 @@ def write_report(
 
 
 def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
-    """Returns a header and a row for each result: protocol, task, model, accuracy or mAP."""
+    """Returns a header and a row for each result: protocol, task, model, accuracy or mAP.
+
+    Results of classifiers that may answer "unknown" also have the share of images that are
+    answered, the share of wrong ones among the answers, and the area under the risk-coverage curve.
+    """
     results = list(results)
-    scores = {"top_1": "top-1", "mAP": "mAP"}
-    if not any("mAP" in r.metrics for r in results):
-        del scores["mAP"]
+    numbers = [_numbers(result.metrics) for result in results]
+    columns = dict.fromkeys(("top-1", *(name for found in numbers for name in found)))
     rows: list[tuple[str, ...]] = [
-        ("protocol", "task", "model", "weights", "seed", "images", *scores.values())
+        ("protocol", "task", "model", "weights", "seed", "images", *columns, "95%")
     ]
-    for r in results:
-        values = [r.metrics.get(name) for name in scores]
+    for r, found in zip(results, numbers, strict=True):
         rows.append(
             (
                 r.protocol + (f" {r.recipe['shots']}" if "shots" in r.recipe else ""),
@@ -210,10 +217,35 @@ def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
                 r.pretraining,
                 "" if r.seed is None else str(r.seed),
                 str(r.images),
-                *("" if value is None else f"{value:.4f}" for value in values),
+                *(f"{found[name]:.4f}" if name in found else "" for name in columns),
+                _interval([r]),
             )
         )
     return rows
+
+
+def _numbers(metrics):
+    """The numbers of a result that are listed, by their heading."""
+    found = {"top-1": metrics.get("top_1"), "mAP": metrics.get("mAP")}
+    decision = metrics.get("decision")
+    if decision:
+        answered = decision["answered"]
+        found["answered"] = answered / decision["images"]
+        found["wrong of these"] = decision["wrong"] / answered if answered else None
+        found["AURC"] = decision["AURC"]
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _interval(results: Sequence[Result]) -> str:
+    """The 95% interval of the mean accuracy on the images of one seed, such as "84.1 to 88.4"."""
+    # Inside, because intervals imports SciPy, and `keras-vit models` only reads `paper_table`.
+    from keras_vit.training.evaluation.intervals import accuracy_text
+
+    images = min(result.images for result in results)
+    if not images or not all("top_1" in result.metrics for result in results):
+        return ""
+    accuracy = statistics.fmean(result.metrics["top_1"] for result in results)
+    return accuracy_text(accuracy, images).partition("(")[2].rstrip(")")
 
 
 def paper_table(number: str) -> list[list[str]]:
@@ -234,11 +266,18 @@ def _fill(number: str, table: PaperTable, results: list[Result]) -> FilledTable:
         if text
     }
     values: dict[Place, dict[int | None, float]] = {}
+    of_place: dict[Place, dict[int | None, Result]] = {}
     for result in results:
         place = table.place(result)
         if place is not None:
             values.setdefault(place, {})[result.seed] = table.value(result)
-    ours = {place: _statistics(by_seed.values()) for place, by_seed in values.items()}
+            of_place.setdefault(place, {})[result.seed] = result
+    ours = {
+        place: dataclasses.replace(
+            _statistics(by_seed.values()), interval=_interval(list(of_place[place].values()))
+        )
+        for place, by_seed in values.items()
+    }
     if number == "9":
         ours = {
             place: dataclasses.replace(cell, mean=statistics.median(values[place].values()))

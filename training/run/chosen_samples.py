@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_vit.description.without_paths import last_part
-from keras_vit.images.decoding import decode_file, image_files
+from keras_vit.images.decoding import decode_file
+from keras_vit.images.listing import image_files
 from keras_vit.images.samples import describe_samples, read_images, sample_count, spread
 from keras_vit.training.data import Examples, Source
 from keras_vit.utils.fields import required
@@ -32,11 +33,25 @@ class ChosenSamples:
         line: The sentence that says so, for the plan.
         examples: The chosen images of the data, or None.
         files: The files of the folder that was given.
+        pictures: The images of the data that `run.html` shows, at most, as augmented and again of
+            the errors. 0 where a folder of other photos travels instead.
     """
 
     line: str
     examples: Examples | None = None
     files: tuple[str, ...] = ()
+    pictures: int = 0
+
+    @property
+    def page_line(self) -> str:
+        """The sentence about the pictures of `run.html`, for the plan."""
+        if not self.pictures:
+            return "curves and numbers, no photos; stays in the classifier's folder"
+        return (
+            f"curves, numbers, {self.pictures} augmented images that are trained on and up to "
+            f"{self.pictures} errors, small and without metadata; stays in the classifier's "
+            "folder; --samples none leaves the pictures out"
+        )
 
     def images(self) -> Iterator[np.ndarray]:
         """Yields their pixels, uint8 `(H, W, 3)`.
@@ -80,4 +95,5 @@ def choose_samples(
         return ChosenSamples(describe_samples(0, "", size, _WITH))
     examples = source.splits[parts[0]]
     chosen = examples.take(spread(len(examples), count))
-    return ChosenSamples(describe_samples(len(chosen), _WORDS[parts[0]], size, _WITH), chosen)
+    line = describe_samples(len(chosen), _WORDS[parts[0]], size, _WITH)
+    return ChosenSamples(line, chosen, pictures=count)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from keras_vit.answering import answering_model
-from keras_vit.classifier import Classifier, check_classifier, load_classifier, write_files
+from keras_vit.classifier import Classifier, check_classifier
+from keras_vit.classifier_folder import load_classifier, write_files
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Labels
 from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.images.pages import GridPicture
 from keras_vit.images.samples import read_images, write_samples
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.decisions.classifier_decision import (
-    training_images,
+    spaced,
     with_decision,
     write_decision,
 )
@@ -33,9 +35,10 @@ from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraini
 from keras_vit.training.trainer.devices import predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import RECIPE
+from keras_vit.utils.files import MODEL_CARD, RECIPE
 from keras_vit.utils.json_files import read_json
 
+from .bill_of_materials import write_bill_of_materials
 from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
 from .folder import PARTIAL
@@ -45,6 +48,7 @@ from .model_card import model_card
 from .plan import TrainingPlan
 from .replay import extend, extends_head
 from .run_options import run_arguments
+from .run_page import ERRORS, write_run_page
 from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import Start, build_model, choose_trained, find_start
 
@@ -200,6 +204,9 @@ class ClassifierJob(Job):
         predictor = predictor_of(trainer)
         return lambda: evaluate(plan, predictor, plan.validation, from_logits=True)
 
+    def started(self, plan: TrainingPlan) -> Mapping[str, Sequence[GridPicture]]:
+        return write_run_page(self.folder.path, plan, self.data)
+
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
         """Evaluates the model on the test images and writes the classifier's folder.
 
@@ -241,10 +248,16 @@ class ClassifierJob(Job):
         )
         classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
+        if folder.writes:
+            write_bill_of_materials(folder.path, described, recipe)
         if found is not None:
             write_decision(folder.path, with_decision(classifier, found), found)
         samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
         write_samples(folder.path, samples.images(), plan.start.preprocessing)
+        if folder.writes:
+            pictures = write_run_page(folder.path, plan, self.data, history, report)
+            card = {MODEL_CARD: model_card(recipe, source.class_names)}
+            self.track({**card, RECIPE: recipe}, {ERRORS: pictures[ERRORS]})
         self.publish(source)
         if folder.writes:
             self.options.log(f"written {folder.output}")
@@ -371,20 +384,20 @@ def find_decision_of_run(
         return None
     splits = plan.source.splits
 
-    def scores_of(examples):
+    def scores_of(examples, with_light=False):
         return compute_scores(
             model,
             examples,
             required(plan.start.preprocessing, "preprocessing"),
             batch_size=min(plan.settings.micro_batch_size, 64),
+            with_light=with_light,
         )
 
-    trained = training_images(None, splits, splits["calibration"])
+    trained = spaced(splits["train"])
     features = None if trained is None else scores_of(trained).features
+    known = scores_of(splits["calibration"], with_light=True)
     try:
-        found = find_decision(
-            model, labels, scores_of(splits["calibration"]), features, plan.settings.decision
-        )
+        found = find_decision(model, labels, known, features, plan.settings.decision)
     except ValueError as error:
         log(f"no decision: {error}")
         return None

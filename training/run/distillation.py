@@ -12,7 +12,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.description.tasks import MULTICLASS
-from keras_vit.models.opening import open_classifier, open_model
+from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing, describe_range
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.trainer.trainer import Trainer

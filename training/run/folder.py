@@ -17,10 +17,11 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.formats import damaged_file, load_arrays
-from keras_vit.classifier import MODEL, RECIPE
+from keras_vit.classifier_folder import MODEL
 from keras_vit.training.trainer.devices import backend_devices, is_chief
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
+    RECIPE,
     atomic_write,
     check_folder,
     publish_folder,

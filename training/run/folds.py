@@ -10,12 +10,17 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
-from keras_vit.training.evaluation.intervals import CONFIDENCE, mean_interval, wilson_interval
+from keras_vit.training.evaluation.intervals import (
+    CONFIDENCE,
+    accuracy_text,
+    mean_interval,
+    wilson_interval,
+)
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import write_text
 from keras_vit.utils.json_files import read_json
@@ -38,6 +43,7 @@ class FoldsResult:
         test: Accuracy of each run on the test part of the data; empty without one.
         folder: The folder of all runs.
         metric: Name of the accuracy: "top_1", or "mAP" of multi-label data.
+        test_images: Images of the test part; 0 if it is not known.
     """
 
     accuracies: tuple[float, ...]
@@ -45,6 +51,7 @@ class FoldsResult:
     test: tuple[float, ...]
     folder: pathlib.Path
     metric: str = "top_1"
+    test_images: int = 0
 
     @property
     def mean(self) -> float:
@@ -103,11 +110,12 @@ class FoldsResult:
         for number, (count, accuracy) in enumerate(
             zip(self.images, self.accuracies, strict=True), 1
         ):
-            rows.append((str(number), str(count), f"{accuracy:.2%}"))
+            rows.append((str(number), str(count), self._text(accuracy, count)))
         rows.append(("mean", str(sum(self.images)), f"{self.mean:.2%}"))
         if self.test:
-            cells = [f"{metric} on test", *(f"{accuracy:.2%}" for accuracy in self.test)]
-            cells.append(f"{statistics.fmean(self.test):.2%}")
+            values = (*self.test, statistics.fmean(self.test))
+            texts = (self._text(accuracy, self.test_images) for accuracy in values)
+            cells = [f"{metric} on test", *texts]
             rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
         low, high = self.interval
         lines = [
@@ -116,14 +124,19 @@ class FoldsResult:
             f"mean {self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%} (of {len(rows) - 2} "
             "runs, which share training images: nearly 95%)",
         ]
-        if self.pooled is not None and self.pooled_interval is not None:
+        if self.pooled is not None:
             right, count = self.pooled
-            low, high = self.pooled_interval
             lines.append(
-                f"all images out of their fold: {right} of {count} right, {right / count:.2%}, 95% "
-                f"Wilson interval {low:.2%} to {high:.2%} (as if the images were independent)"
+                f"all images out of their fold: {right} of {count} right, "
+                f"{accuracy_text(right / count, count)} (95% Wilson intervals, as if the images "
+                "were independent)"
             )
         return "\n".join(lines)
+
+    def _text(self, accuracy, images):
+        """An accuracy with its interval; an mAP, which is no share of images, has none."""
+        known = self.metric == "top_1" and images
+        return accuracy_text(accuracy, images) if known else f"{accuracy:.2%}"
 
 
 def finetune_folds(
@@ -191,7 +204,8 @@ def finetune_folds(
         if test is not None:
             of_test.append(_test_accuracy(run, source, test, metric))
     accuracies, images = zip(*found, strict=True)
-    result = FoldsResult(accuracies, images, tuple(of_test), folder, metric)
+    test_images = 0 if test is None else len(test)
+    result = FoldsResult(accuracies, images, tuple(of_test), folder, metric, test_images)
     written = {**read_json(folder / FOLDS), "result": result.to_json()}
     write_text(folder / FOLDS, json.dumps(written, indent=2) + "\n")
     write_text(folder / TABLE, f"{result}\n")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -12,6 +14,7 @@ import keras
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
 from keras_vit.description.without_paths import without_paths
+from keras_vit.images.pages import GridPicture
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -35,6 +38,8 @@ from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions
+from .time_budget import measure, steps_within
+from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle
 
@@ -62,6 +67,8 @@ class Job:
 
     def __init__(self, data: DataSpec, options: RunOptions, settings: Settings | None = None):
         check_callbacks(options.callbacks)
+        check_tracker(options.log_to)
+        self.tracker: SafeTracker | None = None
         self.data = data
         self.options = options
         self.settings: Any = settings or self.settings_type()
@@ -93,50 +100,48 @@ class Job:
             OSError: If there is no space, or no right to write.
             Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
         """
-        with self.folder.locked():
-            return self._run()
+        try:
+            with self.folder.locked():
+                return self._run()
+        finally:
+            if self.tracker is not None:
+                self.tracker.close()
 
     def _run(self):
+        began, contents = time.monotonic(), None
         place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = self.plan(place.replicas)
-        settings, num_classes = plan.settings, len(plan.source.class_names)
-
-        keras.utils.set_random_seed(settings.seed)
-        with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.start, settings, num_classes)
-            trainer = self.make_trainer(model, plan)
+        if getattr(self.settings, "minutes", None) is not None:
+            contents = read_contents(plan.source.splits)  # Takes time, so before the steps.
+            plan = self._within_minutes(plan, place, began)
+        settings = plan.settings
+        model, weights, trainer = self._built(plan, place)
         self.check(plan, model)
-        contents: dict[str, Contents | None] = {}
         record = None
         if self.folder.resume or self.folder.writes:
-            contents = read_contents(plan.source.splits)
+            contents = contents or read_contents(plan.source.splits)
             record = DataRecord.of(plan.source, contents, self.data)
             plan = self._with_fingerprints(plan, record, model)
         if self.folder.resume:
             self._check_data(record)
             self._report_versions(plan.recipe)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
-        batches = place.batches(
-            plan.source.splits["train"],
-            image_size=settings.image_size,
-            batch_size=settings.micro_batch_size,
-            seed=settings.seed,
-            augmentation=settings.augmentation,
-            flip=settings.flip,
-            evaluation=plan.start.preprocessing.evaluation,
-            mixup=settings.mixup,
-            resize=settings.resize,
-            value_range=plan.start.preprocessing.value_range,
-            start_step=start_step * settings.accumulate,
-            num_classes=num_classes,
-            data_service=settings.data_service,
-        )
+        batches = _batches(plan, place, start_step)
+        plan = self._tracked(plan)
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
-        if record is not None and self.folder.writes:
+        if record is not None and contents is not None and self.folder.writes:
             record_split(self.folder.path, contents)
             record.write(self.folder.path)
+        if not self.folder.resume and self.folder.writes:
+            self.track(pictures=self.started(plan))
+        self.track({RECIPE: plan.recipe})
         lines = {"weights": weights}
+        if self.tracker is not None:
+            lines["log to"] = (
+                f"{self.tracker.name}: numbers, recipe without paths, model card and the pictures "
+                "of run.html"
+            )
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
@@ -151,12 +156,68 @@ class Job:
             validate=None if plan.validation is None else self.validation(trainer, plan),
             task=plan.source.task,
             callbacks=self.options.callbacks,
+            tracker=self.tracker,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
         plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
         finished = self.finish(plan, model, history)
         place.leave()
         return finished
+
+    def _built(self, plan, place):
+        """The model, a text on its weights' origin, and its trainer, always the same ones."""
+        settings = plan.settings
+        keras.utils.set_random_seed(settings.seed)
+        with dtype_policy(settings.precision), place.scope():
+            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
+            return model, weights, self.make_trainer(model, plan)
+
+    def _within_minutes(self, plan, place, began):
+        """The plan with the steps that fit into the time; afterwards they are a setting.
+
+        A model that is thrown away takes the first steps, so that the run is the same as one with
+        so many `steps` from the start.
+        """
+        if place.workers > 1:
+            raise ValueError(
+                "minutes must be left out with several workers, which would decide on different "
+                f"steps (--minutes). Received: minutes={self.settings.minutes:g}, {place.workers}"
+            )
+        settings, minutes, splits = plan.settings, self.settings.minutes, plan.source.splits
+        started = time.monotonic()
+        self.plan(place.replicas)
+        trainer = self._built(plan, place)[2]
+        prepared = time.monotonic() - started
+        held_out = splits.get("validation", splits.get("test"))
+        validate, count = None, 0
+        if held_out is not None and len(held_out):
+            count = min(len(held_out), 4 * settings.micro_batch_size)
+            some = {**splits, "validation": held_out.take(range(count))}
+            source = dataclasses.replace(plan.source, splits=some)
+            validate = self.validation(trainer, dataclasses.replace(plan, source=source))
+        times = measure(
+            trainer,
+            _batches(plan, place),
+            prepared=prepared,
+            seconds=60 * minutes,
+            executed=settings.steps_per_execution,
+            validate=validate,
+            images=count,
+        )
+        budget = steps_within(
+            minutes,
+            time.monotonic() - began,
+            times,
+            executed=settings.steps_per_execution,
+            evaluate_every=self.settings.evaluate_every,
+            validation=len(splits.get("validation", ())) * (2 if settings.averaging else 1),
+            test=len(splits.get("test", ())),
+        )
+        del trainer, validate
+        self.settings = self.settings.with_steps(budget.steps)
+        plan = self.plan(place.replicas)
+        facts = {**plan.recipe["facts"], "minutes": budget.fact}
+        return dataclasses.replace(plan, recipe={**plan.recipe, "facts": facts})
 
     def _with_fingerprints(self, plan, record, model):
         """The plan whose recipe says what decides the numbers; of a resumed run what it began with.
@@ -203,7 +264,14 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         try:
-            return describe_plan(self.plan(download=False))
+            minutes = getattr(self.settings, "minutes", None)
+            lines = {}
+            if minutes is not None:
+                lines["steps"] = (
+                    f"as many as fit into {minutes:g} minutes, by the time of the first ones; "
+                    "expected time: all of it"
+                )
+            return describe_plan(self.plan(download=False), lines)
         except NotPrepared as missing:
             return f"{missing}. A dry run fetches nothing; the rest of the plan needs the data"
 
@@ -314,6 +382,47 @@ class Job:
         """
         raise NotImplementedError
 
+    def started(self, plan: TrainingPlan) -> Mapping[str, Sequence[GridPicture]]:
+        """Writes what one may look at while the model trains, before the first step.
+
+        Args:
+            plan: The plan.
+
+        Returns:
+            The pictures for the tracker, by name.
+        """
+        return {}
+
+    def track(
+        self,
+        texts: Mapping[str, Any] | None = None,
+        pictures: Mapping[str, Sequence[GridPicture]] | None = None,
+    ) -> None:
+        """Records texts and pictures in the tracker, if there is one.
+
+        Args:
+            texts: By name; recipes are recorded without paths.
+            pictures: By name.
+        """
+        if self.tracker is None:
+            return
+        for name, text in (texts or {}).items():
+            is_text = isinstance(text, str)
+            self.tracker.text(name, text if is_text else json.dumps(without_paths(text), indent=2))
+        for name, shown in (pictures or {}).items():
+            self.tracker.pictures(name, shown)
+
+    def _tracked(self, plan):
+        """Opens the tracker; the recipe says which record belongs to the run."""
+        before = self.unfinished.get("tracker") or {}
+        name = self.options.log_to or before.get("name")
+        if name is None or not self.folder.writes:
+            return plan
+        run = before.get("run") if before.get("name") == name else None
+        self.tracker = SafeTracker(name, self.folder.output.name, self.folder.path, run)
+        tracker = {"name": name, "run": self.tracker.run}
+        return dataclasses.replace(plan, recipe={**plan.recipe, "tracker": tracker})
+
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
         """Writes the folder and gives it its name.
 
@@ -367,6 +476,26 @@ def record_split(folder: pathlib.Path, contents: Mapping[str, Contents | None]) 
     record, before = SplitRecord.of(fingerprints), SplitRecord.read(folder)
     if record is not None:
         (record if before is None else record.with_parts(before)).write(folder)
+
+
+def _batches(plan, place, start_step=0):
+    """The training batches of a plan from a step on."""
+    settings = plan.settings
+    return place.batches(
+        plan.source.splits["train"],
+        image_size=settings.image_size,
+        batch_size=settings.micro_batch_size,
+        seed=settings.seed,
+        augmentation=settings.augmentation,
+        flip=settings.flip,
+        evaluation=plan.start.preprocessing.evaluation,
+        mixup=settings.mixup,
+        resize=settings.resize,
+        value_range=plan.start.preprocessing.value_range,
+        start_step=start_step * settings.accumulate,
+        num_classes=len(plan.source.class_names),
+        data_service=settings.data_service,
+    )
 
 
 def _settings_of(recipe):

@@ -29,6 +29,7 @@ from keras_vit.utils.progress import progress_bar
 
 from .folder import LAST_MODEL, TENSORBOARD, RunFolder
 from .run_fingerprints import weights_hash
+from .trackers import SafeTracker
 from .trainer_setup import make_schedule
 
 # Steps whose rows of the history have the hash of the weights, by which `reproduce` compares early
@@ -92,6 +93,7 @@ def train(
     validate: Callable[[], Score] | None = None,
     task: str = MULTICLASS,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    tracker: SafeTracker | None = None,
 ) -> list[dict[str, str]]:
     """Trains to the last step, then gives the trainer's model its best weights.
 
@@ -112,6 +114,7 @@ def train(
         callbacks: Called after the run's own callback, which adds the results of a validation
             to their logs as `val_loss` and so on. One that sets `model.stop_training` ends the
             run with a last validation.
+        tracker: Receives the rows of the history too.
 
     Returns:
         The rows of the history.
@@ -124,11 +127,12 @@ def train(
     last_step = required(settings.steps, "steps")
     history = HistoryFile(run.path / HISTORY, history_columns(task), start_step)
     log = TensorBoardLog(run.path / TENSORBOARD)
+    logs = [log] if tracker is None else [log, tracker]
     bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:
         with catch_signals() as received:
             steps = _StepCallback(
-                run, settings, start_step, validate, history, log, bar, received, task
+                run, settings, start_step, validate, history, logs, bar, received, task
             )
             if start_step < last_step and not steps.is_out_of_patience():
                 trainer.fit(
@@ -195,14 +199,14 @@ def _keep_last(model, run, step):
 class _StepCallback(keras.callbacks.Callback):
     """Logs, validates, saves and stops, after each execution of one or more steps."""
 
-    def __init__(self, run, settings, start_step, validate, history, log, bar, received, task):
+    def __init__(self, run, settings, start_step, validate, history, logs, bar, received, task):
         super().__init__()
         self.run = run
         self.settings = settings
         self.step = start_step
         self.validate = validate
         self.history = history
-        self.log = log
+        self.logs = logs
         self.bar = bar
         self.received = received  # Signals.
         self.executed = settings.steps_per_execution
@@ -277,7 +281,8 @@ class _StepCallback(keras.callbacks.Callback):
         logs.update(self.row_logs)
         self.history.add(row)
         columns = self.history.columns[1:-1]  # Numbers.
-        self.log.add(self.step, {name: row[name] for name in columns if name in row})
+        for log in self.logs:
+            log.add(self.step, {name: row[name] for name in columns if name in row})
         if validates or stops:
             self.run.checkpoints.save(self.model)
         if stops:

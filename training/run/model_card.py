@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_vit.classifier import LOADING
+from keras_vit.classifier_folder import LOADING
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.preprocessing import describe_range
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import markdown_table
 
@@ -58,7 +59,9 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         lines += ["The data have no test images: the accuracy is unknown.", ""]
     if recipe["best"]:
         best = recipe["best"]
-        score = f"mAP {best['mAP']:.4f}" if several else f"top-1 {best['accuracy']:.4f}"
+        score = f"mAP {best['mAP']:.4f}" if several else "top-1 "
+        if not several:
+            score += accuracy_text(best["accuracy"], images["validation"])
         lines += [
             f"On {images['validation']} validation images: {score} after step {best['step']}, the "
             "best, whose weights are in `model.keras`. `last.keras` has the weights of the last "
@@ -102,11 +105,12 @@ def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
 
 def _scores(test):
     if test.get("task") != MULTILABEL:
-        return f"top-1 {test['top_1']:.4f}, top-5 {test['top_5']:.4f}."
+        top_1, top_5 = (accuracy_text(test[name], test["images"]) for name in ("top_1", "top_5"))
+        return f"top-1 {top_1}, top-5 {top_5}; 95% intervals by Wilson."
     return (
         f"mean average precision (mAP) {test['mAP']:.4f}, F1 {test['macro_F1']:.4f} (mean over "
         f"classes; {test['micro_F1']:.4f} of all labels together), all labels right of "
-        f"{test['subset_accuracy']:.2%}."
+        f"{accuracy_text(test['subset_accuracy'], test['images'])}."
     )
 
 
@@ -133,5 +137,6 @@ def _class_table(class_names, test):
     rows = [["class", "test accuracy"]]
     for name in class_names[:MAX_CLASSES]:
         accuracy = accuracies.get(name)
-        rows.append([name, "-" if accuracy is None else f"{accuracy:.4f}"])
+        images = test["by_class"][name]["images"] if test else 0
+        rows.append([name, "-" if accuracy is None else accuracy_text(accuracy, images)])
     return markdown_table(rows + _rest(class_names, 1))

@@ -13,9 +13,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.intervals import accuracy_text, wilson_interval
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE
 from keras_vit.utils.json_files import read_json
 
@@ -251,8 +251,8 @@ def _compared_results(folder, recipe, repeated, lines) -> Reproduction:
     count, (top_1, again) = tests[0]["images"], (test["top_1"] for test in tests)
     low, high = wilson_interval(round(top_1 * count), count)
     notes.append(
-        f"Top-1 {again:.2%}; recorded {top_1:.2%}, 95% Wilson interval {low:.2%} to {high:.2%} "
-        f"of {count} test images."
+        f"Top-1 {accuracy_text(again, count)}; recorded {accuracy_text(top_1, count)} of {count} "
+        "test images, 95% Wilson intervals."
     )
     return Reproduction(ACCURACY if low <= again <= high else DIFFERENT, lines, tuple(notes))
 

@@ -10,6 +10,8 @@ from typing import Any
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.utils.fields import REQUIRED, documented, setting
 
+TRACKER_NAMES = ("wandb", "mlflow", "trackio", "tensorboard")
+
 
 @documented
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +30,13 @@ class RunOptions:
     resume: bool = setting(False, "continue a stopped run; only --output is needed then")
     changed_data: bool = setting(
         False, "resume although the images are not those that the run began with"
+    )
+    log_to: str | None = setting(
+        None,
+        "record the run in a tracker too: rows of the history, recipe, model card and the pictures "
+        "of run.html",
+        choices=TRACKER_NAMES,
+        absent="history.csv and tensorboard/ in the folder alone",
     )
     command: str = setting(
         "",

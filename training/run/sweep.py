@@ -11,13 +11,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_vit.classifier import HISTORY, RECIPE
 from keras_vit.description.tasks import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import write_text
+from keras_vit.utils.files import HISTORY, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.text_tables import markdown_table
 
@@ -57,6 +57,8 @@ class SweepResult:
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
             multi-label data.
+        development_images: Images of the development split; 0 if it is not known.
+        test_images: The test images; 0 if it is not known.
     """
 
     learning_rate: float
@@ -64,6 +66,8 @@ class SweepResult:
     test: dict[int, float]
     folder: pathlib.Path
     metric: str = "top_1"
+    development_images: int = 0
+    test_images: int = 0
 
     @property
     def mean(self) -> float:
@@ -82,16 +86,24 @@ class SweepResult:
             rows = [("learning rate", f"{metric} on the development split")]
             for rate, accuracy in self.development.items():
                 best = " (best)" if rate == self.learning_rate else ""
-                rows.append((f"{rate:g}{best}", f"{accuracy:.2%}"))
+                rows.append((f"{rate:g}{best}", self._text(accuracy, self.development_images)))
             tables.append(markdown_table(rows))
-        deviation = "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
+        deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
         rows = [
             (f"seed, learning rate {self.learning_rate:g}", f"{metric} on test"),
-            *((str(seed), f"{accuracy:.2%}") for seed, accuracy in self.test.items()),
-            ("mean", f"{100 * self.mean:.2f}{deviation}%"),
+            *(
+                (str(seed), self._text(value, self.test_images))
+                for seed, value in self.test.items()
+            ),
+            ("mean", self._text(self.mean, self.test_images) + deviation),
         ]
         tables.append(markdown_table(rows))
         return "\n\n".join(tables)
+
+    def _text(self, accuracy, images):
+        """An accuracy with its 95% interval; an mAP, which is no share of images, has none."""
+        known = self.metric == "top_1" and images
+        return accuracy_text(accuracy, images) if known else f"{accuracy:.2%}"
 
 
 def sweep(
@@ -160,12 +172,15 @@ def sweep(
     folder = pathlib.Path(output).absolute()
     start_or_continue(folder, spec, settings)
 
+    development_images = 0
     scores = {}  # (accuracy, -loss) on the development split.
     for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0], patience=None)
-        finetune_once(dataclasses.replace(spec, test=False), run, trial, command=command, log=log)
+        without_test = dataclasses.replace(spec, test=False)
+        recipe = finetune_once(without_test, run, trial, command=command, log=log)
+        development_images = recipe["images"]["validation"]
         for weights in run.glob("*.keras"):
             weights.unlink()
         scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
@@ -190,7 +205,8 @@ def sweep(
         test[seed] = recipe["test"][metric]
 
     development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
-    result = SweepResult(best, development, test, folder, metric)
+    images = development_images, recipe["test"]["images"]
+    result = SweepResult(best, development, test, folder, metric, *images)
     write_result(result, command)
     return result
 
@@ -229,6 +245,11 @@ def start_or_continue(
     Raises:
         ValueError: If the folder is of other runs, or the data have no test images.
     """
+    if settings.minutes is not None:
+        raise ValueError(
+            "Several runs must have equal steps (--steps), as each would fit others into its "
+            f"minutes. Received: minutes={settings.minutes:g}"
+        )
     in_data, defaults = data.to_json(), DataSpec().to_json()
     fields = {**more, **settings.to_json(), **{field: in_data[field] for field in _SAME_DATA}}
     for field in varied:

@@ -62,6 +62,15 @@ def test_right_answers_of_multi_label_images_are_shares_of_decisions():
     ]
 
 
+def test_multi_label_images_of_one_label_each_are_judged_by_all_decisions():
+    rng = np.random.default_rng(0)
+    features, labels = blobs(320, rng)
+    targets, alike = one_hot(labels, 4), np.full(320, 0.97)
+    several = learning_curve(features, targets, alike, np.arange(320), SHARES, multilabel=True)
+    one = learning_curve(features, targets, alike, np.arange(320), SHARES)
+    assert several.accuracies[0] > one.accuracies[0]  # A wrong class is two of four decisions.
+
+
 def test_the_interval_of_independent_images_is_wilsons():
     right = np.array([1.0] * 90 + [0.0] * 10)
     found = expected_accuracy(right, np.arange(100))

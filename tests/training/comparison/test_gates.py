@@ -129,6 +129,16 @@ def test_the_calibration_difference_is_that_of_evaluate(answers):
     assert low < measure.value < high
 
 
+def test_the_lowest_bins_of_the_calibration_error_are_apart():
+    names, sure = np.array(["a", "a"], object), np.ones(2)
+    low = np.array([0.05, 0.1])  # In the first two of 15 bins.
+    right = np.array([True, False])
+    measure = calibration_difference(
+        Outcomes(names, sure, sure.astype(bool)), Outcomes(names, low, right)
+    )
+    assert measure.value == pytest.approx(100 * (0.95 + 0.1) / 2)
+
+
 def test_all_metrics_are_measured(answers):
     true, ((old, _), (new, _)) = answers
     measures = measures_of(old, new, true, ("a", "b", "c", "d"))

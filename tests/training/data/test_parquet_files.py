@@ -163,3 +163,21 @@ def test_images_that_are_paths_only_are_refused(tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="with 1 images that are paths only"):
         opened(tmp_path)
+
+
+def test_images_of_a_group_in_a_column_are_in_the_same_part(tmp_path):
+    path = write(tmp_path / "train-00000-of-00001.parquet", [0, 1] * 20)
+    table = parquet.read_table(path)
+    shoots = [f"shoot {n // 4}" for n in range(39)] + [None]
+    parquet.write_table(table.append_column("shoot", arrow.array(shoots)), path)
+    source = opened(tmp_path, holdout=0.3, group_by="shoot")
+    assert len(set(source.groups.values())) == 11
+    parts = [{source.groups[name] for name in part.names} for part in source.splits.values()]
+    assert len(parts) == 2
+    assert not parts[0] & parts[1]
+
+
+def test_a_column_that_parquet_files_lack_is_taken_for_an_expression(tmp_path):
+    write(tmp_path / "train-00000-of-00001.parquet", [0, 1] * 5)
+    with pytest.raises(ValueError, match="a column of the table, or a regular expression"):
+        opened(tmp_path, group_by="shoot")

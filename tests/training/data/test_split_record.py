@@ -10,6 +10,7 @@ from keras_vit.training.data.split_record import (
     NEW,
     UNKNOWN,
     SplitRecord,
+    file_contents,
     file_fingerprints,
     fingerprint,
     read_fingerprints,
@@ -40,6 +41,11 @@ def test_another_byte_of_a_large_file_is_another_image(place):
 
 def test_a_file_that_cannot_be_read_is_unknown(tmp_path):
     assert file_fingerprints([str(tmp_path / "none")]).tolist() == [UNKNOWN]
+
+
+def test_no_files_have_no_contents():
+    contents = file_contents([])
+    assert (contents.fingerprints.shape, contents.sha256.shape) == ((0,), (0, 32))
 
 
 def test_a_record_is_read_as_it_was_written(data, tmp_path):

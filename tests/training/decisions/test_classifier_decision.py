@@ -10,11 +10,11 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.answering import answering_model
-from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
 from keras_vit.layers import UnknownClass
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.decisions.classifier_decision import calibrate
 from keras_vit.training.decisions.finding import find_decision
@@ -236,6 +236,16 @@ def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_
     calibrate(folder, data, DecisionSettings(), log=lines.append)
     assert load_classifier(folder).description.decision.images == 144
     assert any(line.startswith("split   180 images") for line in lines)
+
+
+def test_the_content_of_each_image_is_read_once(folder, photos, monkeypatch):
+    read = []
+    real = split_record._file_fingerprint
+    monkeypatch.setattr(
+        split_record, "_file_fingerprint", lambda path: read.append(path) or real(path)
+    )
+    calibrate(folder, photos, BOUND, log=str)
+    assert len(read) == len(set(read)) == 270
 
 
 def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):

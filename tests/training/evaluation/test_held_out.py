@@ -11,6 +11,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import write_records
+from keras_vit.training.evaluation import held_out
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import COLORS, write_classes
 
@@ -256,3 +257,14 @@ def test_new_images_of_a_group_that_was_trained_on_are_left_out(run):
     assert report.new.count == 8
     left_out = "1 that are new, but of a group that the run trained on or chose its weights by"
     assert left_out in report.split_lines[0]
+
+
+def test_of_an_export_the_line_says_that_it_holds_no_record(run, monkeypatch):
+    data, _, classifier = run
+    (classifier.folder / "split.npz").unlink()
+    monkeypatch.setattr(held_out, "is_export", lambda path: path == classifier.folder)
+    report = evaluate_classifier(classifier, data)
+    assert (
+        "an export holds no record of its run's split: drawn again by the run's seed"
+        in (report.split_lines[0])
+    )

@@ -1,7 +1,12 @@
 import pytest
 from scipy import stats
 
-from keras_vit.training.evaluation.intervals import exact_interval, mean_interval, wilson_interval
+from keras_vit.training.evaluation.intervals import (
+    accuracy_text,
+    exact_interval,
+    mean_interval,
+    wilson_interval,
+)
 
 
 def test_the_exact_interval_is_that_of_clopper_and_pearson():
@@ -23,3 +28,15 @@ def test_the_interval_of_the_mean_is_that_of_student():
     expected = stats.t.interval(0.95, 3, loc=0.9125, scale=stats.sem(values))
     assert mean_interval(values) == pytest.approx(expected)
     assert mean_interval((1.0, 0.9)) == (pytest.approx(0.95 - 12.7062 * 0.05, abs=1e-4), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "images", "text"),
+    [
+        (0.864, 1000, "86.4% (84.1 to 88.4)"),
+        (1.0, 12, "100.0% (75.8 to 100.0)"),
+        (0.84152, 50_000, "84.15% (83.83 to 84.47)"),
+    ],
+)
+def test_an_accuracy_is_printed_with_its_interval(accuracy, images, text):
+    assert accuracy_text(accuracy, images) == text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit import configs
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.layers.random_numbers import examples_from
 from keras_vit.training import Adam
 from keras_vit.training.paper.masked_patches import (

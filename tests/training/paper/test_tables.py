@@ -23,7 +23,16 @@ def test_cells_are_mean_and_sample_deviation_over_seeds():
     assert found.paper[place] == "99.15±0.03"
     lines = {tuple(line[:2]): line for line in found.lines()}
     column = found.lines()[0].index(place[1])
-    assert lines["CIFAR-10", "ours"][column] == "99.00±1.00"
+    assert lines["CIFAR-10", "ours"][column] == "99.00±1.00 (94.6 to 99.8%)"
+
+
+def test_a_classifier_that_may_answer_unknown_is_listed_with_its_answers():
+    answering = result()
+    answering.metrics["decision"] = {"images": 100, "answered": 80, "wrong": 2, "AURC": 0.03}
+    header, plain, found = tables.list_results([result(), answering])
+    assert header[-3:] == ("answered", "wrong of these", "AURC")
+    assert found[-3:] == ("0.8000", "0.0250", "0.0300")
+    assert plain[-3:] == ("", "", "")
 
 
 def test_cells_without_results_are_empty():
@@ -66,8 +75,8 @@ def test_five_shot_imagenet_goes_by_its_position_embedding():
         for shots in (1, 5)
     ]
     found = table(results, 8)
-    assert [line for line in found.lines() if "0.64010" in line] == [
-        ["learned_2d", "ours", "", "0.64010", ""]
+    assert [line for line in found.lines() if "0.64010 (54.2 to 72.7%)" in line] == [
+        ["learned_2d", "ours", "", "0.64010 (54.2 to 72.7%)", ""]
     ]
     assert found.lines()[5][2:] == ["0.64001", "0.64046", "0.64022"]
 
@@ -119,10 +128,13 @@ def test_the_report_is_written_in_three_forms(tmp_path):
     assert rows[0] == [
         "pre-training", "task", "", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"
     ]  # fmt: skip
-    assert rows[14] == ["ImageNet-21k", "CIFAR-10", "ours", "", "", "99.00", "", ""]
+    assert rows[14] == ["ImageNet-21k", "CIFAR-10", "ours", "", "", "99.00 (94.6 to 99.8%)", "", ""]
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| ImageNet-21k | CIFAR-10 | ours |  |  | 99.00 |  |  |" in text
-    assert "| classification | CIFAR-10 | ViT-L/16 | ImageNet-21k | 0 | 100 | 0.9900 |" in text
+    assert "| ImageNet-21k | CIFAR-10 | ours |  |  | 99.00 (94.6 to 99.8%) |  |  |" in text
+    assert (
+        "| classification | CIFAR-10 | ViT-L/16 | ImageNet-21k | 0 | 100 | 0.9900 | 94.6 to 99.8 |"
+        in text
+    )
     assert (tmp_path / "out" / "table_5.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import save_classifier
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data import evaluation_batches, open_source, vtab_tasks
 from keras_vit.training.data.vtab_tasks import TASKS, Part

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from keras_vit.classifier import load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.run.classifier_jobs import finetune

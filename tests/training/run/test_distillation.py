@@ -9,7 +9,7 @@ import scipy.special
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import load_classifier, save_classifier
+from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.command_line import main
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer

@@ -23,12 +23,12 @@ SETTINGS = FineTuning(
 
 
 def test_the_table_has_each_fold_the_mean_and_both_intervals(tmp_path):
-    done = FoldsResult((0.9, 0.8), (10, 10), (0.7, 0.9), tmp_path)
+    done = FoldsResult((0.9, 0.8), (10, 10), (0.7, 0.9), tmp_path, test_images=10)
     table = str(done)
-    assert "| 2 | 10 | 80.00% | 90.00% |" in table
-    assert "| mean | 20 | 85.00% | 80.00% |" in table
+    assert "| 2 | 10 | 80.0% (49.0 to 94.3) | 90.0% (59.6 to 98.2) |" in table
+    assert "| mean | 20 | 85.00% | 80.0% (49.0 to 94.3) |" in table
     assert "mean 85.00%, 95% t-interval 21.47% to 100.00% (of 2 runs" in table
-    assert "17 of 20 right, 85.00%, 95% Wilson interval 63.96% to 94.76%" in table
+    assert "17 of 20 right, 85.0% (64.0 to 94.8)" in table
     of_labels = FoldsResult((0.9, 0.8), (10, 10), (), tmp_path, "mAP")
     assert "Wilson" not in str(of_labels)
     assert of_labels.to_json()["pooled"] is None

@@ -151,7 +151,8 @@ class Pretend:
             writer.writerows([(0.99, 0.0), (accuracy, loss)])  # The last row counts.
         recipe = {
             "settings": {"learning_rate": settings.learning_rate},
-            "test": {self.metrics[1]: 0.7} if data.test else None,
+            "test": {self.metrics[1]: 0.7, "images": 20} if data.test else None,
+            "images": {"validation": 10},
             "task": "multilabel" if self.metrics[1] == "mAP" else "multiclass",
         }
         (output / "recipe.json").write_text(json.dumps(recipe))
@@ -161,6 +162,8 @@ def test_of_equal_accuracies_the_lowest_loss_is_best(data, tmp_path, monkeypatch
     pretend = Pretend(monkeypatch, {0.1: (0.8, 0.9), 0.2: (0.8, 0.6), 0.3: (0.7, 0.1)})
     done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2, 0.3), log=len)
     assert done.learning_rate == 0.2
+    assert "| 0.2 (best) | 80.0% (49.0 to 94.3) |" in str(done)
+    assert "| mean | 70.0% (48.1 to 85.5), ± 0.00 over seeds |" in str(done)
     assert pretend.calls[:3] == [(rate, 0, 0.25, False) for rate in (0.1, 0.2, 0.3)]
     assert pretend.calls[3:] == [(0.2, seed, 0.0, True) for seed in (0, 1, 2)]
 

@@ -12,7 +12,7 @@ from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import TIMM
-from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import save_classifier
 from keras_vit.command_line import main
 from keras_vit.configs import IMAGE_SIZES
 from keras_vit.models.opening import open_model
@@ -156,7 +156,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
 @pytest.mark.slow
 def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, photos, seen):
     model = build_evaluated(imagenet_weights)
-    assert model.class_names == NAMES
+    assert model.description.labels.names == NAMES
     source = DataSpec(str(photos)).open(lambda count: 0.0)
     few_shot.evaluate(model, source, shots=[1], seeds=[0])
     files = list(photos.rglob("*.png"))

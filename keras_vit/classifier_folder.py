@@ -1,0 +1,208 @@
+"""The folder of a fine-tuned classifier: reading and writing its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.classifier import Classifier, described_fully
+from keras_vit.description import Description, described, set_description
+from keras_vit.description.description_texts import description_of_folder, texts_of
+from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.utils.files import (
+    CLASSES,
+    DESCRIPTION,
+    HISTORY,
+    MODEL,
+    MODEL_CARD,
+    PREPROCESSING,
+    RECIPE,
+    atomic_folder,
+    check_folder,
+    write_csv,
+    write_text,
+)
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_markdown
+
+# For model cards.
+LOADING = (
+    f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
+    "registered its layers."
+)
+
+FILES = (MODEL, DESCRIPTION, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
+
+
+def load_classifier(folder: str | os.PathLike) -> Classifier:
+    """Returns the classifier of a folder that `save_classifier` or a command wrote.
+
+    The model is read in Keras's safe mode: nothing in the file is run as code.
+
+    Args:
+        folder: The classifier's folder, or "cifar10", the classifier in the package.
+
+    Raises:
+        ValueError: If the folder or one of its files is missing, cannot be read, or does
+            not fit the others.
+    """
+    folder = classifier_folder(folder)
+    return Classifier.of(*read_classifier(folder), folder)
+
+
+def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
+    """Returns the model, description and recipe of a classifier's folder.
+
+    Raises:
+        ValueError: As `load_classifier`.
+    """
+    if not folder.is_dir():
+        raise ValueError(
+            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
+        )
+    missing = [name for name in (MODEL, CLASSES, PREPROCESSING) if not (folder / name).is_file()]
+    if missing == [CLASSES] and "objective" in _read_recipe(folder / RECIPE):
+        raise ValueError(
+            "A model that was pre-trained without labels has no classes: fine-tune it first, with "
+            f"keras-vit finetune --weights {folder}"
+        )
+    if missing:
+        raise ValueError(
+            f"A classifier is a folder with {', '.join(FILES)}. "
+            f"Missing in {folder}: {', '.join(missing)}"
+        )
+    # The small files first, so that an error in them appears before the model is read.
+    known = description_of_folder(folder)
+    recipe = _read_recipe(folder / RECIPE)
+    model = read_model(folder / MODEL)
+    try:
+        description = described_fully(known, model, known.labels, known.preprocessing)
+    except ValueError as error:
+        raise ValueError(f"The files of {folder} do not belong together. {error}") from error
+    set_description(model, description)
+    return model, description, recipe
+
+
+def _read_recipe(path):
+    """Returns the content of `recipe.json`; {} if there is none."""
+    return read_json(path) if path.is_file() else {}
+
+
+def save_classifier(
+    folder: str | os.PathLike,
+    model: keras.Model,
+    class_names: Sequence[str],
+    preprocessing: Preprocessing,
+    *,
+    recipe: Mapping[str, Any] | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
+    model_card: str = "",
+    overwrite: bool = False,
+    task: str = MULTICLASS,
+    thresholds: Sequence[float] | None = None,
+) -> Classifier:
+    """Writes a classifier's folder, complete or not at all.
+
+    Args:
+        folder: The folder to write. It appears at the end, in one rename.
+        model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
+        class_names: The K names, in the order of the model's outputs.
+        preprocessing: The preprocessing from an image to the model's input.
+        recipe: Everything needed to repeat the training; types that JSON has.
+        history: Rows of `history.csv`, each a mapping from column to value.
+        model_card: The text of `model_card.md`; a short one by default.
+        overwrite: Whether to replace an older classifier.
+        task: See `Classifier`.
+        thresholds: See `Classifier`.
+
+    Returns:
+        The `Classifier`.
+
+    Raises:
+        ValueError: If the folder is not empty and may not be replaced, or if the model,
+            the names and the preprocessing do not fit each other.
+        OSError: If there is no space, or no permission to write.
+    """
+    check_folder(folder, marker=MODEL, overwrite=overwrite)
+    classifier = Classifier(
+        model, class_names, preprocessing, recipe, folder, task=task, thresholds=thresholds
+    )
+    _check_probabilities(model, task)
+    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
+        write_files(partial, classifier, history, model_card)
+    return classifier
+
+
+def write_files(
+    folder: pathlib.Path,
+    classifier: Classifier,
+    history: Sequence[Mapping[str, Any]] = (),
+    model_card: str = "",
+) -> None:
+    """Writes a classifier's files into a folder that exists.
+
+    Its decision is left out, as its arrays are in another folder, if anywhere.
+    """
+    description = dataclasses.replace(classifier.description, decision=None)
+    with described(classifier.model, description):
+        classifier.model.save(folder / MODEL)
+    for name, text in texts_of(description).items():
+        write_text(folder / name, text)
+    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
+    write_history(folder / HISTORY, history)
+    write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
+
+
+def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """Writes rows as CSV, with all their columns in the order of first occurrence."""
+    columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
+    write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
+
+
+def _short_card(classifier):
+    height, width = classifier.preprocessing.image_size
+    names = ", ".join(map(for_markdown, classifier.class_names[:20]))
+    more = ", ..." if len(classifier.class_names) > 20 else ""
+    return (
+        f"# {for_markdown(classifier.model.name)}\n\n"
+        f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
+        f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
+        f"Images are {height}x{width} pixels. Load it with "
+        f"`keras_vit.load_classifier(folder)`. {LOADING}\n"
+    )
+
+
+def _check_probabilities(model, task):
+    shape = [1, *(side or 224 for side in model.input_shape[1:])]
+    scores = keras.ops.convert_to_numpy(model(np.zeros(shape, "float32"), training=False))
+    # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
+    # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
+    if task == MULTICLASS:
+        is_right = scores.min() >= 0 and abs(scores.sum() - 1) <= 1e-3
+    else:
+        is_right = 0 <= scores.min() <= scores.max() <= 1 and scores.any()
+        last = getattr(model.layers[-1], "activation", None)
+        is_right = is_right and last is not keras.activations.softmax
+    if not is_right:
+        raise ValueError(
+            f"The model must give probabilities{_OF_TASK[task]}: build it with "
+            f'classifier_activation="{ACTIVATIONS[task]}". Received: outputs with sum '
+            f"{scores.sum():.4g} and minimum {scores.min():.4g}"
+        )
+
+
+_OF_TASK = {
+    MULTICLASS: "",
+    MULTILABEL: " of each label by itself",
+}

@@ -1,0 +1,117 @@
+"""Image files: those in folders, and images in memory as the content of one.
+
+Neither TensorFlow nor Keras is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import PIL.ImageOps
+
+from keras_vit.images.signatures import BMP, UNKNOWN, signature_format
+from keras_vit.images.transcoding import SIGNATURE_BYTES, kind_of, to_rgb
+from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+
+
+def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
+    """Returns image files: the given ones, and all in the given folders; see `images_below`.
+
+    Raises:
+        ValueError: If a path does not exist, or a folder has no images.
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    files = []
+    for path in map(pathlib.Path, paths):
+        if path.is_dir():
+            inside, others = images_below(path)
+            if not inside:
+                raise ValueError(
+                    f"A folder must have images in it ({', '.join(sorted(IMAGE_SUFFIXES))}). "
+                    f"Received: {path}{only_others(others)}"
+                )
+            files += sorted(inside)
+        elif path.exists():
+            files.append(str(path))
+        else:
+            raise ValueError(f"An image must be an existing file or folder. Received: {path}")
+    return files
+
+
+def as_image(image: Any) -> bytes | np.ndarray:
+    """Returns an image of this program as the content of a file or as uint8 pixels `(H, W, 3)`.
+
+    Args:
+        image: The content of an image file, a PIL image, or an array `(H, W, 3)` of uint8.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image)
+    if hasattr(image, "getexif"):  # A PIL image.
+        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
+    pixels = np.asarray(image)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
+        raise ValueError(
+            "An image must be a path, bytes of a file, a PIL image or an array (height, width, 3) "
+            f"of uint8. Received: {type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"
+        )
+    return pixels
+
+
+def images_below(
+    folder: str | os.PathLike, leave_out: Callable[[str], bool] = lambda path: False
+) -> tuple[list[str], list[str]]:
+    """Returns the images in a folder and its subfolders, and the other files.
+
+    Images are recognised by their suffix, or if it is not one of an image, by their first
+    bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
+    folders are left out.
+
+    Args:
+        folder: The folder.
+        leave_out: Function from the path of a subfolder to whether it is left out.
+    """
+    images: list[str] = []
+    others: list[str] = []
+    for root, folders, files in os.walk(os.fspath(folder)):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not is_hidden(name) and not leave_out(os.path.join(root, name))
+        )
+        for name in sorted(files):
+            if not is_hidden(name):
+                path = os.path.join(root, name)
+                (images if _is_image(path) else others).append(path)
+    return images, others
+
+
+def only_others(others: Iterable[str]) -> str:
+    """Returns the end of the error that a folder has no images: the other files in it."""
+    others = list(others)
+    if not others:
+        return ""
+    names = ", ".join(os.path.basename(path) for path in others[:3])
+    return f", which holds {len(others)} other files, such as {names}"
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is hidden, such as .DS_Store or ._photo.jpg."""
+    return name.startswith(".")
+
+
+def _is_image(path):
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
+        return True
+    with open(path, "rb") as file:
+        head = file.read(SIGNATURE_BYTES)
+    # BMP's two letters may also begin a text.
+    return kind_of(head) is not None or signature_format(head) not in (BMP, UNKNOWN)

@@ -1,0 +1,56 @@
+"""The door to a classifier: an export in its own runtime, or any model whose classes have names.
+
+An export that takes pixels is opened without TensorFlow and Keras, except for a SavedModel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+
+from keras_vit.checkpoints.catalogue import find_weights
+from keras_vit.classifier import Classifier
+from keras_vit.utils.files import MODEL
+
+
+def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
+    """Returns a model of any origin as a classifier.
+
+    Args:
+        model: Anything that `keras_vit.open_model` takes, whose classes have names; a
+            `Classifier` is returned.
+
+    Raises:
+        ValueError: As `keras_vit.open_model`.
+        OSError: If a file cannot be read.
+    """
+    if isinstance(model, Classifier):
+        return model
+    if os.path.exists(model):
+        path = find_weights(model, None, (None, None))
+        if isinstance(path, pathlib.Path) and not (path / MODEL).is_file() and is_export(path):
+            # By name, as export/ is built on this file.
+            return importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
+    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
+    return opening.open_model(model).classifier()
+
+
+def is_export(path: pathlib.Path) -> bool:
+    """Returns whether a path looks like an export of this package."""
+    formats = importlib.import_module("keras_vit.export.all_formats")
+    try:
+        formats.format_of(path)
+    except ValueError:
+        return False
+    return True
+
+
+def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
+    """Returns whether something is an export whose runtime is not TensorFlow."""
+    path = pathlib.Path(anything)
+    formats = importlib.import_module("keras_vit.export.all_formats")
+    try:
+        return not ((path / MODEL).is_file() or formats.format_of(path).runs_in_tensorflow)
+    except ValueError:
+        return False

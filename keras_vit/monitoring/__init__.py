@@ -1,0 +1,1 @@
+"""Watching the photos that a classifier answers: signals, martingales, and their state on disk."""

@@ -1,0 +1,115 @@
+"""Answers of a classifier: computing them in batches, and what they say of one image.
+
+Neither TensorFlow nor Keras is imported before a Keras model needs them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit.description.decision import Decision
+from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+
+
+class Prediction(NamedTuple):
+    """A classifier's prediction for one image file.
+
+    Args:
+        path: The image file.
+        top: `(class name, probability)`, the most likely first; empty if there is an error.
+        error: Why the image could not be read or classified, or None.
+        labels: The predicted classes, the most likely first: the first of `top`, or with a
+            multi-label classifier each class whose probability is above its threshold.
+        answer: The answer of a classifier that may answer "unknown": the first of `top`, a parent
+            or "unknown"; None of any other classifier.
+    """
+
+    path: str
+    top: list[tuple[str, float]]
+    error: str | None = None
+    labels: tuple[str, ...] = ()
+    answer: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The answer where it is not the most probable class: "unknown (0.61 beagle)"."""
+        if self.answer is None or not self.top or self.answer == self.top[0][0]:
+            return None
+        name, probability = self.top[0]
+        return f"{self.answer} ({probability:.2f} {name})"
+
+    def to_json(self, task: str = MULTICLASS) -> dict[str, Any]:
+        """Returns the prediction as types of JSON, with labels where an image may have several."""
+        entry: dict[str, Any] = {
+            "path": self.path,
+            "top": [{"class": name, "probability": value} for name, value in self.top],
+        }
+        if task == MULTILABEL:
+            entry["labels"] = list(self.labels)
+        elif self.answer is not None:
+            entry["answer"] = self.answer
+        return entry if self.error is None else {**entry, "error": self.error}
+
+
+def split_answers(rows: np.ndarray, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the probabilities of the classes, and the further answer of each image.
+
+    Args:
+        rows: Outputs of an answering model, `(N, K + E)`.
+        decision: Its decision.
+
+    Returns:
+        Calibrated probabilities `(N, K)`, and the number of the answer in `decision.classes`,
+        int `(N,)`, -1 where it is one of the K classes.
+    """
+    own, further = np.split(rows, [-len(decision.classes)], axis=1)
+    taken = further.sum(axis=1, keepdims=True)
+    known = own / np.where(taken < 1, 1 - taken, 1)
+    return known, np.where(further.any(axis=1), further.argmax(axis=1), -1)
+
+
+def highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Returns the places of the highest scores, the highest first.
+
+    Ties go to the lower place. The time grows with the number of scores.
+
+    Args:
+        scores: `(K,)`.
+        count: At most so many are returned.
+    """
+    places = np.arange(len(scores))
+    if 0 < count < len(scores):
+        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    return places[np.argsort(-scores[places], kind="stable")[:count]]
+
+
+def predict_batch(model: Any, images: Any) -> np.ndarray:
+    """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
+
+    Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails
+    where TensorFlow has no XLA for the device that computes, as on the host of the TPU build.
+
+    Args:
+        model: A Keras model, another object with `predict_on_batch`, or an export in its own
+            runtime, for which neither Keras nor TensorFlow is imported.
+        images: `(B, H, W, C)`, preprocessed.
+    """
+    if hasattr(model, "takes_pixels"):
+        return model.predict_on_batch(np.asarray(images))
+    import keras
+
+    from keras_vit.keras_private import xla_compiles
+
+    if keras.backend.backend() != "tensorflow":
+        images = np.asarray(images)  # Other backends take no tensors of tf.data.
+    is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
+    if is_in_vain:
+        model.jit_compile = False
+    try:
+        outputs = model.predict_on_batch(images)
+    finally:
+        if is_in_vain:
+            model.jit_compile = True
+    return np.asarray(keras.ops.convert_to_numpy(outputs))

@@ -1,0 +1,63 @@
+"""An export in another runtime than TensorFlow is run without TensorFlow and Keras."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+PROGRAM = """
+import sys
+
+class Absent:
+    def find_spec(name, path=None, target=None):
+        if name in ("tensorflow", "keras", "jax"):
+            raise ModuleNotFoundError(f"No module named {name}")
+
+sys.meta_path.insert(0, Absent)
+from keras_vit.command_line import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("photo") / "photo.jpg"
+    values = np.random.RandomState(1).randint(0, 256, (6, 8, 3), dtype="uint8")
+    Image.fromarray(values).resize((83, 61)).save(path)
+    return path
+
+
+def test_predict_needs_neither_and_answers_as_the_classifier(path_of, classifier, photo):
+    done = run("predict", path_of("onnx"), photo, "--format", "json", "--top", "2")
+    assert done.returncode == 0, done.stderr
+    (received,) = json.loads(done.stdout)
+    (expected,) = classifier.predict(photo, top=2)
+    assert {entry["class"]: entry["probability"] for entry in received["top"]} == {
+        label: pytest.approx(value, abs=1e-5) for label, value in expected.top
+    }
+
+
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_verify_needs_neither(path_of, name):
+    done = run("verify", path_of(name))
+    assert done.returncode == 0, done.stderr
+    assert "Golden samples: pixels equal" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["saved_model", "tflite"])  # The TFLite file takes no pixels.
+def test_an_export_that_needs_tensorflow_says_so_in_its_last_line(path_of, photo, name):
+    done = run("predict", path_of(name), photo)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == "keras-vit: No module named tensorflow"

@@ -1,0 +1,106 @@
+"""Decoding with Pillow gives the pixels that TensorFlow's graph gives."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.images.decoding import decode_file
+from keras_vit.images.pillow_decoding import decode_with_pillow
+
+
+def picture(mode="RGB", size=(37, 23)):
+    values = np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3), dtype="uint8")
+    smooth = Image.fromarray(values).resize((9, 7)).resize(size, Image.Resampling.BICUBIC)
+    return smooth.convert(mode)
+
+
+def encoded(image, kind, **options):
+    written = io.BytesIO()
+    image.save(written, kind, **options)
+    return written.getvalue()
+
+
+def turned(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(picture(), kind, exif=exif.tobytes())
+
+
+def sixteen_bits():
+    values = np.arange(37 * 23, dtype="uint16").reshape(23, 37) * 70
+    return encoded(Image.fromarray(values), "PNG")
+
+
+def animated_gif():
+    frames = [picture("P"), picture("P").transpose(Image.Transpose.ROTATE_180)]
+    return encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+
+
+FILES = {
+    "JPEG": lambda: encoded(picture(), "JPEG", quality=83),
+    "JPEG 4:4:4": lambda: encoded(picture(), "JPEG", subsampling=0),
+    "progressive JPEG": lambda: encoded(picture(), "JPEG", progressive=True),
+    "grey JPEG": lambda: encoded(picture("L"), "JPEG"),
+    "CMYK JPEG": lambda: encoded(picture("CMYK"), "JPEG"),
+    "PNG": lambda: encoded(picture(), "PNG"),
+    "grey PNG": lambda: encoded(picture("L"), "PNG"),
+    "1-bit PNG": lambda: encoded(picture("1"), "PNG"),
+    "palette PNG": lambda: encoded(picture("P"), "PNG"),
+    "RGBA PNG": lambda: encoded(picture("RGBA"), "PNG"),
+    "grey and alpha PNG": lambda: encoded(picture("LA"), "PNG"),
+    "16-bit PNG": sixteen_bits,
+    "BMP": lambda: encoded(picture(), "BMP"),
+    "palette BMP": lambda: encoded(picture("P"), "BMP"),
+    "GIF": lambda: encoded(picture("P"), "GIF"),
+    "animated GIF": animated_gif,
+    "WebP": lambda: encoded(picture(), "WEBP"),
+    "TIFF": lambda: encoded(picture(), "TIFF"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_has_the_pixels_of_the_graph(name):
+    content = FILES[name]()
+    np.testing.assert_array_equal(decode_with_pillow(content), decode_file(content))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(10))
+def test_every_orientation_is_turned_as_by_the_graph(kind, orientation):
+    content = turned(kind, orientation)
+    np.testing.assert_array_equal(decode_with_pillow(content), decode_file(content))
+
+
+def test_an_orientation_in_xmp_is_not_looked_at():
+    xmp = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    content = encoded(picture(), "JPEG", xmp=xmp)
+    assert decode_with_pillow(content).shape == (23, 37, 3)
+    np.testing.assert_array_equal(decode_with_pillow(content), decode_file(content))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
+def test_a_file_that_is_cut_short_is_refused_in_one_line(kind):
+    content = encoded(picture("P" if kind == "GIF" else "RGB", (200, 150)), kind)
+    with pytest.raises(ValueError, match="^The file is damaged") as raised:
+        decode_with_pillow(content[: len(content) // 2])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "The file is empty"),
+        (b"hello, I am a text", "An image must be JPEG, PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "An image must be JPEG, PNG"),
+    ],
+)
+def test_what_is_no_image_is_refused(content, message):
+    with pytest.raises(ValueError, match=message):
+        decode_with_pillow(content)
+
+
+def test_the_limit_of_pixels_is_checked_before_they_are_decoded():
+    with pytest.raises(ValueError, match="at most 100 pixels. Received: height and width 23 37"):
+        decode_with_pillow(encoded(picture(), "PNG"), max_pixels=100)

@@ -1,0 +1,139 @@
+"""`run.html` of a run: its curves, its pictures, and what it never holds."""
+
+import base64
+import dataclasses
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import export
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.chosen_samples import choose_samples
+from keras_vit.training.run.classifier_jobs import FineTune, finetune
+from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.run.run_page import augmented_pictures, curves
+from keras_vit.training.settings import FineTuning
+from makers import encode, tiny_config, write_classes
+
+SETTINGS = FineTuning(
+    model=tiny_config(),
+    weights=None,
+    image_size=(12, 8),
+    steps=2,
+    batch_size=6,
+    accumulate=1,
+    learning_rate=1e-6,
+    validation=0.2,
+    augmentation="flip",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = write_classes(tmp_path_factory.mktemp("data"), {"train": 10, "test": 4})
+    exif = Image.Exif()
+    exif[0x013B] = "Jane Q Private"
+    for path in folder.rglob("*.png"):
+        pixels = np.asarray(Image.open(path))
+        path.write_bytes(encode(pixels, "PNG", exif=exif))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "colors"
+    return finetune(data, output, SETTINGS, log=len), output
+
+
+def pictures(page):
+    """The decoded pictures of a page."""
+    found = re.findall(r"data:image/jpeg;base64,([\w+/=]+)", page)
+    return [Image.open(io.BytesIO(base64.b64decode(text))) for text in found]
+
+
+def test_the_page_has_curves_confusion_risk_and_errors(run):
+    finished, output = run
+    page = (output / "run.html").read_text()
+    assert page.count("<polyline") + page.count("<circle") == 6
+    for text in ("Curves", "First batch as the model sees it", "Confusion", "Risk and coverage"):
+        assert f"<h2>{text}</h2>" in page
+    wrong = int((~finished.report.answers.right).sum())
+    assert f"{wrong:,} of 12 images have a wrong answer" in page
+    assert len(pictures(page)) == 6 + min(wrong, 8)
+
+
+def test_the_page_has_nothing_of_other_files(run, data):
+    page = (run[1] / "run.html").read_text()
+    assert not re.search(r"https?://|file:|<script|<link|\bhref=", page)
+    assert str(data) not in page
+
+
+def test_pictures_are_not_larger_than_the_model_and_have_no_metadata(run):
+    for picture in pictures((run[1] / "run.html").read_text()):
+        assert picture.size == (8, 12)
+        assert not picture.getexif()
+    assert b"Jane Q" not in (run[1] / "run.html").read_bytes()
+
+
+@pytest.mark.parametrize("without", ["none", "folder", "no test part"])
+def test_no_photo_is_on_the_page_where_none_may_travel(without, data, tmp_path):
+    samples = {"none": "none", "folder": str(data / "test" / "red")}.get(without)
+    spec = DataSpec(str(data / "train"), holdout=0.0) if without == "no test part" else data
+    settings = dataclasses.replace(SETTINGS, samples=samples, steps=1)
+    finetune(spec, tmp_path / "run", settings, log=len)
+    page = (tmp_path / "run" / "run.html").read_text()
+    assert pictures(page) == []
+    assert "<h2>Curves</h2>" in page
+
+
+def test_the_plan_says_what_the_page_shows(data, tmp_path):
+    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), SETTINGS).dry_run()
+    assert "8 augmented images that are trained on and up to 8 errors" in text
+    without = dataclasses.replace(SETTINGS, samples="none")
+    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), without).dry_run()
+    assert "curves and numbers, no photos" in text
+
+
+def test_the_first_batch_is_the_one_that_is_trained_on(data, tmp_path, monkeypatch):
+    from keras_vit.training.trainer.trainer import Trainer
+
+    seen, fit = [], Trainer.fit
+
+    def watched(self, batches, **options):
+        seen.append(np.asarray(next(iter(batches))[0]))
+        return fit(self, batches, **options)
+
+    monkeypatch.setattr(Trainer, "fit", watched)
+    job = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run", log=len), SETTINGS)
+    job.run()
+    plan = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
+    shown = [np.asarray(Image.open(io.BytesIO(p.encoded))) for p in augmented_pictures(plan, 4)]
+    np.testing.assert_array_equal(shown, np.rint((seen[0][:4] + 1) * 127.5).astype("uint8"))
+
+
+def test_a_number_of_samples_is_the_number_of_pictures(data):
+    source = DataSpec(str(data)).open(0.2)
+    assert choose_samples("3", source, (12, 8)).pictures == 3
+    assert choose_samples(None, source, (12, 8)).pictures == 8
+
+
+def test_an_export_has_no_page(run, tmp_path):
+    export.tflite(run[0].classifier, tmp_path / "model.tflite")
+    assert b"run.html" not in (tmp_path / "model.tflite").read_bytes()
+    export.saved_model(run[0].classifier, tmp_path / "saved")
+    assert list((tmp_path / "saved").rglob("run.html")) == []
+
+
+def test_rows_without_a_number_are_left_out_of_a_curve():
+    rows = [
+        {"step": "1", "loss": "2.0", "accuracy": "0.5", "learning_rate": "0.1"},
+        {"step": "2", "loss": "nan", "accuracy": "", "learning_rate": "0.1"},
+        {"step": "3", "loss": "1.0", "accuracy": "0.6", "learning_rate": "0.1"},
+    ]
+    loss = curves(rows, "multiclass")[1]
+    points = re.search(r'points="([^"]*)"', loss)[1]
+    assert len(points.split()) == 2
+    assert "validation" not in loss

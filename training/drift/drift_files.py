@@ -1,0 +1,102 @@
+"""The files of a drift report: the page with the strangest photos, and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from keras_vit.images.pages import (
+    GridPicture,
+    facts_table,
+    heading,
+    paragraph,
+    picture_grid,
+    write_page,
+)
+from keras_vit.utils.files import write_text
+from keras_vit.utils.safe_text import for_json
+
+from .shift_tests import ShiftTest
+
+if TYPE_CHECKING:
+    from .folder_drift import Drift
+
+DRIFT_HTML, DRIFT_JSON = "drift.html", "drift.json"
+
+
+class Strange(NamedTuple):
+    """One of the strangest photos.
+
+    Args:
+        path: Its file.
+        given: The most probable class.
+        share: The share of the reference that is at least as strange.
+    """
+
+    path: str
+    given: str
+    share: float
+
+
+def table_rows(tests: Sequence[ShiftTest]) -> list[tuple[str, ...]]:
+    """Returns the table of the tests."""
+    rows: list[tuple[str, ...]] = [("signal", "test", "statistic", "p", "p by Holm")]
+    for test in tests:
+        numbers = (test.statistic, test.p_value, test.corrected)
+        rows.append((test.signal, test.name, *(f"{number:.3g}" for number in numbers)))
+    return rows
+
+
+def write_files(
+    folder: pathlib.Path, drift: Drift, strange: Sequence[Strange], by: str
+) -> tuple[str, ...]:
+    """Writes the files of a report, and returns their names.
+
+    Args:
+        folder: The folder, which exists.
+        drift: The report.
+        strange: The strangest photos.
+        by: The signal by which they are the strangest.
+    """
+    tests = {
+        f"{test.signal} ({test.name})": f"{test.statistic:.3g}, p {test.corrected:.3g} by Holm"
+        for test in drift.tests
+    }
+    classes = {
+        name: f"{before:.1%}, now {now:.1%}" for name, (before, now) in drift.classes.items()
+    }
+    result = f"Drift of {', '.join(drift.drifted)}" if drift.drifted else "No drift found"
+    pictures = picture_grid(
+        GridPicture(
+            photo.path,
+            pathlib.Path(photo.path).read_bytes(),
+            {photo.given: "", "of the reference at least as strange": f"{photo.share:.2%}"},
+        )
+        for photo in strange
+    )
+    parts = [paragraph(f"{result}, at the level {drift.alarm_level:g}.")]
+    parts += [paragraph(line) for line in drift.lines]
+    parts += [heading("Tests"), facts_table(tests)]
+    if classes:
+        parts += [heading("Estimated shares of the classes"), facts_table(classes)]
+    parts += [heading(f"The strangest photos, by {by}"), pictures]
+    write_page(folder / DRIFT_HTML, "Drift", *parts)
+    content = {
+        "alarm_level": drift.alarm_level,
+        "drifted": list(drift.drifted),
+        "lines": [for_json(line) for line in drift.lines],
+        "tests": [dataclasses.asdict(test) for test in drift.tests],
+        "classes": {
+            name: {"reference": before, "estimated": now}
+            for name, (before, now) in drift.classes.items()
+        },
+        "strangest": [
+            {"image": for_json(photo.path), "class": photo.given, "share": photo.share}
+            for photo in strange
+        ],
+    }
+    write_text(folder / DRIFT_JSON, json.dumps(content, indent=2) + "\n")
+    return DRIFT_HTML, DRIFT_JSON

@@ -1,0 +1,236 @@
+"""`run.html`: the page of a run with curves, augmented images, confusion and errors."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from keras_vit.description.tasks import SCORES, SEPARATOR
+from keras_vit.images.charts import line_chart, shaded_table
+from keras_vit.images.decoding import decode_file
+from keras_vit.images.pages import (
+    GridPicture,
+    facts_table,
+    heading,
+    paragraph,
+    picture_grid,
+    write_page,
+)
+from keras_vit.images.samples import at_model_size, encoded_png
+from keras_vit.training.data.batches import training_batches
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.evaluation.classification import ClassificationReport
+from keras_vit.training.evaluation.mistakes import encoded_images
+from keras_vit.training.evaluation.reports import EvaluationReport
+from keras_vit.training.evaluation.selective import coverage_curve
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import RUN_PAGE
+
+from .chosen_samples import choose_samples
+from .plan import TrainingPlan
+
+FIRST_BATCH, ERRORS = "first batch", "most confident errors"  # The pictures, in trackers.
+MAX_MATRIX = 20  # Classes of a confusion matrix that one can read; more are listed as pairs.
+_MAX_PAIRS = 20
+
+
+def write_run_page(
+    folder: pathlib.Path,
+    plan: TrainingPlan,
+    data: DataSpec,
+    history: Sequence[Mapping[str, str]] = (),
+    report: EvaluationReport | None = None,
+) -> dict[str, list[GridPicture]]:
+    """Writes `run.html`; it needs no network and links to no file.
+
+    Pictures are of at most the model's size and without metadata; how many there are, and whether
+    there are any, is `ChosenSamples.pictures`, which the plan prints.
+
+    Args:
+        folder: The folder of the run.
+        plan: The plan.
+        data: The data, for the names of images relative to them.
+        history: The rows of `history.csv`; none before the first step.
+        report: The evaluation on the test images, if there is one.
+
+    Returns:
+        The pictures, `FIRST_BATCH` and `ERRORS`.
+    """
+    settings, source = plan.settings, plan.source
+    pictures = choose_samples(settings.samples, source, settings.image_size).pictures
+    facts = {
+        "model": plan.recipe["model"],
+        "classes": len(source.class_names),
+        "images": ", ".join(f"{count:,} {part}" for part, count in plan.recipe["images"].items()),
+        "steps": f"{settings.steps} of {settings.batch_size} images",
+        "learning rate": f"{settings.learning_rate:g}, {settings.decay}",
+        "augmentation": settings.augmentation,
+    }
+    parts = [facts_table(facts), *curves(history, source.task)]
+    parts += [heading("First batch as the model sees it")]
+    found: dict[str, list[GridPicture]] = {FIRST_BATCH: [], ERRORS: []}
+    if pictures:
+        found[FIRST_BATCH] = augmented_pictures(plan, pictures)
+        parts += [picture_grid(found[FIRST_BATCH])]
+    else:
+        parts += [paragraph("No photo is shown, by the setting samples or without a test part.")]
+    if report is None:
+        if history:
+            parts += [paragraph("The data have no test images: confusion and errors are unknown.")]
+    else:
+        found[ERRORS] = error_pictures(plan, report, data, pictures)
+        parts += _report_parts(report, found[ERRORS])
+    write_page(folder / RUN_PAGE, f"Run of {plan.recipe['model']}", *parts)
+    return found
+
+
+def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:
+    """Returns the charts of loss, accuracy and learning rate of a run.
+
+    Args:
+        history: The rows of `history.csv`.
+        task: The task, which names the columns.
+    """
+    if not history:
+        return []
+    score = SCORES[task]
+    trained = "accuracy" if "accuracy" in history[0] else "label_accuracy"
+    charts = {
+        "loss": {name: f"{prefix}loss" for name, prefix in _KINDS.items()},
+        score: {
+            "training": trained,
+            "validation": f"validation_{score}",
+            "averaged weights": f"averaged_{score}",
+        },
+        "learning rate": {"learning rate": "learning_rate"},
+    }
+    drawn = [
+        line_chart(
+            {name: _points(history, column) for name, column in columns.items()}, "step", title
+        )
+        for title, columns in charts.items()
+    ]
+    return [heading("Curves"), *drawn]
+
+
+_KINDS = {"training": "", "validation": "validation_", "averaged weights": "averaged_"}
+
+
+def _points(history, column):
+    return [(float(row["step"]), float(row[column])) for row in history if row.get(column)]
+
+
+def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
+    """Returns the first images of the first batch, augmented, with their labels.
+
+    Args:
+        plan: The plan.
+        count: Images, fewer if a batch has fewer.
+    """
+    settings, source = plan.settings, plan.source
+    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    batch_size = settings.micro_batch_size
+    batches = training_batches(
+        source.splits["train"],
+        image_size=settings.image_size,
+        # Mixup mixes within a batch; without it the first images are the same in any batch.
+        batch_size=batch_size if settings.mixup else min(count, batch_size),
+        seed=settings.seed,
+        augmentation=settings.augmentation,
+        flip=settings.flip,
+        evaluation=preprocessing.evaluation,
+        mixup=settings.mixup,
+        resize=settings.resize,
+        value_range=preprocessing.value_range,
+        num_classes=len(source.class_names),
+    )
+    images, labels = (np.asarray(part)[:count] for part in next(iter(batches)))
+    low, high = (np.asarray(value, "float32") for value in preprocessing.value_range)
+    pixels = np.clip(np.rint((images - low) / (high - low) * 255), 0, 255).astype("uint8")
+    shown = zip(pixels, labels, strict=True)
+    return [
+        GridPicture("", encoded_png(image), {_label(label, source.class_names): ""})
+        for image, label in shown
+    ]
+
+
+def _label(label, names):
+    """The text of a class number, of multi-hot labels or of the shares of mixup."""
+    if not label.ndim:
+        return names[int(label)]
+    chosen = np.flatnonzero(label)
+    if label.dtype.kind != "f":
+        return SEPARATOR.join(names[k] for k in chosen) or "no label"
+    return ", ".join(f"{names[k]} {label[k]:.0%}" for k in chosen)
+
+
+def error_pictures(
+    plan: TrainingPlan, report: EvaluationReport, data: DataSpec, count: int
+) -> list[GridPicture]:
+    """Returns the most confident errors at the model's size, with their answers.
+
+    Args:
+        plan: The plan.
+        report: The evaluation on the test images.
+        data: The data, for the names of images relative to them.
+        count: The most images.
+    """
+    answers = report.answers
+    if answers is None or not len(chosen := answers.most_confident_errors(count)):
+        return []
+    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    shown = []
+    encoded = encoded_images(answers.examples, chosen)
+    for number, content in zip(chosen, encoded, strict=True):
+        image = at_model_size(decode_file(content), preprocessing)
+        name = str(data.relative(answers.examples.names[number]))
+        caption = {**answers.caption(number), name: ""}
+        shown.append(GridPicture("", encoded_png(image), caption))
+    return shown
+
+
+def _report_parts(report, errors) -> list[str]:
+    """The numbers on the test images, confusion, risk-coverage and errors."""
+    parts = [heading("Test images"), *map(paragraph, report.lines())]
+    if isinstance(report, ClassificationReport):
+        parts += _confusion(report)
+        parts += _risk(report)
+    answers = report.answers
+    if answers is None:
+        return parts
+    wrong = int((~answers.right).sum())
+    text = f"{wrong:,} of {len(answers.right):,} images have a wrong answer."
+    return [*parts, heading("Most confident errors"), paragraph(text), picture_grid(errors)]
+
+
+def _confusion(report):
+    """The confusion matrix, or of many classes the pairs that are confused most often."""
+    names = report.class_names
+    if len(names) <= MAX_MATRIX:
+        table = shaded_table(names, report.confusion.tolist(), "rows: true; columns: answer")
+        return [heading("Confusion"), table]
+    pairs = report.pairs
+    wrong = np.flatnonzero(pairs.true != pairs.predicted)
+    chosen = wrong[np.argsort(-pairs.images[wrong], kind="stable")][:_MAX_PAIRS]
+    found = {
+        f"{names[pairs.true[k]]} taken for {names[pairs.predicted[k]]}": pairs.images[k]
+        for k in chosen
+    }
+    return [heading("Most frequent confusions"), facts_table(found)]
+
+
+def _risk(report):
+    """The share of errors among the most probable answers, by their share of the images."""
+    answers, selective = report.answers, report.selective
+    if selective is not None:
+        risks = selective.risks
+    elif answers is not None:
+        risks = coverage_curve(answers.probability, answers.right)
+    else:
+        return []
+    coverage = np.arange(1, len(risks) + 1) / len(risks)
+    points = list(zip(coverage.tolist(), risks.tolist(), strict=True))
+    chart = line_chart({"risk": points}, "share of images answered", "share of errors")
+    return [heading("Risk and coverage"), chart]
