@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import answering, keras_private
+from keras_vit import keras_private
 from keras_vit.prediction import predict_batch
 from keras_vit.training import Trainer
 
@@ -28,8 +28,7 @@ def accelerator_listed(monkeypatch):
 
 @pytest.fixture
 def no_xla(accelerator_listed, monkeypatch):
-    for module in (answering, keras_private):
-        monkeypatch.setattr(module, "xla_compiles", lambda: False)
+    monkeypatch.setattr(keras_private, "xla_compiles", lambda: False)
 
 
 def test_outputs_are_the_models_and_an_array():
@@ -78,5 +77,5 @@ def test_keras_still_compiles_wherever_an_accelerator_is_listed(no_xla):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     assert model.jit_compile, (
-        "Keras has mended it, remove the exception in keras_vit.classifier.predict_batch"
+        "Keras has mended it, remove the exception in keras_vit.prediction.predict_batch"
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.results import Result
 from makers import smooth_picture
 
@@ -25,7 +26,7 @@ def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, 
         "dtype": "float32",
     }
     assert len(result["model"]["weights_sha256"]) == 64
-    assert f"{result['metrics']['top_1']:.4f}" in outcome.out
+    assert accuracy_text(result["metrics"]["top_1"], 6) in outcome.out
     assert len(list((tmp_path / "cache").iterdir())) == 2
     again = command("few-shot", tiny, *arguments)
     assert again.out == outcome.out.removesuffix(f"written {tmp_path / 'out'}\n")

@@ -96,6 +96,8 @@ def test_the_threshold_is_in_the_export_and_is_of_its_own_scores(calibrated, exp
     assert found.threshold != before.threshold
     assert found.largest_leverage != before.largest_leverage
     assert (found.images, found.strange) == (before.images, before.strange)
+    for name in ("brightness", "sharpness"):  # The same images, scored by another model.
+        assert found.reference.counts[name] == before.reference.counts[name]
     assert any("at most 20.0% of the answers are wrong" in note for note in report.notes)
 
 
