@@ -116,7 +116,8 @@ def test_few_shot_evaluation_is_exact_on_separable_images(folder):
     assert report.accuracies[3] == {0: 1.0, 1: 1.0}
     assert (report.num_train, report.num_test, report.dim) == (9, 9, 8)
     (line,) = (line for line in str(report).splitlines() if line.startswith("    3  "))
-    assert line.count("100.0% (70.1 to 100.0)") == 2  # A column for each seed: 9 of 9 images.
+    # The mean, then a column for each seed: 9 of 9 images.
+    assert line.count("100.0% (70.1 to 100.0)") == 3
 
 
 def test_a_class_without_training_images_is_refused_before_features_are_computed(folder):
