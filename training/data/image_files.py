@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.decoding import read_image, verify_image
-from keras_vit.images.listing import images_below, is_hidden
+from keras_vit.images.listing import images_below, is_hidden, is_properties
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.training.machine import usable_cores
 
@@ -26,7 +26,7 @@ from .label_tables import (
     table_folder_files,
     tables_beside,
 )
-from .outputs import reason_to_leave_out
+from .outputs import PROPERTIES, reason_to_leave_out
 from .parts import folder_parts
 from .split_record import Contents, file_contents, file_fingerprints
 
@@ -67,6 +67,7 @@ def list_files(
     labelled: bool,
     task: str | None,
     notes: list[str],
+    skipped: list[tuple[str, str]],
     columns: Columns,
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a table, and the class names.
@@ -77,6 +78,7 @@ def list_files(
         labelled: Whether a folder must have a folder for each class.
         task: As for `csv_files`.
         notes: Receives a line for each folder that is left out; see `reason_to_leave_out`.
+        skipped: Receives the path and the reason of each file that is left out by its name.
         columns: The columns of a table to take.
 
     Raises:
@@ -101,9 +103,9 @@ def list_files(
             files, classes = table_folder_files(data, parts, tables, task, columns)
             notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
         else:
-            files, classes = folder_files(data, notes)
+            files, classes = folder_files(data, notes, skipped)
     else:
-        files, classes = unlabelled_files(data, notes)
+        files, classes = unlabelled_files(data, notes, skipped)
     return files, tuple(classes)
 
 
@@ -132,7 +134,9 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
             )
 
 
-def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledFile], list[str]]:
+def folder_files(
+    folder: pathlib.Path, notes: list[str], skipped: list[tuple[str, str]]
+) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images of a folder and its class names, including empty classes.
 
     The folder holds either a folder for each class, or folders named after splits that hold
@@ -141,6 +145,7 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
     Args:
         folder: The folder.
         notes: See `list_files`.
+        skipped: See `list_files`.
 
     Raises:
         ValueError: If it contains no folders.
@@ -163,7 +168,7 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
             classes.append(class_folder.name)
             files += [
                 LabelledFile(path, class_folder.name, split)
-                for path in images_below(class_folder, leave_out)[0]
+                for path in _images_in(class_folder, leave_out, skipped)
             ]
     if not classes:
         raise ValueError(
@@ -174,7 +179,7 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
 
 
 def unlabelled_files(
-    folder: pathlib.Path, notes: list[str]
+    folder: pathlib.Path, notes: list[str], skipped: list[tuple[str, str]]
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns all images of a folder and its subfolders, with the label "".
 
@@ -183,6 +188,7 @@ def unlabelled_files(
     Args:
         folder: The folder.
         notes: See `list_files`.
+        skipped: See `list_files`.
     """
 
     def leave_out(path: str | os.PathLike) -> bool:
@@ -195,7 +201,7 @@ def unlabelled_files(
     files = [
         LabelledFile(path, "", part)
         for root, part in roots.items()
-        for path in images_below(root, leave_out)[0]
+        for path in _images_in(root, leave_out, skipped)
     ]
     return files, [""]
 
@@ -241,6 +247,12 @@ def _decoding_error(path: str) -> str | None:
 
 def _is_transcoded(path):
     return os.path.splitext(path)[1].lower() in TRANSCODED_SUFFIXES
+
+
+def _images_in(folder, leave_out, skipped):
+    images, others = images_below(folder, leave_out)
+    skipped += [(printable(path), PROPERTIES) for path in others if is_properties(path)]
+    return images
 
 
 def _leave_out(path, notes):

@@ -171,6 +171,7 @@ def open_source(
                 labelled=labelled,
                 task=task,
                 notes=notes,
+                skipped=skipped,
                 columns=columns,
             )
         root = pathlib.Path(data_dir or ("" if held is not None else name))
@@ -182,10 +183,10 @@ def open_source(
         class_names = tuple(filter(_is_utf_8, class_names))
         if not follow_symlinks and (held is None or data_dir is not None):
             check_links(root, (file.path for file in files))
-        transcode = None
+        transcode, unreadable = None, []
         if verify:
-            files, skipped, transcode = _verified(files, strict)
-        skipped = misnamed + skipped
+            files, unreadable, transcode = _verified(files, strict)
+        skipped += misnamed + unreadable
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
         if labelled:
