@@ -30,6 +30,8 @@ from .outputs import PROPERTIES, reason_to_leave_out
 from .parts import folder_parts
 from .split_record import Contents, file_contents, file_fingerprints
 
+NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
+
 
 class FileExamples(RandomAccessExamples):
     """Image files with labels.
@@ -218,13 +220,16 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str | None]]:
     decoded, on all cores; a JPEG at an eighth of its size, which is enough to find a
     truncated file.
     """
-    files = tf.data.Dataset.from_tensor_slices(tf.constant(paths, tf.string, [len(paths)]))
+    named = [place for place, path in enumerate(paths) if is_utf_8(path)]
+    names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
+    places = tf.constant(named, tf.int64, [len(named)])
+    files = tf.data.Dataset.from_tensor_slices((places, names))
 
     def check(index, path):
         with tf.control_dependencies([verify_image(tf.io.read_file(path))]):
             return tf.identity(index)
 
-    good = files.enumerate().map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
+    good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
     decoded = np.zeros(len(paths), bool)
     decoded[list(without_autotune(good).as_numpy_iterator())] = True
     rest = np.flatnonzero(~decoded).tolist()
@@ -237,7 +242,18 @@ def decoding_errors(paths: Sequence[str]) -> Iterator[str | None]:
         yield from pool.map(_decoding_error, paths)
 
 
+def is_utf_8(name: str) -> bool:
+    """Returns whether TensorFlow can open a file of this name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _decoding_error(path: str) -> str | None:
+    if not is_utf_8(path):
+        return NOT_UTF_8
     try:
         read_image(path)
     except (ValueError, OSError) as error:

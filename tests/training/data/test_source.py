@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.data.image_files import undecodable
 from keras_vit.training.data.outputs import PROPERTIES, check_output
 from makers import write_picture
 
@@ -357,6 +358,8 @@ def test_a_file_whose_name_is_no_utf_8_is_left_out_and_named_or_stops(make_folde
     assert reason == "The name is not UTF-8."
     with pytest.raises(ValueError, match="names must be UTF-8. Received: .*caf"):
         opened(folder, strict=True)
+    paths = [str(file) for file in sorted((folder / "train" / "cat").iterdir())]
+    assert list(undecodable(paths)) == [(2, reason)]
 
 
 def test_a_class_whose_name_is_no_utf_8_is_left_out_and_named(make_folder):
