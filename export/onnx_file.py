@@ -161,7 +161,10 @@ def _fields(message):
 
 def _signature(session):
     """Returns the one signature of an ONNX file."""
+    shapes = {output.name: output.shape for output in session.get_outputs()}
+    *_, classes = shapes.get("probabilities") or [None]  # A name where it is not stated.
     return Signature(
         lambda batch: session.run(["probabilities"], {"images": batch})[0],
         takes_pixels=session.get_inputs()[0].type == "tensor(uint8)",
+        classes=classes if isinstance(classes, int) else None,
     )

@@ -14,7 +14,6 @@ import shlex
 import sys
 import warnings
 
-from keras_vit import shell_completion
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.commands import Command
@@ -89,6 +88,8 @@ Completion of commands, flags and names by the Tab key, in bash or zsh:
   eval "$(register-python-argcomplete keras-vit)"   # Also in ~/.bashrc or ~/.zshrc.
 """
 
+ASKED_FOR_COMPLETION = "_ARGCOMPLETE"  # As argcomplete asks; the words so far are in COMP_LINE.
+
 _MAX_LINE = 5000  # Letters of an error.
 
 
@@ -101,9 +102,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
-    completing = argv is None and shell_completion.ASKED_FOR in os.environ
+    completing = argv is None and ASKED_FOR_COMPLETION in os.environ
     if argv is None:
-        argv = shell_completion.words_so_far() if completing else sys.argv[1:]
+        argv = os.environ["COMP_LINE"].split()[1:] if completing else sys.argv[1:]
     parser = _Parser(
         prog="keras-vit",
         description=DESCRIPTION,
@@ -136,6 +137,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             commands.add_parser(name, help=help_texts(name)[0])
     if completing:
+        from keras_vit import shell_completion
+
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])
