@@ -15,12 +15,12 @@ from .export_format import ExportFormat
 
 # The class of each format: module and name. The first are those that servers read.
 _CLASSES = {
-    "onnx": ("onnx_file", "ONNX"),
-    "tflite": ("tflite_file", "TFLite"),
-    "openvino": ("openvino_folder", "OpenVINO"),
-    "saved_model": ("saved_model_folder", "SavedModel"),
-    "html": ("html_page", "HTML"),
-    "web": ("web_folder", "Web"),
+    "onnx": ("keras_vit.export.onnx_file", "ONNX"),
+    "tflite": ("keras_vit.export.tflite_file", "TFLite"),
+    "openvino": ("keras_vit.export.openvino_folder", "OpenVINO"),
+    "saved_model": ("keras_vit.export.saved_model_folder", "SavedModel"),
+    "html": ("keras_vit.export.html_page", "HTML"),
+    "web": ("keras_vit.export.web_folder", "Web"),
 }
 
 
@@ -29,7 +29,7 @@ class _Formats(Mapping[str, type[ExportFormat]]):
 
     def __getitem__(self, name: str) -> type[ExportFormat]:
         module, class_name = _CLASSES[name]
-        return getattr(importlib.import_module(f"keras_vit.export.{module}"), class_name)
+        return getattr(importlib.import_module(module), class_name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_CLASSES)

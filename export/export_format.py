@@ -310,9 +310,9 @@ def output_names(outputs: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for given in outputs for name in given.split(",")))
 
 
-def import_export_package(module: str) -> Any:
-    """Returns a module of the extra `export`; see `import_optional`."""
-    return import_optional(module, "This export", "export")
+def import_export_package(module: str, extra: str = "export") -> Any:
+    """Returns a module that writes or runs exports; see `import_optional`."""
+    return import_optional(module, "This export", extra)
 
 
 def import_playwright() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import pathlib
 from collections.abc import Sequence
@@ -95,7 +96,9 @@ class ONNX(QuantizedFormat):
     def open(path):
         """Returns the content of an ONNX file; see `ExportFormat.open`."""
         import_export_package("onnxruntime")
-        texts = texts_of_json(_properties(path.read_bytes()), PROPERTIES)
+        with open(path, "rb") as file:  # Mapped: of the weights nothing is read here.
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        texts = texts_of_json(_properties(content), PROPERTIES)
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session_of(path))})
 
     @staticmethod

@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-from makers import write_classes
 from PIL import Image
 
 from keras_vit.training.evaluation.classification import evaluate_classifier
+from makers import write_classes
 
 PROGRAM = """
 import sys
