@@ -235,7 +235,9 @@ def check_runtime(python, scratch, exports):
     subprocess.run([python, "-c", PICTURE, picture], check=True, cwd=scratch)
     for export in exports:
         for arguments in (["predict", export, picture], ["verify", export]):
-            subprocess.run([command, *arguments], check=True, cwd=scratch)
+            subprocess.run(
+                [command, *arguments], check=True, cwd=scratch, stdout=subprocess.DEVNULL
+            )
     refused = subprocess.run([command, "finetune"], cwd=scratch, capture_output=True, text=True)
     if refused.returncode != 2 or "keras-vit-applications" not in refused.stderr:
         sys.exit(f"keras-vit finetune must name its distribution. Printed: {refused.stderr}")
