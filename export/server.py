@@ -16,14 +16,13 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from keras_vit.classifier import Classifier
 from keras_vit.models.opened_classifier import open_classifier
-from keras_vit.monitoring.monitor import Monitor
 from keras_vit.prediction import Prediction, highest
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.optional_packages import import_optional
@@ -32,8 +31,10 @@ from keras_vit.utils.safe_text import for_json
 from .batching import Batcher, Overloaded
 from .browser_templates import page, script
 from .connections import ConnectionLimits, bounded_protocol
-from .monitor_metrics import MonitorMetrics
 from .options import PORT, TOP, MonitorOptions, ServingLimits
+
+if TYPE_CHECKING:
+    from keras_vit.monitoring.monitor import Monitor
 
 # Scripts and styles of the page itself only.
 _PAGE_POLICY = (
@@ -97,6 +98,8 @@ def serve(
         opened = open_classifier(model)
         monitor = None
         if monitoring.monitor:
+            from keras_vit.monitoring.monitor import Monitor  # With Keras.
+
             monitor = Monitor(opened, monitoring.monitor_state, monitoring.alarm_level)
         classifier = opened.answering
         service = Service(classifier, name, top, limits or ServingLimits(), monitor)
@@ -493,6 +496,8 @@ class Service:
         )
         waiting.set_function(lambda: self._batcher.waiting)
         if self._monitor is not None:
+            from .monitor_metrics import MonitorMetrics  # With Keras.
+
             core = import_server_package("prometheus_client.core")
             registry.register(MonitorMetrics(self._monitor, core))
 

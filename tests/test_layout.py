@@ -43,6 +43,7 @@ MAY_IMPORT = {
         "utils",
     },
     "models": {
+        "_installation",
         "checkpoints",
         "classifier",
         "classifier_folder",
