@@ -39,9 +39,11 @@ MAY_IMPORT = {
         "checkpoints",
         "configs",
         "description",
+        "hub",
         "preprocessing",
         "utils",
     },
+    "hub": {"hub", "utils"},
     "models": {
         "_installation",
         "checkpoints",

@@ -10,7 +10,7 @@ from keras_vit.utils.files import MODEL_CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
 CARD = "README.md"  # Of folders of other code bases.
-_CARDS = (CARD, MODEL_CARD)
+CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
 UNKNOWN = "unknown"  # What is written where no licence is stated.
 _NAME = re.compile(r"[\w.+-]{1,64}")
@@ -26,7 +26,7 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
 
     Of the licence "other" it is the field `license_name`.
     """
-    for name in _CARDS:
+    for name in CARDS:
         try:
             with open(folder / name, "rb") as file:
                 text = file.read(_MOST).decode("utf-8", errors="replace")
