@@ -12,7 +12,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.options import MonitorOptions, ServingLimits
-from keras_vit.export.server import Service
+from keras_vit.export.service import Service
 from keras_vit.monitoring.monitor import Monitor
 from keras_vit.monitoring.signals import FAMILIARITY, SIGNALS, image_signals
 

@@ -19,6 +19,7 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text, wilson_interval
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_line
 
 from .classifier_jobs import FineTune, Pretrain
 from .data_record import DataRecord
@@ -68,7 +69,7 @@ class Reproduction:
     def __str__(self) -> str:
         """The answer, then a line for each difference and note."""
         lines = [f"differs  {line}" for line in self.differences]
-        return "\n".join([_SENTENCES[self.level], *lines, *self.notes])
+        return "\n".join([_SENTENCES[self.level], *map(for_line, [*lines, *self.notes])])
 
 
 def reproduce(
