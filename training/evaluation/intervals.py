@@ -1,9 +1,11 @@
-"""Intervals of shares and means."""
+"""Intervals of shares and means, and p-values of several tests."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+
+import numpy as np
 
 from keras_vit.utils.optional_packages import import_optional
 
@@ -63,6 +65,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     mean, count = statistics.fmean(values), len(values)
     reach = _stats().t.ppf(_QUANTILE, count - 1) * statistics.stdev(values) / count**0.5
     return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Returns p-values that are corrected for their number (Holm, 1979), in their order."""
+    values = np.asarray(p_values, float)
+    order = np.argsort(values, kind="stable")
+    corrected = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    result = np.empty(len(values))
+    result[order] = np.minimum(corrected, 1)
+    return result.tolist()
 
 
 def _stats():
