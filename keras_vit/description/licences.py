@@ -9,12 +9,12 @@ from typing import Any
 from keras_vit.utils.files import MODEL_CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
-CARD = "README.md"  # Of folders of other code bases.
+CARD = "README.md"  # The card in folders of other code bases.
 CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
 UNKNOWN = "unknown"  # What is written where no licence is stated.
 _NAME = re.compile(r"[\w.+-]{1,64}")
-# Of the identifiers that the Hugging Face Hub knows; any other name may stand as that of "other".
+# Identifiers that the Hugging Face Hub knows; any other name may stand as the name of "other".
 _IDENTIFIERS = re.compile(
     rf"{UNKNOWN}|apache-2\.0|mit|isc|unlicense|bsd(-[\w-]+)?|cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-[234]\.0|"
     r"[al]?gpl-[23]\.0|mpl-2\.0|((bigscience|creativeml|bigcode)-)?openrail(-m)?"

@@ -11,7 +11,7 @@ from keras_vit.utils.optional_packages import import_optional
 
 CONFIDENCE = 0.95
 
-_QUANTILE = (1 + CONFIDENCE) / 2  # Of two-sided intervals.
+_QUANTILE = (1 + CONFIDENCE) / 2  # The level of two-sided intervals.
 
 
 def exact_interval(count: int, total: int) -> tuple[float, float]:
