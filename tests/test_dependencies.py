@@ -51,7 +51,7 @@ def parts_of(extra):
     settings.read(ROOT / "setup.cfg")
     parts = re.findall(
         r"^keras-vit-applications\[([\w,]+)\]",
-        settings["options.extras_require"][extra],
+        settings["options.extras_require"].get(extra, ""),
         re.MULTILINE,
     )
     return [part for group in parts for part in group.split(",")]
