@@ -32,7 +32,7 @@ class Push(Command):
     )  # fmt: skip
     form: str = setting(
         "folder",
-        "the files: this package's, which Keras reads too, or those of another library",
+        "the files: this package's, which Keras reads too, or another library's",
         flag="as",
         choices=tuple(FORMS),
     )
