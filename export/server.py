@@ -9,7 +9,6 @@ import socket
 
 from keras_vit.classifier import Classifier
 from keras_vit.models.opened_classifier import open_classifier
-from keras_vit.monitoring.monitor import Monitor
 
 from .connections import ConnectionLimits, bounded_protocol
 from .options import PORT, TOP, MonitorOptions, ServingLimits
@@ -66,6 +65,8 @@ def serve(
         opened = open_classifier(model)
         monitor = None
         if monitoring.monitor:
+            from keras_vit.monitoring.monitor import Monitor  # With Keras.
+
             monitor = Monitor(opened, monitoring.monitor_state, monitoring.alarm_level)
         classifier = opened.answering
         service = Service(classifier, name, top, limits or ServingLimits(), monitor)

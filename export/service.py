@@ -10,22 +10,23 @@ import ipaddress
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from keras_vit.classifier import Classifier
-from keras_vit.monitoring.monitor import Monitor
 from keras_vit.prediction import Prediction, highest
 from keras_vit.utils.optional_packages import import_optional
 from keras_vit.utils.safe_text import for_json
 
 from .batching import Batcher, Overloaded
 from .browser_templates import page, script
-from .monitor_metrics import MonitorMetrics
 from .options import ServingLimits
 from .serving_messages import files_of_json, served_name
+
+if TYPE_CHECKING:
+    from keras_vit.monitoring.monitor import Monitor
 
 # Scripts and styles of the page itself only.
 _PAGE_POLICY = (
@@ -382,6 +383,8 @@ class Service:
         )
         waiting.set_function(lambda: self._batcher.waiting)
         if self._monitor is not None:
+            from .monitor_metrics import MonitorMetrics  # With Keras.
+
             core = import_server_package("prometheus_client.core")
             registry.register(MonitorMetrics(self._monitor, core))
 

@@ -42,7 +42,8 @@ class Description:
         preprocessing: How an image becomes the model's input; None if that is unknown.
         labels: The names of the classes and the task.
         origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
-            "norm_epsilon" and "position_resize" are from, human-readable.
+            "norm_epsilon" and "position_resize" are from, human-readable; and "weights", the
+            repository that the weights, or those that its training started from, are from.
         licence: The licence of the weights, or of those that its training started from, as their
             source states it.
         decision: When the classifier answers, as `keras-vit calibrate` found it; None without.

@@ -9,17 +9,24 @@ from typing import Any
 from keras_vit.utils.files import MODEL_CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
-_CARDS = ("README.md", MODEL_CARD)
+CARD = "README.md"  # The card in folders of other code bases.
+CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
+UNKNOWN = "unknown"  # What is written where no licence is stated.
 _NAME = re.compile(r"[\w.+-]{1,64}")
+# Identifiers that the Hugging Face Hub knows; any other name may stand as the name of "other".
+_IDENTIFIERS = re.compile(
+    rf"{UNKNOWN}|apache-2\.0|mit|isc|unlicense|bsd(-[\w-]+)?|cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-[234]\.0|"
+    r"[al]?gpl-[23]\.0|mpl-2\.0|((bigscience|creativeml|bigcode)-)?openrail(-m)?"
+)
 
 
 def licence_in_card(folder: pathlib.Path) -> str | None:
-    """Returns the field `license` at the start of the model card in a folder; None without one.
+    """Returns the field `license` at the start of the model card in a folder; None if unknown.
 
     Of the licence "other" it is the field `license_name`.
     """
-    for name in _CARDS:
+    for name in CARDS:
         try:
             with open(folder / name, "rb") as file:
                 text = file.read(_MOST).decode("utf-8", errors="replace")
@@ -31,7 +38,8 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
         names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
         if names[0] == "other" and names[1]:
             names = names[1:]
-        if licence := licence_name(names[0]):
+        licence = licence_name(names[0])
+        if licence not in (None, UNKNOWN):
             return licence
     return None
 
@@ -39,3 +47,13 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
 def licence_name(value: Any) -> str | None:
     """Returns the name of a licence in a file; None if it is none, such as a long text."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+
+
+def card_header(licence: str) -> str:
+    """Returns the start of a card with a licence, as `licence_in_card` and the Hub read it."""
+    names = (
+        f"license: {licence}"
+        if _IDENTIFIERS.fullmatch(licence)
+        else f"license: other\nlicense_name: {licence}"
+    )
+    return f"---\n{names}\n---\n"

@@ -11,11 +11,11 @@ from typing import Any
 
 import scipy.stats
 
-from keras_vit.training.evaluation.intervals import CONFIDENCE
+from keras_vit.training.evaluation.intervals import CONFIDENCE, holm
 from keras_vit.utils.safe_text import for_line
 
 from .measures import METRICS, PERCENT, POINTS, RATIO, Measure
-from .paired import holm, score
+from .paired import score
 
 HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
 
