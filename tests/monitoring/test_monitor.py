@@ -75,6 +75,9 @@ def test_the_state_of_another_model_is_refused_in_one_line(folder, tmp_path):
     state.write_text(json.dumps({**content, "reference": "0" * 64}))
     with pytest.raises(ValueError, match=r"must be of this classifier .*state\.json of another"):
         Monitor(load_classifier(folder), state)
+    state.write_text(json.dumps({**content, "answers": {"red": "many"}}))
+    with pytest.raises(ValueError, match=r"state\.json must hold a monitor's state. answers"):
+        Monitor(load_classifier(folder), state)
 
 
 def test_a_classifier_without_a_reference_says_what_to_run(folder):

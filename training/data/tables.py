@@ -34,8 +34,9 @@ def table_lines(
         text = io.StringIO()
         formulas = {path for path in table if for_csv(path) != path}
         rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
-        quoting = csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
-        writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
+        )
         writer.writerows([("path", COLUMNS[flag]), *rows])
         return tuple(text.getvalue().splitlines())
     if isinstance(table, str | os.PathLike):

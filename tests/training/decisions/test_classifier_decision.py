@@ -83,7 +83,7 @@ def test_light_is_measured_of_the_photos_that_have_scores(tmp_path):
     for name in "ab":
         write_picture(tmp_path / name / "0.png", np.full((8, 8, 3), 40))
         shutil.copy(tmp_path / name / "0.png", tmp_path / name / "1.png")
-    examples, unreadable = DataSpec(tmp_path).open().splits["train"], []
+    examples, unreadable = DataSpec(tmp_path, holdout=0).open().splits["train"], []
     (tmp_path / "a" / "1.png").write_bytes(b"no photo")
     scores = compute_scores(
         color_model(), examples, Preprocessing((8, 8)), unreadable=unreadable, with_light=True
