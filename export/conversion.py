@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import POSITIONS
+from keras_vit.checkpoints.checkpoint import POSITIONS, SAFETENSORS
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
@@ -26,6 +26,7 @@ from keras_vit.models.opened_model import OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
+    CONFIG,
     MODEL,
     atomic_folder,
     atomic_write,
@@ -40,8 +41,8 @@ from .options import CONVERSION_FORMATS
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {
     "classifier": MODEL,
-    "huggingface": other_code_bases.WEIGHTS,
-    "timm": other_code_bases.WEIGHTS,
+    "huggingface": SAFETENSORS,
+    "timm": SAFETENSORS,
 }
 
 # Facts about a multi-label classifier that a format has no place for.
@@ -285,7 +286,7 @@ def _write_timm(converted, destination, overwrite):
         config, converted.preprocessing, model.input_shape[-1], converted.class_names
     )
     described["pretrained_cfg"]["license"] = converted.description.licence
-    files = {other_code_bases.CONFIG: described}
+    files = {CONFIG: described}
     _write_folder(destination, "timm", files, arrays, converted, overwrite)
     return [*more_notes, *notes]
 
@@ -297,7 +298,7 @@ def _write_hugging_face(converted, destination, overwrite):
     _, height, width, channels = model.input_shape
     processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
     files = {
-        other_code_bases.CONFIG: other_code_bases.config_json(
+        CONFIG: other_code_bases.config_json(
             config,
             (height, width),
             channels,
@@ -326,7 +327,7 @@ def _write_folder(destination, to, files, arrays, converted, overwrite):
         (folder / CARD).write_text(card, encoding="utf-8")
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_safetensors(folder / other_code_bases.WEIGHTS, arrays, facts_of(converted.model))
+        write_safetensors(folder / SAFETENSORS, arrays, facts_of(converted.model))
 
 
 def _with_positions(arrays, config, model, layout):

@@ -9,12 +9,12 @@ from typing import Any
 from keras_vit.utils.files import MODEL_CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
-CARD = "README.md"  # Of folders of other code bases.
-_CARDS = (CARD, MODEL_CARD)
+UNKNOWN = "unknown"  # Where none is stated; the Hub's name for that, too.
+CARD = "README.md"  # The card in folders of other code bases and in repositories.
+CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
-UNKNOWN = "unknown"  # What is written where no licence is stated.
 _NAME = re.compile(r"[\w.+-]{1,64}")
-# Of the identifiers that the Hugging Face Hub knows; any other name may stand as that of "other".
+# Identifiers that the Hugging Face Hub knows; any other name may stand as the name of "other".
 _IDENTIFIERS = re.compile(
     rf"{UNKNOWN}|apache-2\.0|mit|isc|unlicense|bsd(-[\w-]+)?|cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-[234]\.0|"
     r"[al]?gpl-[23]\.0|mpl-2\.0|((bigscience|creativeml|bigcode)-)?openrail(-m)?"
@@ -26,7 +26,7 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
 
     Of the licence "other" it is the field `license_name`.
     """
-    for name in _CARDS:
+    for name in CARDS:
         try:
             with open(folder / name, "rb") as file:
                 text = file.read(_MOST).decode("utf-8", errors="replace")
@@ -44,6 +44,13 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
     return None
 
 
+def hub_licence(licence: str) -> dict[str, str]:
+    """Returns a licence as the fields of a model card on the Hub."""
+    if _IDENTIFIERS.fullmatch(licence):
+        return {"license": licence}
+    return {"license": "other", "license_name": licence}
+
+
 def licence_name(value: Any) -> str | None:
     """Returns the name of a licence in a file; None if it is none, such as a long text."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
@@ -51,9 +58,5 @@ def licence_name(value: Any) -> str | None:
 
 def card_header(licence: str) -> str:
     """Returns the start of a card with a licence, as `licence_in_card` and the Hub read it."""
-    names = (
-        f"license: {licence}"
-        if _IDENTIFIERS.fullmatch(licence)
-        else f"license: other\nlicense_name: {licence}"
-    )
-    return f"---\n{names}\n---\n"
+    fields = [f"{name}: {value}\n" for name, value in hub_licence(licence).items()]
+    return f"---\n{''.join(fields)}---\n"

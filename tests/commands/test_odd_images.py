@@ -99,7 +99,7 @@ def test_evaluation_commands_count_and_name_what_they_skip(
 
 
 def _numbers(printed):
-    """The lines between those of the split and those of the files left out."""
+    """The lines between the split and the files left out."""
     return printed[printed.index("images ") : printed.index("\n\n")]
 
 

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from keras_vit.images.decoding import read_image, verify_image
+from keras_vit import images as image_formats
 from keras_vit.images.listing import images_below, is_hidden, is_properties
+from keras_vit.images.pillow_decoding import decode_with_pillow
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.training.machine import usable_cores
 
+from . import lazy_tensorflow as tf
 from .examples import RandomAccessExamples, without_autotune
 from .label_tables import (
     TABLE_SUFFIXES,
@@ -54,6 +55,10 @@ class FileExamples(RandomAccessExamples):
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         path, label = handle
         return tf.io.read_file(path), label
+
+    def encoded(self) -> Iterator[tuple[bytes, Any]]:
+        for path, label in zip(self.names, self.labels, strict=True):
+            yield pathlib.Path(path).read_bytes(), label
 
     def fingerprints(self) -> np.ndarray:
         return file_fingerprints(self.names)
@@ -213,20 +218,30 @@ def printable(path: str | os.PathLike) -> str:
     return os.fspath(path).encode(errors="backslashreplace").decode()
 
 
-def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str | None]]:
+def undecodable(
+    paths: Sequence[str], *, by_pillow: bool = False
+) -> Iterator[tuple[int, str | None]]:
     """Yields the index of each file that TensorFlow cannot decode, with the reason, in order.
 
     The reason is None for a TIFF, AVIF or HEIC file that Pillow can read. Every file is
     decoded, on all cores; a JPEG at an eighth of its size, which is enough to find a
     truncated file.
+
+    Args:
+        paths: The files.
+        by_pillow: Whether Pillow decodes them all, without TensorFlow, as `pixel_batches` does.
     """
+    if by_pillow:
+        reasons = decoding_errors(paths, by_pillow=True)
+        yield from ((place, reason) for place, reason in enumerate(reasons) if reason is not None)
+        return
     named = [place for place, path in enumerate(paths) if is_utf_8(path)]
     names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
     places = tf.constant(named, tf.int64, [len(named)])
     files = tf.data.Dataset.from_tensor_slices((places, names))
 
     def check(index, path):
-        with tf.control_dependencies([verify_image(tf.io.read_file(path))]):
+        with tf.control_dependencies([image_formats.decoding.verify_image(tf.io.read_file(path))]):
             return tf.identity(index)
 
     good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
@@ -236,10 +251,26 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str | None]]:
     yield from zip(rest, decoding_errors([paths[place] for place in rest]), strict=True)
 
 
-def decoding_errors(paths: Sequence[str]) -> Iterator[str | None]:
-    """Yields for each file the reason why it cannot be read, or None if it can."""
+def decoding_errors(paths: Sequence[str], *, by_pillow: bool = False) -> Iterator[str | None]:
+    """Yields for each file the reason why it cannot be read, or None if it can.
+
+    Args:
+        paths: The files.
+        by_pillow: See `undecodable`.
+    """
+    read = read_with_pillow if by_pillow else image_formats.decoding.read_image
+
+    def reason(path):
+        if not is_utf_8(path):
+            return NOT_UTF_8
+        try:
+            read(path)
+        except (ValueError, OSError) as error:
+            return str(error)
+        return None
+
     with ThreadPoolExecutor(usable_cores()) as pool:
-        yield from pool.map(_decoding_error, paths)
+        yield from pool.map(reason, paths)
 
 
 def is_utf_8(name: str) -> bool:
@@ -251,14 +282,9 @@ def is_utf_8(name: str) -> bool:
     return True
 
 
-def _decoding_error(path: str) -> str | None:
-    if not is_utf_8(path):
-        return NOT_UTF_8
-    try:
-        read_image(path)
-    except (ValueError, OSError) as error:
-        return str(error)
-    return None
+def read_with_pillow(path: str) -> np.ndarray:
+    """Returns an image file's pixels as `images.decoding.read_image` does, without TensorFlow."""
+    return decode_with_pillow(pathlib.Path(path).read_bytes())
 
 
 def _is_transcoded(path):

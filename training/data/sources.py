@@ -57,6 +57,7 @@ def open_source(
     group_by: str | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    by_pillow: bool = False,
 ) -> Source:
     """Opens labelled images.
 
@@ -101,6 +102,7 @@ def open_source(
             file or data frame, or a regular expression; see `groups.group_of`.
         path_column: The column of paths in a table, or of images in Parquet files.
         label_column: The column of labels.
+        by_pillow: Whether files are decoded without TensorFlow; see `image_files.undecodable`.
 
     Returns:
         A `Source`.
@@ -121,7 +123,7 @@ def open_source(
         name = str(held)
     exclude = tuple(exclude)
     if split or labels:
-        _check_tables(name, is_files=held.is_frame if held is not None else _is_files(name))
+        _check_tables(name, is_files=held.is_frame if held is not None else is_files(name))
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     splits: dict[str, Examples]
@@ -187,7 +189,7 @@ def open_source(
             check_links(root, (file.path for file in files))
         transcode, unreadable = None, []
         if verify:
-            files, unreadable, transcode = _verified(files, strict)
+            files, unreadable, transcode = _verified(files, strict, by_pillow)
         skipped += misnamed + unreadable
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
@@ -255,8 +257,12 @@ def _check_no_data_dir(name, data_dir):
         )
 
 
-def _is_files(name):
-    """Whether images are files of a folder or a table."""
+def is_files(name: str) -> bool:
+    """Returns whether data are image files, in a folder or listed in a table.
+
+    Args:
+        name: The data, as for `open_source`.
+    """
     others = (TFDS, TFRECORDS, PARQUET, VTAB, VTAB_TUNE, MEMORY)
     return not name.startswith(others) and not record_files(pathlib.Path(name))
 
@@ -334,10 +340,10 @@ def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> lis
     return [for_line(line) for line in lines]
 
 
-def _verified(files, strict):
+def _verified(files, strict, by_pillow):
     """Returns the files that can be decoded, the others, and whether some need Pillow."""
     skipped, bad, transcode = [], set(), False
-    for place, reason in undecodable([file.path for file in files]):
+    for place, reason in undecodable([file.path for file in files], by_pillow=by_pillow):
         if reason is None:
             transcode = True
             continue

@@ -10,9 +10,8 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
@@ -34,8 +33,11 @@ from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
 from .predictions import predictions_of, without
-from .reports import EvaluationReport
+from .reports import LEAST_PROBABILITY, EvaluationReport
 from .selective import SelectiveAnswers, selective_answers
+
+if TYPE_CHECKING:
+    import keras
 
 # Names in the JSON of columns of the table.
 _JSON_NAMES = {"accuracy": "recall"}
@@ -495,4 +497,4 @@ def _probabilities(scores, labels, from_logits):
         logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         return np.exp(logarithms), logarithms[rows, labels]
     # Clipped for the loss alone: 1e-7 in each of many classes adds up.
-    return scores, np.log(np.maximum(scores[rows, labels], keras.config.epsilon()))
+    return scores, np.log(np.maximum(scores[rows, labels], LEAST_PROBABILITY))

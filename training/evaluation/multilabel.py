@@ -7,14 +7,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTILABEL
 
 from .intervals import accuracy_text
 from .per_class import ClassCounts, average_precision, best_threshold
-from .reports import EvaluationReport, number_or_none
+from .reports import LEAST_PROBABILITY, EvaluationReport, number_or_none
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,7 +186,6 @@ def _cross_entropy(labels, scores, from_logits):
     if from_logits:
         losses = np.logaddexp(0, scores) - labels * scores
     else:
-        epsilon = keras.config.epsilon()
         right = np.where(labels > 0, scores, 1 - scores)
-        losses = -np.log(np.maximum(right, epsilon))
+        losses = -np.log(np.maximum(right, LEAST_PROBABILITY))
     return float(losses.sum(axis=1).mean())

@@ -23,6 +23,8 @@ from .per_class import ClassCounts
 METRICS_JSON = "metrics.json"
 PER_CLASS_CSV = "per_class.csv"
 
+LEAST_PROBABILITY = 1e-7  # In the logarithm of a loss; the epsilon of Keras's configuration.
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationReport(abc.ABC):

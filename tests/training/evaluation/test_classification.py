@@ -371,8 +371,10 @@ def test_an_unknown_split_names_the_known_ones(model, data):
 
 
 def test_an_image_that_is_lost_is_an_error(model, data, monkeypatch):
-    batches = predictions.evaluation_batches
-    monkeypatch.setattr(predictions, "evaluation_batches", lambda *a, **k: batches(*a, **k).take(2))
+    batches = predictions.data.evaluation_batches
+    monkeypatch.setattr(
+        predictions.data, "evaluation_batches", lambda *a, **k: batches(*a, **k).take(2)
+    )
     with pytest.raises(ValueError, match="exactly once. Received: 12 predictions for 20"):
         classification.evaluate_classifier(
             Classifier(model, NAMES, PREPROCESSING), data, batch_size=6
