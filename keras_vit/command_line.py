@@ -57,6 +57,7 @@ COMMANDS = {
     "sign": "Sign",
     "serve": "Serve",
     "convert": "Convert",
+    "push": "Push",
 }
 
 BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.

@@ -16,7 +16,16 @@ from keras_vit.description.licences import CARDS
 from keras_vit.hub import hugging_face, kaggle
 from keras_vit.hub.repository_names import KAGGLE, RepositoryName
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import CONFIG, DECISION, HISTORY, MODEL, RECIPE, TASK, WEIGHTS
+from keras_vit.utils.files import (
+    CONFIG,
+    DECISION,
+    HISTORY,
+    MODEL,
+    RECIPE,
+    TASK,
+    UNPACKED_MODEL,
+    WEIGHTS,
+)
 
 # Beside the weights: of transformers and timm, of KerasHub, of this package, of all.
 _BESIDE = (
@@ -25,6 +34,8 @@ _BESIDE = (
 )  # fmt: skip
 # The weights, the first that a repository has: one file, or an index and its parts.
 _WEIGHTS = (MODEL, SAFETENSORS, INDEX, WEIGHTS)
+# What a repository may hold of a model and a new push of another form replaces.
+READ_FILES = tuple(dict.fromkeys((*UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, KERAS_HUB_HEAD)))
 _PART = re.compile(r"[\w.-]+-\d{5}-of-(\d{5})\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".msgpack")
 
@@ -69,7 +80,7 @@ def _download(text: str) -> tuple[RepositoryName, pathlib.Path]:
         beside = (KERAS_HUB_PREPROCESSOR, TASK, KERAS_HUB_HEAD)
         return kaggle.download(repository, CONFIG, beside, WEIGHTS, _check_config)
     choose = functools.partial(choose_files, repository=text)
-    return hugging_face.download(repository, choose, (*_BESIDE, *_WEIGHTS), _check_config)
+    return hugging_face.download(repository, choose, READ_FILES, _check_config)
 
 
 def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str], list[str]]:

@@ -20,6 +20,7 @@ from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import Decision
+from keras_vit.description.licences import UNKNOWN
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.json_files import check_fields, parse_json
 
@@ -66,7 +67,7 @@ class Description:
     preprocessing: Preprocessing | None = None
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    licence: str = "unknown"
+    licence: str = UNKNOWN
     decision: Decision | None = None
     notes: tuple[str, ...] = ()
 

@@ -9,7 +9,15 @@ from typing import Any
 from keras_vit.utils.files import MODEL_CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
-CARDS = ("README.md", MODEL_CARD)
+UNKNOWN = "unknown"  # Of weights whose source states none; the Hub's name too.
+# Names that the Hub knows, of the most common licences; any other one is "other" with its name.
+_OF_HUB = (
+    APACHE, UNKNOWN, "mit", "bsd-2-clause", "bsd-3-clause", "gpl-2.0", "gpl-3.0", "agpl-3.0",
+    "lgpl-2.1", "lgpl-3.0", "mpl-2.0", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0",
+    "cc-by-nd-4.0", "cc-by-nc-sa-4.0", "cc-by-nc-nd-4.0", "openrail", "unlicense",
+)  # fmt: skip
+README = "README.md"
+CARDS = (README, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
 _NAME = re.compile(r"[\w.+-]{1,64}")
 
@@ -34,6 +42,13 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
         if licence := licence_name(names[0]):
             return licence
     return None
+
+
+def hub_licence(licence: str) -> dict[str, str]:
+    """Returns a licence as the fields of a model card on the Hub."""
+    if licence in _OF_HUB:
+        return {"license": licence}
+    return {"license": "other", "license_name": licence}
 
 
 def licence_name(value: Any) -> str | None:

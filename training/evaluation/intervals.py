@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scipy import stats
 
@@ -44,6 +45,26 @@ def accuracy_text(accuracy: float, images: int) -> str:
     digits = 1 if high - low >= 0.01 else 2
     share, least, most = (f"{100 * value:.{digits}f}" for value in (accuracy, low, high))
     return f"{share}% ({least} to {most})"
+
+
+def accuracies(
+    test: Mapping[str, Any] | None,
+) -> list[tuple[str, float, tuple[float, float] | None]]:
+    """Returns the accuracies of a test, each with its name and its 95% interval by Wilson.
+
+    A mean over classes, no share of images, has no interval.
+
+    Args:
+        test: The field `test` of `recipe.json`, or None.
+    """
+    found = []
+    for name in ("top_1", "top_5", "mAP", "subset_accuracy"):
+        value = (test or {}).get(name)
+        if test and value is not None:
+            count = round(value * test["images"])
+            interval = None if name == "mAP" else wilson_interval(count, test["images"])
+            found.append((name, value, interval))
+    return found
 
 
 def _interval(count, total, method):
