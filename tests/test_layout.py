@@ -45,6 +45,7 @@ MAY_IMPORT = {
     },
     "hub": {"hub", "utils"},
     "models": {
+        "_installation",
         "checkpoints",
         "classifier",
         "classifier_folder",

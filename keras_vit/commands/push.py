@@ -32,7 +32,7 @@ class Push(Command):
     )  # fmt: skip
     form: str = setting(
         "folder",
-        "the files: this package's, which Keras reads too, or those of another library",
+        "the files: this package's, which Keras reads too, or another library's",
         flag="as",
         choices=tuple(FORMS),
     )
@@ -68,7 +68,7 @@ class Push(Command):
         from keras_vit.checkpoints.repositories import READ_FILES
         from keras_vit.checkpoints.weight_sources import classifier_folder
         from keras_vit.description.description_texts import description_of_folder
-        from keras_vit.description.licences import README
+        from keras_vit.description.licences import CARD
         from keras_vit.description.without_paths import without_paths
         from keras_vit.export.hub_files import PAGE, write_form, write_page
         from keras_vit.hub.uploads import Upload
@@ -82,7 +82,7 @@ class Push(Command):
         description = description_of_folder(classifier)
         recipe = read_json(classifier / RECIPE) if (classifier / RECIPE).is_file() else {}
         card = next(
-            (path for name in (MODEL_CARD, README) if (path := classifier / name).is_file()), None
+            (path for name in (MODEL_CARD, CARD) if (path := classifier / name).is_file()), None
         )
         model = scratch / "model"
         for note in write_form(self.form, classifier, model, samples=self.samples):
@@ -95,13 +95,13 @@ class Push(Command):
             form=self.form,
             datasets=self.dataset,
         )
-        (model / README).write_text(text, encoding="utf-8")
+        (model / CARD).write_text(text, encoding="utf-8")
         uploads = [Upload(self.repository, model, private=self.private, replaced=READ_FILES)]
         if self.space:
             page, title = scratch / "page", self.repository.partition("/")[2]
             page.mkdir()
             write_page(classifier, page, title, samples=self.samples)
             text = space_card(description, title=title, repository=self.repository, page=PAGE)
-            (page / README).write_text(text, encoding="utf-8")
+            (page / CARD).write_text(text, encoding="utf-8")
             uploads.append(Upload(self.repository, page, "space", self.private))
         return uploads

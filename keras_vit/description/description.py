@@ -75,6 +75,8 @@ class Description:
         for field in ("input_shape", "position_grid", "notes"):
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
+        _check_texts("notes", self.notes)
+        _check_texts("origins", [*self.origins, *self.origins.values()])
         _check_sides("input_shape", self.input_shape, 3, free=2)
         _check_sides("position_grid", self.position_grid, 2)
         known, channels = self.preprocessing, self.channels
@@ -85,7 +87,7 @@ class Description:
         ):
             raise ValueError(
                 "The range of the pixels must have the model's channels. Received: "
-                f"{known.num_channels} channels ({self.origins.get('pixels', 'given')}), a model "
+                f"{known.num_channels} channels ({self.origin_of('pixels')}), a model "
                 f"of {channels} channels, {self.name}"
             )
 
@@ -164,19 +166,23 @@ class Description:
     @property
     def facts(self) -> str:
         """The facts that change the numbers, with their origins, and the notes; one line."""
-        known, origins = self.preprocessing, self.origins
+        known = self.preprocessing
         pixels = "unknown" if known is None else describe_range(known.value_range)
-        parts = [f"pixels {pixels} ({origins['pixels']})"]
+        parts = [f"pixels {pixels} ({self.origin_of('pixels')})"]
         if known is not None:
-            parts.append(f"resize {describe_resize(known)} ({origins['evaluation']})")
+            parts.append(f"resize {describe_resize(known)} ({self.origin_of('evaluation')})")
         if isinstance(self.config, ViTConfig):
-            parts.append(f"GELU {self.config.gelu} ({origins['gelu']})")
+            parts.append(f"GELU {self.config.gelu} ({self.origin_of('gelu')})")
         if rule := self.position_resize:
-            from_where = origins.get("position_resize")
+            from_where = self.origins.get("position_resize")
             parts.append(f"positions {rule}" + (f" ({from_where})" if from_where else ""))
         if self.labels.is_multilabel:
             parts.append("multi-label")
         return "; ".join([", ".join(parts), *self.notes])
+
+    def origin_of(self, fact: str) -> str:
+        """Returns where a fact is from, for messages."""
+        return self.origins.get(fact, "not recorded")
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as types of JSON, those without a value left out."""
@@ -233,6 +239,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "labels": Labels.from_json,
     "decision": Decision.from_json,
 }
+
+
+def _check_texts(name, values):
+    wrong = [value for value in values if not isinstance(value, str)]
+    if wrong:
+        raise ValueError(f"{name} must be texts. Received: {wrong[0]!r:.80}")
 
 
 def _check_sides(name, sides, count, free=0):

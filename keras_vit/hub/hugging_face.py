@@ -44,8 +44,8 @@ def download(
 
     Args:
         repository: The name.
-        choose: Returns of the names in the repository those beside the weights, and those of
-            the weights; raises ValueError if there are none.
+        choose: Returns, out of the names in the repository, the files beside the weights and the
+            files of the weights; raises ValueError if there are none.
         known: Names that some repository has beside its weights or as weights.
         check: Raises ValueError if the folder, without its weights yet, is of no model here.
 

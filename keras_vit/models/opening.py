@@ -249,10 +249,10 @@ def _with_normalization(opened, normalization):
         layout = opened.checkpoint.layout.name if opened.checkpoint else ""
         known = usual_resize(layout, described.image_size or DEFAULT_SIZE)
         resize = describe_resize(known)
-        notes += (f"{origins['evaluation']}: the usual resize was assumed ({resize})",)
+        notes += (f"{described.origin_of('evaluation')}: the usual resize was assumed ({resize})",)
         origins["evaluation"] = f"the usual of {layout or 'the official code'}"
     elif known.value_range != given:
-        before = f"{describe_range(known.value_range)}, {described.origins['pixels']}"
+        before = f"{describe_range(known.value_range)}, {described.origin_of('pixels')}"
         origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
         described = dataclasses.replace(described, decision=None)

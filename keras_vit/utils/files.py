@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -417,4 +416,4 @@ def remove_leftovers(folder: str | os.PathLike, min_age: float = 0.0) -> None:
 
 def temporary_sibling(path: pathlib.Path) -> pathlib.Path:
     """Returns an unused hidden path in the same folder, whose name ends with the same suffixes."""
-    return path.with_name(f".{uuid.uuid4().hex}-{path.name}")
+    return path.with_name(f".{os.urandom(16).hex()}-{path.name}")

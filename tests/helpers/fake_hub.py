@@ -251,14 +251,13 @@ class HubHandler(_Answer):
             return self.refuse(401, "", "Invalid username or password.")
         if self.right != "write":
             return self.refuse(403, "", f"You don't have the rights to create a {kind} here.")
-        prefix = "" if kind == "model" else f"{kind}s/"
-        address = {"url": f"{self.server_state.address}/{prefix}{name}", "name": name}
+        place = f"{self.server_state.address}/{'' if kind == 'model' else f'{kind}s/'}{name}"
         if (kind, name) in self.server_state.repositories:
-            return self.reply(409, {"error": "You already created this repo", **address})
+            return self.reply(409, {"error": "You already created this repo", "url": place})
         private = given.get("visibility") == "private" or bool(given.get("private"))
         self.server_state.add(name, {".gitattributes": b""}, kind, private=private)
         self.server_state.repositories[kind, name].sdk = given.get("sdk")
-        self.reply(200, address)
+        self.reply(200, {"url": place, "name": name})
 
     def harnesses(self, query):
         self.reply(200, {"harnesses": []})  # Asked for by huggingface_hub, for its user agent.

@@ -19,6 +19,7 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text, wilson_interval
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_line
 
 from .classifier_jobs import FineTune, Pretrain
 from .data_record import DataRecord
@@ -32,7 +33,8 @@ LEVELS = (BITS, ROUNDING, ACCURACY)
 # 6e-8 for an operation, grows over the steps; a run of another seed differs by 1e-1 and more.
 ROUNDING_LIMIT = 1e-4
 # Arrays with smaller weights count as of this size: a softmax over keys does not see their bias, so
-# its gradient is rounding alone, and so is the whole bias.
+# its gradient is rounding alone, and so is the whole bias (1e-11, and 1e-11 apart where TensorFlow
+# optimises the graphs of one run and not of the other; every other array is 3e-7 apart).
 _SMALLEST_SCALE = 1e-2
 # Settings that may be paths: what they lead to is compared, by the starting weights and images.
 PATHS = ("weights", "teacher", "replay", "class_weights")
@@ -68,7 +70,7 @@ class Reproduction:
     def __str__(self) -> str:
         """The answer, then a line for each difference and note."""
         lines = [f"differs  {line}" for line in self.differences]
-        return "\n".join([_SENTENCES[self.level], *lines, *self.notes])
+        return "\n".join([_SENTENCES[self.level], *map(for_line, [*lines, *self.notes])])
 
 
 def reproduce(
