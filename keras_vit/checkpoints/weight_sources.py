@@ -1,4 +1,4 @@
-"""What a value of `weights=` means: a row of the catalogue, a repository, a file or a folder."""
+"""Weights by name or path: a row of the catalogue, a repository, a file or a folder."""
 
 from __future__ import annotations
 
