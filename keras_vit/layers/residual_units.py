@@ -160,17 +160,17 @@ class PostActivationUnit(BottleneckUnit):
 
     def build(self, input_shape):
         wide, narrow_shape = 4 * self.filters, (*input_shape[:-1], self.filters)
-        self.conv_1, self.norm_1 = self._conv_and_norm("1", input_shape, self.filters)
-        self.conv_2, self.norm_2 = self._conv_and_norm(
-            "2", narrow_shape, self.filters, kernel_size=3, strides=self.strides
+        self.conv_1, self.norm_1 = _conv_and_norm(self, "1", input_shape, self.filters)
+        self.conv_2, self.norm_2 = _conv_and_norm(
+            self, "2", narrow_shape, self.filters, kernel_size=3, strides=self.strides
         )
-        self.conv_3, self.norm_3 = self._conv_and_norm(
-            "3", narrow_shape, wide, gamma_initializer="zeros"
+        self.conv_3, self.norm_3 = _conv_and_norm(
+            self, "3", narrow_shape, wide, gamma_initializer="zeros"
         )
         self.projects = self.strides != 1 or input_shape[-1] != wide
         if self.projects:
-            self.conv_projection, self.norm_projection = self._conv_and_norm(
-                "projection", input_shape, wide, strides=self.strides
+            self.conv_projection, self.norm_projection = _conv_and_norm(
+                self, "projection", input_shape, wide, strides=self.strides
             )
 
     def call(self, x):
@@ -180,29 +180,85 @@ class PostActivationUnit(BottleneckUnit):
         y = self.norm_3(self.conv_3(y))
         return keras.ops.relu(shortcut + y)
 
-    def _conv_and_norm(
-        self, suffix, input_shape, filters, kernel_size=1, strides=1, gamma_initializer="ones"
-    ):
-        conv = StandardizedConv2D(
-            filters,
-            kernel_size,
-            strides,
-            epsilon_in=self.epsilon_in,
-            dtype=self.dtype_policy,
-            name=f"conv_{suffix}",
-        )
-        norm = GroupNorm(
-            epsilon=1e-6,
-            gamma_initializer=gamma_initializer,
-            dtype=self.dtype_policy,
-            name=f"norm_{suffix}",
-        )
-        conv.build(input_shape)
-        norm.build((*input_shape[:-1], filters))
-        return conv, norm
-
     def get_config(self):
         return {**super().get_config(), "epsilon_in": self.epsilon_in}
+
+
+def _conv_and_norm(
+    unit, suffix, input_shape, filters, kernel_size=1, strides=1, gamma_initializer="ones"
+):
+    """Returns a convolution of a unit of a hybrid's stem and the norm behind it, built."""
+    conv = StandardizedConv2D(
+        filters,
+        kernel_size,
+        strides,
+        epsilon_in=unit.epsilon_in,
+        dtype=unit.dtype_policy,
+        name=f"conv_{suffix}",
+    )
+    norm = GroupNorm(
+        epsilon=1e-6,
+        gamma_initializer=gamma_initializer,
+        dtype=unit.dtype_policy,
+        name=f"norm_{suffix}",
+    )
+    conv.build(input_shape)
+    norm.build((*input_shape[:-1], filters))
+    return conv, norm
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PoolingUnit(keras.layers.Layer):
+    """Three 3x3 convolutions, with a pool behind the first and a residual over the others.
+
+        x = relu(norm_1(max_pool(conv_1(x))))   3x3, to the filters; pool of 2x2 cells
+        y = relu(norm_2(conv_2(x)))             3x3
+        y = norm_3(conv_3(y))                   3x3
+        output = relu(x + y)
+
+    The unit of airbench's larger networks (arXiv 2404.00498), with GroupNorm and standardised
+    convolutions for BatchNorm, so that an image's features depend on no other image. The scale
+    of the last norm starts at zero, so that the residual starts as the identity. GroupNorm has
+    32 groups and epsilon 1e-6; padding is "same".
+
+    Args:
+        filters: Channels of the output.
+        epsilon_in: "deviation" or "variance"; see `StandardizedConv2D`.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ceil(H / 2), ceil(W / 2), filters)`.
+
+    Example:
+    >>> unit = PoolingUnit(filters=64)
+    >>> tuple(unit(keras.ops.zeros((2, 31, 32, 32))).shape)
+    (2, 16, 16, 64)
+    """
+
+    def __init__(self, filters, epsilon_in="deviation", **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.epsilon_in = epsilon_in
+
+    def build(self, input_shape):
+        shape = (*input_shape[:-1], self.filters)
+        self.conv_1, self.norm_1 = _conv_and_norm(self, "1", input_shape, self.filters, 3)
+        self.conv_2, self.norm_2 = _conv_and_norm(self, "2", shape, self.filters, 3)
+        self.conv_3, self.norm_3 = _conv_and_norm(
+            self, "3", shape, self.filters, 3, gamma_initializer="zeros"
+        )
+
+    def call(self, x):
+        x = keras.ops.max_pool(self.conv_1(x), 2, 2, padding="same", data_format="channels_last")
+        x = keras.ops.relu(self.norm_1(x))
+        y = keras.ops.relu(self.norm_2(self.conv_2(x)))
+        return keras.ops.relu(x + self.norm_3(self.conv_3(y)))
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "epsilon_in": self.epsilon_in}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

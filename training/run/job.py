@@ -41,7 +41,7 @@ from .run_options import RunOptions
 from .time_budget import least_time, measure, steps_within
 from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
-from .transfer import Start, dtype_policy, settle
+from .transfer import Start, dtype_policy, settle, with_fixed_repositories
 
 
 class Job:
@@ -286,7 +286,7 @@ class Job:
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
-        settings = self.settings
+        settings = with_fixed_repositories(self.settings)
         check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)

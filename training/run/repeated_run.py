@@ -13,11 +13,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text, wilson_interval
-from keras_vit.utils.files import HISTORY, MODEL, RECIPE
+from keras_vit.utils.files import HISTORY, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_line
 
 from .classifier_jobs import FineTune, Pretrain
 from .data_record import DataRecord
@@ -68,7 +70,7 @@ class Reproduction:
     def __str__(self) -> str:
         """The answer, then a line for each difference and note."""
         lines = [f"differs  {line}" for line in self.differences]
-        return "\n".join([_SENTENCES[self.level], *lines, *self.notes])
+        return "\n".join([_SENTENCES[self.level], *map(for_line, [*lines, *self.notes])])
 
 
 def reproduce(
@@ -86,7 +88,7 @@ def reproduce(
     Other versions and another processor are named too, and the run is trained.
 
     Args:
-        folder: The folder of the recorded run, a finished classifier.
+        folder: The folder of the recorded run, a finished classifier, or its repository.
         data: The data of the run, wherever they are now. None with `repeated`.
         first_steps: Trains so many steps and compares the last of them that the history has.
         repeated: The folder of a run that was repeated already; nothing is trained.
@@ -101,7 +103,7 @@ def reproduce(
         ValueError: If the folder has no run that can be repeated, the data have other classes, or
             there is no step to compare.
     """
-    folder = pathlib.Path(folder)
+    folder = classifier_folder(folder)
     recipe = _recipe(folder)
     if repeated is not None:
         return _compared_folders(folder, recipe, pathlib.Path(repeated))
@@ -282,7 +284,7 @@ def _about(recipe):
 
 
 def _recipe(folder: pathlib.Path) -> dict[str, Any]:
-    if not (folder / MODEL).is_file() or not (folder / RECIPE).is_file():
+    if model_in(folder) is None or not (folder / RECIPE).is_file():
         raise ValueError(
             f"There must be the folder of a finished run, with {MODEL} and {RECIPE}. "
             f"Received: {folder}"

@@ -25,8 +25,8 @@ _MIN_EXECUTIONS = 4  # After the first one, which compiles.
 _MAX_SECONDS = 10.0  # The longest measurement, and its largest share of the time:
 _MAX_SHARE = 0.05
 _USED = 0.97  # Share of the time that is left; steps vary.
-_SIDE = 1024  # Of the matrices whose product shows the rate of this machine.
-# Operations of a step by those of an answer: the backward pass takes two, for the gradients of
+_SIDE = 1024  # Rows of the matrices whose product shows the rate of this machine.
+# Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
 # activations and of weights.
 _PASSES = {"all": 3, "lora": 2, "head": 1}
 
