@@ -96,7 +96,7 @@ class Muon(Adam):
         matrix = ops.reshape(gradient + self.momentum * moved, shape)
         direction = STEP_RMS * math.sqrt(max(shape)) * orthogonal(matrix)
         learning_rate = ops.cast(learning_rate, variable.dtype)
-        self._descend(variable, ops.reshape(direction, variable.shape), learning_rate)
+        self.descend(variable, ops.reshape(direction, variable.shape), learning_rate)
 
     def get_config(self):
         return {
