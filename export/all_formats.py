@@ -6,21 +6,39 @@ hide the function `keras_vit.export.saved_model`.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from .export_format import ExportFormat
-from .html_page import HTML
-from .onnx_file import ONNX
-from .openvino_folder import OpenVINO
-from .saved_model_folder import SavedModel
-from .tflite_file import TFLite
-from .web_folder import Web
 
-FORMATS: dict[str, type[ExportFormat]] = {
-    format_type.name: format_type for format_type in (SavedModel, TFLite, ONNX, OpenVINO, HTML, Web)
+# The class of each format: module and name. The first are those that servers read.
+_CLASSES = {
+    "onnx": ("keras_vit.export.onnx_file", "ONNX"),
+    "tflite": ("keras_vit.export.tflite_file", "TFLite"),
+    "openvino": ("keras_vit.export.openvino_folder", "OpenVINO"),
+    "saved_model": ("keras_vit.export.saved_model_folder", "SavedModel"),
+    "html": ("keras_vit.export.html_page", "HTML"),
+    "web": ("keras_vit.export.web_folder", "Web"),
 }
+
+
+class _Formats(Mapping[str, type[ExportFormat]]):
+    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[ExportFormat]:
+        module, class_name = _CLASSES[name]
+        return getattr(importlib.import_module(module), class_name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+FORMATS = _Formats()
 
 
 def format_of(path: str | os.PathLike) -> type[ExportFormat]:

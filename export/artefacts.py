@@ -52,10 +52,11 @@ class RuntimeModel:
         self.input_shape = (None, *sides, _CHANNELS)
         self._dtype = "uint8" if self.takes_pixels else "float32"
         self._signature, self._files = signature, files
-        # This also compiles, and shows early if the graph cannot be run.
-        size = signature.input_size or image_size
-        answer = signature.probabilities(np.zeros((1, *size, _CHANNELS), self._dtype))
-        self.output_shape = (None, *answer.shape[1:])
+        classes = signature.classes
+        if classes is None:
+            size = signature.input_size or image_size
+            classes = self._answers(np.zeros((1, *size, _CHANNELS), self._dtype)).shape[1]
+        self.output_shape = (None, classes)
 
     @property
     def weights(self) -> list[np.ndarray]:
@@ -70,9 +71,17 @@ class RuntimeModel:
         """
         size = self._signature.input_size
         batch = images if size is None else [with_size(image, size) for image in images]
-        probabilities = self._signature.probabilities(np.asarray(batch, self._dtype))
+        probabilities = self._answers(np.asarray(batch, self._dtype))
         # An export gives zeros for an image that is not valid.
         return np.where(probabilities.any(axis=1, keepdims=True), probabilities, np.nan)
+
+    def _answers(self, batch):
+        try:
+            return self._signature.probabilities(batch)
+        except Exception as error:  # Each runtime raises different errors.
+            if isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{self._files[0]} cannot be run. {reason_of(error)}") from error
 
 
 def load_artefact(path: str | os.PathLike) -> Classifier:

@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import kind_of
-from keras_vit.monitoring.monitor import Monitor
 
 from .options import ServingLimits
+
+if TYPE_CHECKING:
+    from keras_vit.monitoring.monitor import Monitor
 
 _CHANNELS = 3
 _LONGEST_RETRY = 60  # Seconds.

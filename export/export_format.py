@@ -49,6 +49,7 @@ class Signature(NamedTuple):
         images_per_call: Batch size that a call of one image computes, for the time per image.
         takes_pixels: Whether images are uint8 and not preprocessed.
         input_size: The only size (height, width) of pixels that it takes, or None.
+        classes: K, where the graph states it.
     """
 
     call: Callable[[np.ndarray], Any]
@@ -56,6 +57,7 @@ class Signature(NamedTuple):
     images_per_call: int = 1
     takes_pixels: bool = False
     input_size: tuple[int, int] | None = None
+    classes: int | None = None
 
     def probabilities(self, batch: np.ndarray) -> np.ndarray:
         """Returns the answer to a batch, `(B, K)`; values that are no numbers pass.
@@ -308,9 +310,9 @@ def output_names(outputs: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for given in outputs for name in given.split(",")))
 
 
-def import_export_package(module: str) -> Any:
-    """Returns a module of the extra `export`; see `import_optional`."""
-    return import_optional(module, "This export", "export")
+def import_export_package(module: str, extra: str = "export") -> Any:
+    """Returns a module that writes or runs exports; see `import_optional`."""
+    return import_optional(module, "This export", extra)
 
 
 def import_playwright() -> Any:

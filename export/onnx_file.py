@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import pathlib
 from collections.abc import Sequence
@@ -95,7 +96,9 @@ class ONNX(QuantizedFormat):
     def open(path):
         """Returns the content of an ONNX file; see `ExportFormat.open`."""
         import_export_package("onnxruntime")
-        texts = texts_of_json(_properties(path.read_bytes()), PROPERTIES)
+        with open(path, "rb") as file:  # Mapped: of the weights nothing is read here.
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        texts = texts_of_json(_properties(content), PROPERTIES)
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session_of(path))})
 
     @staticmethod
@@ -161,7 +164,10 @@ def _fields(message):
 
 def _signature(session):
     """Returns the one signature of an ONNX file."""
+    shapes = {output.name: output.shape for output in session.get_outputs()}
+    *_, classes = shapes.get("probabilities") or [None]  # A name where it is not stated.
     return Signature(
         lambda batch: session.run(["probabilities"], {"images": batch})[0],
         takes_pixels=session.get_inputs()[0].type == "tensor(uint8)",
+        classes=classes if isinstance(classes, int) else None,
     )

@@ -62,7 +62,7 @@ class OpenVINO(QuantizedFormat):
         )
         if self.precision == "int8":
             onnx_graph.keep_scales(content.graph)
-        library = import_export_package("openvino")
+        library = import_export_package("openvino", "openvino")
         model = openvino_core().read_model(content.SerializeToString())
         library.save_model(model, path / self.marker, compress_to_fp16=False)
         return written
@@ -72,7 +72,7 @@ class OpenVINO(QuantizedFormat):
     @staticmethod
     def open(path):
         """Returns the content of an OpenVINO folder; see `ExportFormat.open`."""
-        import_export_package("openvino")
+        import_export_package("openvino", "openvino")
         model = path / OpenVINO.marker
         files = [model, model.with_suffix(".bin")]
         return OpenedExport(read_texts(path, NAMES), files, lambda: {"serve": _signature(model)})
@@ -86,7 +86,7 @@ def openvino_core() -> Any:
     one that it found. Of two that go in the order in which they came, the second puts back memory
     that is freed already, and the next signal, such as Ctrl-C, ends the process.
     """
-    return import_export_package("openvino").Core()
+    return import_export_package("openvino", "openvino").Core()
 
 
 def _signature(path):
@@ -94,7 +94,7 @@ def _signature(path):
 
     By default OpenVINO computes in bfloat16 where the CPU has it.
     """
-    library = import_export_package("openvino")
+    library = import_export_package("openvino", "openvino")
     model = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     takes_pixels = model.input("images").get_element_type() == library.Type.u8
     return Signature(

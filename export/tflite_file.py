@@ -125,7 +125,7 @@ class TFLite(QuantizedFormat):
     @staticmethod
     def open(path):
         """Returns the content of a TFLite file; see `ExportFormat.open`."""
-        import_export_package("ai_edge_litert.interpreter")
+        import_export_package("ai_edge_litert.interpreter", "tflite")
         texts = {}
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -147,7 +147,7 @@ def _signature(path):
     """Returns the one signature of a TFLite file."""
     import numpy as np
 
-    interpreter = import_export_package("ai_edge_litert.interpreter").Interpreter(
+    interpreter = import_export_package("ai_edge_litert.interpreter", "tflite").Interpreter(
         os.fspath(path), num_threads=os.cpu_count()
     )
     run = interpreter.get_signature_runner("serve")

@@ -7,6 +7,10 @@ import argparse
 import ast
 import contextlib
 import importlib
+import importlib.util
+import inspect
+import math
+import mmap
 import os
 import pathlib
 import pkgutil
@@ -14,13 +18,17 @@ import shlex
 import sys
 import warnings
 
-from keras_vit import shell_completion
-from keras_vit._installation import check_installation
+from keras_vit._installation import (
+    APPLICATIONS,
+    IS_RUNTIME_ALONE,
+    RUNTIME,
+    check_installation,
+    missing_part,
+)
 from keras_vit._version import __version__
 from keras_vit.commands import Command
 from keras_vit.utils.fields import add_arguments, from_arguments
 from keras_vit.utils.files import check_writable, named_disk_errors
-from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
 from keras_vit.utils.nearest_names import nearest_names
 from keras_vit.utils.optional_packages import install_command
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
@@ -57,6 +65,7 @@ COMMANDS = {
     "sign": "Sign",
     "serve": "Serve",
     "convert": "Convert",
+    "push": "Push",
 }
 
 BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.
@@ -77,6 +86,12 @@ FIRST_COMMANDS = {
         "python -c \"import keras_vit; keras_vit.build('ViT-B/16', weights='imagenet').summary()\""
     ),
 }
+# The same where the runtime is installed alone.
+FIRST_COMMANDS_OF_RUNTIME = {
+    "Predict the classes of photos with an export": "keras-vit predict photos.onnx cat.jpg",
+    "Serve it by HTTP": "keras-vit serve photos.onnx",
+    "Check it on this machine": "keras-vit verify photos.onnx",
+}
 WITHOUT_PHOTOS = (
     "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
     "trained classifier is in the package (keras-vit predict cifar10 cat.jpg)."
@@ -89,7 +104,13 @@ Completion of commands, flags and names by the Tab key, in bash or zsh:
   eval "$(register-python-argcomplete keras-vit)"   # Also in ~/.bashrc or ~/.zshrc.
 """
 
+ASKED_FOR_COMPLETION = "_ARGCOMPLETE"  # As argcomplete asks; the words so far are in COMP_LINE.
+
 _MAX_LINE = 5000  # Letters of an error.
+
+# TensorFlow 2.21 takes 2.5 GB of addresses before it computes. With less than this, its C++ code
+# hangs, ends the process, or calls a whole photo damaged.
+_TENSORFLOW_ADDRESSES = 3e9
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,9 +122,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
-    completing = argv is None and shell_completion.ASKED_FOR in os.environ
+    completing = argv is None and ASKED_FOR_COMPLETION in os.environ
     if argv is None:
-        argv = shell_completion.words_so_far() if completing else sys.argv[1:]
+        argv = os.environ["COMP_LINE"].split()[1:] if completing else sys.argv[1:]
     parser = _Parser(
         prog="keras-vit",
         description=DESCRIPTION,
@@ -123,9 +144,15 @@ def main(argv: list[str] | None = None) -> int:
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not completing and not argv[0].startswith("-"):
         parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
-    for name in COMMANDS:
+    installed = installed_commands()
+    if called is not None and called not in installed:
+        parser.error(
+            f"{called} is a command of the distribution {APPLICATIONS}. Installed is {RUNTIME}, "
+            f"with {', '.join(installed)}"
+        )
+    for name in installed:
         if name == called:
-            summary, details = help_texts(name)
+            summary, details = _parts_of(inspect.getdoc(command_type(name)))
             command = commands.add_parser(name, help=summary, description=summary, epilog=details)
             command.add_argument(
                 "--traceback", action="store_true", help="show where an error was raised"
@@ -136,12 +163,23 @@ def main(argv: list[str] | None = None) -> int:
         else:
             commands.add_parser(name, help=help_texts(name)[0])
     if completing:
+        from keras_vit import shell_completion
+
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
     arguments.called_as = shlex.join(["keras-vit", *argv])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
         return run_command(arguments.command, arguments)
+
+
+def installed_commands() -> list[str]:
+    """Returns the names of the commands that are installed; not all in the runtime alone."""
+    return [
+        name
+        for name in COMMANDS
+        if not IS_RUNTIME_ALONE or importlib.util.find_spec(_module(name)) is not None
+    ]
 
 
 def command_type(name: str) -> type[Command]:
@@ -159,7 +197,11 @@ def help_texts(name: str) -> tuple[str, str]:
     assert source is not None
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     found = next(node for node in classes if node.name == COMMANDS[name])
-    summary, _, details = (ast.get_docstring(found) or "").partition("\n\n")
+    return _parts_of(ast.get_docstring(found))
+
+
+def _parts_of(docstring):
+    summary, _, details = (docstring or "").partition("\n\n")
     return summary, details
 
 
@@ -170,10 +212,11 @@ def _module(name):
 def first_commands() -> str:
     """Returns what `keras-vit` prints without arguments."""
     lines = [DESCRIPTION]
-    for purpose, command in FIRST_COMMANDS.items():
+    commands = FIRST_COMMANDS_OF_RUNTIME if IS_RUNTIME_ALONE else FIRST_COMMANDS
+    for purpose, command in commands.items():
         lines += ["", purpose, f"  {command}"]
-    listing = f"keras-vit --help lists all {len(COMMANDS)} commands."
-    return "\n".join([*lines, "", WITHOUT_PHOTOS, listing])
+    listing = f"keras-vit --help lists all {len(installed_commands())} commands."
+    return "\n".join([*lines, "", *([] if IS_RUNTIME_ALONE else [WITHOUT_PHOTOS]), listing])
 
 
 def run_command(name: str, arguments: argparse.Namespace) -> int:
@@ -185,14 +228,20 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
     """
     try:
         command = from_arguments(command_type(name), arguments)
-    except ValueError as error:
+        needs_tensorflow = command.needs_tensorflow
+    except (ValueError, OSError) as error:
         with safe_output():
             return _report(error, arguments)
-    quiet = without_libjpeg_lines() if command.needs_tensorflow else contextlib.nullcontext()
+    quiet = contextlib.nullcontext()
+    if needs_tensorflow:
+        from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
+
+        quiet = without_libjpeg_lines()
     with quiet, safe_output():
         try:
-            if command.needs_tensorflow:
+            if needs_tensorflow:
                 check_backend_name()
+                check_address_limit()
                 import_tensorflow_quietly()
                 check_backend(name, command)
             output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
@@ -226,6 +275,8 @@ def _line_of(error):
     images = sys.modules.get("keras_vit.images.decoding")  # Where a command reads some.
     if images is not None and (reason := images.reading_error(error)):
         line = f"The data must be whole while they are read. {reason}"
+    if isinstance(error, ImportError):
+        line = missing_part(error) or line
     if line is not None:
         line = " ".join(line.split())
         return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
@@ -237,17 +288,34 @@ def memory_is_short() -> bool:
 
     Libraries that cannot be loaded for that raise errors of any kind, such as AttributeError.
     """
+    limit = _address_limit()
+    if limit == math.inf:
+        return False
+    try:
+        statm = pathlib.Path("/proc/self/statm").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return 2 * int(statm.split()[0]) * mmap.PAGESIZE > limit
+
+
+def check_address_limit() -> None:
+    """Raises ValueError if `ulimit -v` leaves too few addresses for TensorFlow to start."""
+    limit = _address_limit()
+    if limit < _TENSORFLOW_ADDRESSES:
+        raise ValueError(
+            f"The command must have {_TENSORFLOW_ADDRESSES / 1e9:.0f} GB of address space "
+            f"(ulimit -v) or more, for TensorFlow. Received: {limit / 1e9:.1f} GB"
+        )
+
+
+def _address_limit():
+    """The bytes of `ulimit -v`; infinity without a limit."""
     try:
         import resource  # Not on Windows.
-
-        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], _pages_in_use()
-    except (ImportError, OSError):
-        return False
-    return limit != resource.RLIM_INFINITY and 2 * pages * resource.getpagesize() > limit
-
-
-def _pages_in_use():
-    return int(pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except ImportError:
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit
 
 
 def check_backend_name() -> None:

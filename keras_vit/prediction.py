@@ -85,7 +85,16 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return places[np.argsort(-scores[places], kind="stable")[:count]]
 
 
-def predict_batch(model: Any, images: Any) -> np.ndarray:
+def array_of(value: Any) -> np.ndarray:
+    """Returns the array of a tensor or variable of Keras's backend; an array as it is."""
+    if isinstance(value, np.ndarray):
+        return value
+    import keras
+
+    return np.asarray(keras.ops.convert_to_numpy(value))
+
+
+def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
     """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
 
     Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails
@@ -95,6 +104,8 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
         model: A Keras model, another object with `predict_on_batch`, or an export in its own
             runtime, for which neither Keras nor TensorFlow is imported.
         images: `(B, H, W, C)`, preprocessed.
+        rows: The size to which backends other than TensorFlow, which compile for each size, fill
+            up a smaller batch.
     """
     if hasattr(model, "takes_pixels"):
         return model.predict_on_batch(np.asarray(images))
@@ -102,8 +113,11 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
 
     from keras_vit.keras_private import xla_compiles
 
+    count = len(images)
     if keras.backend.backend() != "tensorflow":
         images = np.asarray(images)  # Other backends take no tensors of tf.data.
+        if rows > count:
+            images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
     is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
     if is_in_vain:
         model.jit_compile = False
@@ -112,4 +126,4 @@ def predict_batch(model: Any, images: Any) -> np.ndarray:
     finally:
         if is_in_vain:
             model.jit_compile = True
-    return np.asarray(keras.ops.convert_to_numpy(outputs))
+    return array_of(outputs)[:count]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,9 +12,6 @@ from keras_vit.training.recipes import RECIPES
 from keras_vit.utils.fields import field_info, flat_fields
 from keras_vit.utils.optional_packages import import_optional
 
-# The command's words so far are in an environment variable, as argcomplete asks for candidates.
-ASKED_FOR = "_ARGCOMPLETE"
-
 # Names that the package knows, by the kinds in `FieldInfo.completion`.
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "models": list_models,
@@ -23,11 +19,6 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "classifiers": lambda: RELEASED_NAMES,
     "recipes": lambda: RECIPES,
 }
-
-
-def words_so_far() -> list[str]:
-    """Returns the words before the cursor."""
-    return os.environ["COMP_LINE"].split()[1:]
 
 
 def complete(parser: argparse.ArgumentParser, command_type: Any) -> None:

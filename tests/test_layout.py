@@ -39,10 +39,13 @@ MAY_IMPORT = {
         "checkpoints",
         "configs",
         "description",
+        "hub",
         "preprocessing",
         "utils",
     },
+    "hub": {"hub", "utils"},
     "models": {
+        "_installation",
         "checkpoints",
         "classifier",
         "classifier_folder",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands import Command
+from keras_vit.commands.model_arguments import unknown_facts
 from keras_vit.export.options import CONVERSION_FORMATS
 from keras_vit.utils.fields import REQUIRED, setting
 
@@ -38,7 +39,7 @@ class Convert(Command):
         "the file does not show it",
         unit="PIXELS",
     )
-    facts: dict[str, Any] = shared_arguments.unknown_facts()
+    facts: dict[str, Any] = unknown_facts()
     samples: str | None = setting(
         None,
         "photos that a classifier's folder holds, without metadata and at the model's size: a "

@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import ModelArguments
+from keras_vit.commands.model_arguments import ModelArguments, unknown_facts
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
@@ -46,13 +46,23 @@ class Evaluate(Command):
         completion=("weights",),
     )
     image_size: int | None = changed(ModelArguments, "image_size")
-    facts: dict[str, Any] = shared_arguments.unknown_facts()
+    facts: dict[str, Any] = unknown_facts()
     output: str | None = setting(
         None,
         "write the confusion matrix and the calibration (CSV and PNG), accuracy by class, "
         f"metrics.json and {RESULT}, which keras-vit report reads",
         unit="DIR",
     )
+
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether TensorFlow is needed: not for image files and an export in another runtime."""
+        if self.protocol or self.image_size or self.facts or self.data.data is None:
+            return True
+        from keras_vit.models.opened_classifier import runs_without_tensorflow
+        from keras_vit.training.data.sources import is_files
+
+        return not (runs_without_tensorflow(self.model) and is_files(self.data.data))
 
     def run(self) -> int:
         """Evaluates and prints the report."""
@@ -63,13 +73,11 @@ class Evaluate(Command):
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
         if self.weights:
             raise ValueError("--weights goes with --protocol.")
-        from keras_vit.models.opening import open_model
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
         check_output(self.output, data.data)
-        size = (self.image_size, self.image_size) if self.image_size else None
-        classifier = open_model(self.model, image_size=size, **self.facts).classifier(size)
+        classifier = self._open_classifier()
         report = evaluate_classifier(
             classifier,
             data,
@@ -90,6 +98,16 @@ class Evaluate(Command):
             if classifier.task == MULTICLASS and not any(path.suffix == ".png" for path in written):
                 print(f"The confusion matrix was not drawn: {install_command('plots')}")
         return 0
+
+    def _open_classifier(self) -> Any:
+        if not self.needs_tensorflow:
+            from keras_vit.models.opened_classifier import open_classifier
+
+            return open_classifier(self.model)
+        from keras_vit.models.opening import open_model
+
+        size = (self.image_size, self.image_size) if self.image_size else None
+        return open_model(self.model, image_size=size, **self.facts).classifier(size)
 
     def _run_protocol(self, protocol: str) -> int:
         from keras_vit.models.opened_classifier import is_export, open_classifier

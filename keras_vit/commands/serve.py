@@ -30,10 +30,10 @@ class Serve(Command):
 
     @property
     def needs_tensorflow(self) -> bool:
-        """Whether TensorFlow is needed: not for an export in another runtime."""
+        """Whether TensorFlow is needed: not for an export in another runtime, but to monitor it."""
         from keras_vit.models.opened_classifier import runs_without_tensorflow
 
-        return not runs_without_tensorflow(self.model)
+        return self.monitoring.monitor or not runs_without_tensorflow(self.model)
 
     def run(self) -> None:
         """Serves until SIGTERM."""

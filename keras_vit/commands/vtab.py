@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit.commands import Command
 from keras_vit.commands.jobs import SETTINGS_GROUP, report_stop
-from keras_vit.commands.shared_arguments import ModelArguments
+from keras_vit.commands.model_arguments import ModelArguments
 from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.recipes import FINETUNING
 from keras_vit.training.settings import FineTuning

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.training.evaluation.classification import evaluate_classifier
+from makers import write_classes
+
 PROGRAM = """
 import sys
 
@@ -47,6 +50,34 @@ def test_predict_needs_neither_and_answers_as_the_classifier(path_of, classifier
     assert {entry["class"]: entry["probability"] for entry in received["top"]} == {
         label: pytest.approx(value, abs=1e-5) for label, value in expected.top
     }
+
+
+@pytest.mark.parametrize("form", ["folder", "table"])
+def test_evaluate_needs_neither_and_gives_the_figures_of_the_keras_model(
+    path_of, classifier, tmp_path, form
+):
+    data = tmp_path / "data"
+    write_classes(data, 3, {"grey owl": 90, "red fox": (200, 80, 30)}, suffix=".jpg")
+    (data / "red fox" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    if form == "table":
+        data = tmp_path / "table.csv"
+        rows = [f"{file},{file.parent.name}" for file in sorted(tmp_path.rglob("*.jpg"))]
+        data.write_text("\n".join(["path,label", *rows]))
+    report = tmp_path / "report"
+    done = run("evaluate", path_of("onnx"), "--data", data, "--output", report)
+    assert done.returncode == 0, done.stderr
+    received = json.loads((report / "metrics.json").read_text())
+    expected = evaluate_classifier(classifier, data).to_json()
+    assert [path for path, _ in received.pop("skipped")] == [
+        path for path, _ in expected.pop("skipped")
+    ]
+    for numbers in (received, expected):
+        del numbers["images_per_second"]
+    assert received.pop("loss") == pytest.approx(expected.pop("loss"), abs=1e-4)
+    assert received.pop("calibration") == {
+        name: pytest.approx(value, abs=1e-4) for name, value in expected.pop("calibration").items()
+    }
+    assert received == json.loads(json.dumps(expected))
 
 
 @pytest.mark.parametrize("name", ["onnx", "tflite"])

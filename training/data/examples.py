@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-import tensorflow as tf
 
+from keras_vit import images as image_formats
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
-from keras_vit.images.decoding import decodable, upright_size
-from keras_vit.images.headers import read_header
 
+from . import lazy_tensorflow as tf
 from .labels import class_numbers, held_out, label_array, relabelled, task_of
 from .split_record import Contents, fingerprints_of
 
@@ -164,7 +163,7 @@ class Examples(abc.ABC):
     def read_decodable(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what `read` does, the image as one that `decode_image` decodes."""
         encoded, label = self.read(handle)
-        return decodable(encoded) if self.transcode else encoded, label
+        return image_formats.decoding.decodable(encoded) if self.transcode else encoded, label
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -401,7 +400,8 @@ def typical_size(examples: Examples, count: int = 100) -> tuple[int, int]:
     chosen = examples.take(np.arange(count) * len(examples) // count)
 
     def size(handle, *_):
-        return upright_size(read_header(chosen.read_decodable(handle)[0]))
+        encoded, _ = chosen.read_decodable(handle)
+        return image_formats.decoding.upright_size(image_formats.headers.read_header(encoded))
 
     found = without_autotune(chosen.ordered().map(size)).as_numpy_iterator()
     sizes = [(int(height), int(width)) for height, width in found]

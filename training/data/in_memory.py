@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
+from . import lazy_tensorflow as tf
 from .examples import Examples, RandomAccessExamples, without_autotune
 from .label_tables import (
     Columns,

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.images.listing import is_hidden
 from keras_vit.utils.optional_packages import import_optional
 
+from . import lazy_tensorflow as tf
 from .examples import Examples
 from .label_tables import sorted_classes
 from .labels import label_array, multi_hot

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from . import lazy_tensorflow as tf
 from .examples import Examples, ascending_places, random_key
 from .labels import relabelled
 

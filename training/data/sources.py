@@ -15,8 +15,10 @@ from keras_vit.utils.safe_text import for_line
 from .examples import Examples, Source
 from .groups import group_of
 from .image_files import (
+    NOT_UTF_8,
     FileExamples,
     check_links,
+    is_utf_8,
     list_files,
     printable,
     undecodable,
@@ -55,6 +57,7 @@ def open_source(
     group_by: str | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    by_pillow: bool = False,
 ) -> Source:
     """Opens labelled images.
 
@@ -99,6 +102,7 @@ def open_source(
             file or data frame, or a regular expression; see `groups.group_of`.
         path_column: The column of paths in a table, or of images in Parquet files.
         label_column: The column of labels.
+        by_pillow: Whether files are decoded without TensorFlow; see `image_files.undecodable`.
 
     Returns:
         A `Source`.
@@ -119,7 +123,7 @@ def open_source(
         name = str(held)
     exclude = tuple(exclude)
     if split or labels:
-        _check_tables(name, is_files=held.is_frame if held is not None else _is_files(name))
+        _check_tables(name, is_files=held.is_frame if held is not None else is_files(name))
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     splits: dict[str, Examples]
@@ -171,6 +175,7 @@ def open_source(
                 labelled=labelled,
                 task=task,
                 notes=notes,
+                skipped=skipped,
                 columns=columns,
             )
         root = pathlib.Path(data_dir or ("" if held is not None else name))
@@ -179,13 +184,13 @@ def open_source(
         if group_by is not None and any(file.group is not None for file in files):
             cells = {file.path: file.group for file in files}
         files, misnamed = _named_in_utf_8(files, strict)
-        class_names = tuple(filter(_is_utf_8, class_names))
+        class_names = tuple(filter(is_utf_8, class_names))
         if not follow_symlinks and (held is None or data_dir is not None):
             check_links(root, (file.path for file in files))
-        transcode = None
+        transcode, unreadable = None, []
         if verify:
-            files, skipped, transcode = _verified(files, strict)
-        skipped = misnamed + skipped
+            files, unreadable, transcode = _verified(files, strict, by_pillow)
+        skipped += misnamed + unreadable
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
         if labelled:
@@ -252,8 +257,12 @@ def _check_no_data_dir(name, data_dir):
         )
 
 
-def _is_files(name):
-    """Whether images are files of a folder or a table."""
+def is_files(name: str) -> bool:
+    """Returns whether data are image files, in a folder or listed in a table.
+
+    Args:
+        name: The data, as for `open_source`.
+    """
     others = (TFDS, TFRECORDS, PARQUET, VTAB, VTAB_TUNE, MEMORY)
     return not name.startswith(others) and not record_files(pathlib.Path(name))
 
@@ -285,22 +294,14 @@ def _named_in_utf_8(files, strict):
     """The files that TensorFlow can open, and the others with the reason."""
     kept, skipped = [], []
     for file in files:
-        if _is_utf_8(file.path):
+        if is_utf_8(file.path):
             kept.append(file)
             continue
         name = printable(file.path)
         if strict:
             raise ValueError(f"File and folder names must be UTF-8. Received: {name}")
-        skipped.append((name, "The name is not UTF-8."))
+        skipped.append((name, NOT_UTF_8))
     return kept, skipped
-
-
-def _is_utf_8(name):
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _without(splits, exclude, data):
@@ -339,10 +340,10 @@ def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> lis
     return [for_line(line) for line in lines]
 
 
-def _verified(files, strict):
+def _verified(files, strict, by_pillow):
     """Returns the files that can be decoded, the others, and whether some need Pillow."""
     skipped, bad, transcode = [], set(), False
-    for place, reason in undecodable([file.path for file in files]):
+    for place, reason in undecodable([file.path for file in files], by_pillow=by_pillow):
         if reason is None:
             transcode = True
             continue

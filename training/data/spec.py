@@ -169,6 +169,7 @@ class DataSpec:
         verify: bool = True,
         download: bool = True,
         recorded: bool = False,
+        by_pillow: bool = False,
     ) -> Source:
         """Opens the images and splits them.
 
@@ -182,6 +183,7 @@ class DataSpec:
             download: Whether missing data are downloaded; see `open_source`.
             recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
                 here; where a table has the parts, all images are in "train".
+            by_pillow: Whether files are decoded without TensorFlow; see `open_source`.
 
         Returns:
             A `Source` with the splits "train", and if there are any, "validation",
@@ -222,6 +224,7 @@ class DataSpec:
             group_by=self.group_by,
             path_column=self.path_column,
             label_column=self.label_column,
+            by_pillow=by_pillow,
         )
         splits = dict(source.splits)
         if not self.test:

@@ -13,7 +13,6 @@ import re
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.description.tasks import MULTILABEL
@@ -21,6 +20,7 @@ from keras_vit.images.transcoding import transcoded
 from keras_vit.utils.files import CLASSES, atomic_folder, check_folder
 from keras_vit.utils.progress import ProgressBar, progress_bar
 
+from . import lazy_tensorflow as tf
 from .examples import Examples, Source, add_to_hash, without_autotune
 from .labels import class_numbers, label_array, multi_hot
 from .parts import SPLITS

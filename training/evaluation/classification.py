@@ -10,9 +10,8 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_vit.classifier import Classifier
@@ -34,8 +33,14 @@ from .mistakes import Answers
 from .multilabel import MultilabelReport
 from .per_class import ClassCounts, ConfusionPairs
 from .predictions import predictions_of, without
-from .reports import EvaluationReport
+from .reports import LEAST_PROBABILITY, EvaluationReport
 from .selective import SelectiveAnswers, selective_answers
+
+if TYPE_CHECKING:
+    import keras
+
+# Names in the JSON of columns of the table.
+_JSON_NAMES = {"accuracy": "recall"}
 
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
@@ -119,8 +124,7 @@ class ClassificationReport(EvaluationReport):
     @property
     def class_accuracies(self) -> np.ndarray:
         """Accuracy of each class, `(K,)`; NaN for a class without images."""
-        right, counts = self.counts.right, self.class_counts
-        return np.divide(right, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        return self.counts.known(self.counts.recall)
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
@@ -129,8 +133,8 @@ class ClassificationReport(EvaluationReport):
         return {
             "images": counts.images,
             "accuracy": self.class_accuracies,
-            "precision": counts.precision,
-            "F1": counts.f1,
+            "precision": counts.known(counts.precision),
+            "F1": counts.known(counts.f1),
         }
 
     @property
@@ -218,6 +222,7 @@ class ClassificationReport(EvaluationReport):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
+        by_class = self.by_class()
         return {
             "images": self.count,
             "correct": self.correct,
@@ -228,20 +233,10 @@ class ClassificationReport(EvaluationReport):
             "images_per_second": self.images_per_second,
             "calibration": self.calibration and self.calibration.to_json(),
             **({"decision": self.selective.to_json()} if self.selective else {}),
-            "class_accuracy": {
-                name: None if np.isnan(accuracy) else float(accuracy)
-                for name, accuracy in zip(self.class_names, self.class_accuracies, strict=True)
-            },
+            "class_accuracy": {name: numbers["accuracy"] for name, numbers in by_class.items()},
             "by_class": {
-                name: {"images": int(images), "precision": p, "recall": recall, "F1": f1}
-                for name, images, p, recall, f1 in zip(
-                    self.class_names,
-                    self.class_counts,
-                    self.counts.precision.tolist(),
-                    self.counts.recall.tolist(),
-                    self.counts.f1.tolist(),
-                    strict=True,
-                )
+                name: {_JSON_NAMES.get(head, head): value for head, value in numbers.items()}
+                for name, numbers in by_class.items()
             },
             "skipped": [list(item) for item in self.skipped],
             **self.split_json(),
@@ -502,4 +497,4 @@ def _probabilities(scores, labels, from_logits):
         logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         return np.exp(logarithms), logarithms[rows, labels]
     # Clipped for the loss alone: 1e-7 in each of many classes adds up.
-    return scores, np.log(np.maximum(scores[rows, labels], keras.config.epsilon()))
+    return scores, np.log(np.maximum(scores[rows, labels], LEAST_PROBABILITY))

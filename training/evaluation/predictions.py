@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
+import importlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_vit import configs
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
-from keras_vit.models.opening import is_model_name, open_model
-from keras_vit.prediction import predict_batch
+from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import Examples, evaluation_batches
-from keras_vit.training.data.image_files import decoding_errors
+from keras_vit.training import data
+from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.image_files import FileExamples, decoding_errors, read_with_pillow
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.trainer.data_adapter import pad_rows
+from keras_vit.training.machine import usable_cores
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
 from .results import PRETRAINING, pretraining_fields
+
+if TYPE_CHECKING:
+    import keras
+
+_AHEAD = 2  # Images of a core that are decoded before the model asks for them.
 
 
 class NonFiniteScores(ValueError):
@@ -60,12 +68,8 @@ def predictions(
     done, largest = 0, 0
     with progress_bar(count, progress or "", disable=not progress) as bar:
         for images, *labels in batches:
-            rows = len(images)
-            if keras.backend.backend() != "tensorflow":
-                # It compiles for each size: the last batch gets the size of the others.
-                largest = max(largest, rows)
-                images = pad_rows(np.asarray(images), largest)
-            outputs = predict_batch(model, images)[:rows]
+            largest = max(largest, len(images))
+            outputs = predict_batch(model, images, rows=largest)
             if not np.isfinite(outputs).all():
                 raise NonFiniteScores(
                     "The model's outputs must be finite numbers. Received: NaN or infinity in "
@@ -106,14 +110,19 @@ def predictions_of(
     """
     if not len(examples):
         raise ValueError("There must be images to evaluate. Received: none")
-    batches: Iterable[tuple] = evaluation_batches(
-        examples,
-        preprocessing=preprocessing,
-        batch_size=batch_size,
-        skip_unreadable=unreadable is not None,
-    )
+    skipping, by_pillow = unreadable is not None, False
+    batches: Iterable[tuple]
+    if preprocessing is None and isinstance(examples, FileExamples):
+        batches, by_pillow = pixel_batches(examples, skip_unreadable=skipping), True
+    else:
+        batches = data.evaluation_batches(
+            examples,
+            preprocessing=preprocessing,
+            batch_size=batch_size,
+            skip_unreadable=skipping,
+        )
     if unreadable is not None:
-        batches = _noting_unreadable(batches, examples.names, unreadable)
+        batches = _noting_unreadable(batches, examples.names, unreadable, by_pillow)
     return predictions(
         model,
         batches,
@@ -124,14 +133,50 @@ def predictions_of(
     )
 
 
-def _noting_unreadable(batches, names, unreadable):
+def pixel_batches(examples: FileExamples, *, skip_unreadable: bool = False) -> Iterator[tuple]:
+    """Yields the pixels of each image file once, in order, decoded without TensorFlow.
+
+    They are the batches of one image of `evaluation_batches` without a preprocessing, for an
+    export that takes pixels. Images are decoded on all cores.
+
+    Args:
+        examples: The image files.
+        skip_unreadable: See `evaluation_batches`.
+
+    Raises:
+        ValueError: If a file cannot be decoded; the message is the path and the reason.
+        OSError: If a file cannot be read.
+    """
+    labels, cores = examples.labels, usable_cores()
+
+    def read(path):
+        try:
+            return read_with_pillow(path)
+        except (ValueError, OSError) as error:
+            if skip_unreadable:
+                return None
+            raise ValueError(f"{path} cannot be decoded. {error}") from error
+
+    with ThreadPoolExecutor(cores) as pool:
+        paths = iter(examples.names)
+        first = itertools.islice(paths, _AHEAD * cores)
+        reading = collections.deque(pool.submit(read, path) for path in first)
+        for place in range(len(examples)):
+            pixels = reading.popleft().result()
+            reading.extend(pool.submit(read, path) for path in itertools.islice(paths, 1))
+            if pixels is not None:
+                batch = pixels[np.newaxis], labels[place : place + 1]
+                yield (*batch, np.array([place])) if skip_unreadable else batch
+
+
+def _noting_unreadable(batches, names, unreadable, by_pillow):
     """Yields images and labels, then notes the places that had none, with the reasons."""
     read = np.zeros(len(names), bool)
     for images, labels, places in batches:
         read[np.asarray(places)] = True
         yield images, labels
     places = np.flatnonzero(~read).tolist()
-    reasons = decoding_errors([names[place] for place in places])
+    reasons = decoding_errors([names[place] for place in places], by_pillow=by_pillow)
     # An image that can be read and was not is lost: an error of the count.
     found = zip(places, reasons, strict=True)
     unreadable += [(place, reason) for place, reason in found if reason is not None]
@@ -227,10 +272,11 @@ def build_evaluated(
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
             weights was neither found nor given.
     """
+    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if weights is None and not is_model_name(source):
-        opened = open_model(model, image_size=size, **facts)
+    if weights is None and not opening.is_model_name(source):
+        opened = opening.open_model(model, image_size=size, **facts)
         size = size or opened.image_size
         built, _ = opened.to_model(size)
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
@@ -242,7 +288,7 @@ def build_evaluated(
             pretraining=pretraining_fields(recipe, None),
             recipe=recipe,
         )
-    opened = open_model(model, weights=weights, image_size=size, **facts)
+    opened = opening.open_model(model, weights=weights, image_size=size, **facts)
     if size is None and (opened.official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
     size = size or opened.image_size
@@ -289,7 +335,7 @@ def weights_hash(model: keras.Model) -> str:
     """Returns the SHA-256 of a model's weights, in their order."""
     digest = hashlib.sha256()
     for variable in model.weights:
-        value = np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
+        value = np.ascontiguousarray(array_of(variable))
         digest.update(f"{value.shape} {value.dtype}".encode())
         digest.update(value.view(np.uint8).data if value.size else b"")
     return digest.hexdigest()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+
+from keras_vit.utils.optional_packages import import_optional
 
 _RANGE = (0.05, 20.0)  # Bounds of 1 / T.
 
@@ -23,7 +23,8 @@ def scaled_probabilities(
         float64 `(N, K)`.
     """
     scaled = np.asarray(logits, "float64") / temperature
-    return scipy.special.expit(scaled) if is_multilabel else scipy.special.softmax(scaled, axis=1)
+    special = import_optional("scipy.special", "A temperature", "evaluate")
+    return special.expit(scaled) if is_multilabel else special.softmax(scaled, axis=1)
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -62,4 +63,5 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         return 1 / low
     if slope(high) <= 0:
         return 1 / high
-    return 1 / scipy.optimize.brentq(slope, low, high, xtol=1e-9)
+    optimize = import_optional("scipy.optimize", "A temperature", "evaluate")
+    return 1 / optimize.brentq(slope, low, high, xtol=1e-9)

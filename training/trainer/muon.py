@@ -18,7 +18,7 @@ from .optimizer import Adam, LearningRate
 # The quintic a x + b x^3 + c x^5 that is applied to singular values, again and again; as published.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
-# Root mean square of the numbers of a step, about that of Adam's (arXiv 2502.16982).
+# Root mean square of the numbers of a step, about as Adam's (arXiv 2502.16982).
 STEP_RMS = 0.2
 # Kernels of several input axes and one output axis: (heads, units of a head, D).
 _JOINED_INPUTS = ("*/out/kernel",)
