@@ -43,14 +43,18 @@ OPTIMIZERS = {
 }
 
 
-def batch_norm(epsilon=1e-5, **options):
-    return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5, **options)
+def group_norm(groups):
+    return lambda _=32, **options: GroupNorm(groups, **options)
+
+
+def batch_norm(_=32, **options):
+    return keras.layers.BatchNormalization(momentum=0.9, **(options | {"epsilon": 1e-5}))
 
 
 NORMS = {
-    "32 groups": GroupNorm,
-    "8 groups": functools.partial(GroupNorm, groups=8),
-    "1 group": functools.partial(GroupNorm, groups=1),
+    "32 groups": group_norm(32),
+    "8 groups": group_norm(8),
+    "1 group": group_norm(1),
     "batch": batch_norm,  # Depends on the other images of a batch: no part of the package.
 }
 
@@ -62,7 +66,7 @@ class Training:
     config: keras_vit.ViTConfig = BASE
     norm: str = "32 groups"
     standardized: bool = True  # Whether kernels are.
-    start: str = "random"  # Or "identity" or "whitening": see `prepare`.
+    start: str = "random"  # Or "identity", as in the package, or "whitening": see `prepare`.
     optimizer: str = "muon"
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
@@ -86,11 +90,17 @@ PIECES = {
     "SGD, Nesterov": {"optimizer": "nesterov", "learning_rate": 0.1, "weight_decay": 5e-4},
     "rate 1e-3": {"learning_rate": 1e-3},
     "rate 1e-2": {"learning_rate": 1e-2},
+    "rate 3e-2": {"learning_rate": 3e-2},
     "8 groups": {"norm": "8 groups"},
     "1 group": {"norm": "1 group"},
     "BatchNorm": {"norm": "batch", "standardized": False},
     "GroupNorm alone": {"standardized": False},
     "identity": {"start": "identity"},
+    "8 groups, identity, rate 1e-2": {
+        "norm": "8 groups",
+        "start": "identity",
+        "learning_rate": 1e-2,
+    },
     "whitening": {"start": "whitening"},
     "two blocks": {"config": changed(depth=2)},
     "patches of 2 cells": {"config": changed(patch_size=2)},
@@ -224,18 +234,15 @@ def other_stem(training):
 def prepare(model, training, images):
     """Sets kernels of the stem at the start.
 
-    "identity": each 3x3 kernel of the units passes its inputs on, as far as it has outputs.
-    "whitening": the root's kernels are the directions of the largest variance of 3x3 pixels,
+    "random": LeCun-normal values.
+    "identity": each kernel of the units passes its inputs on (`PassingKernel`), the default.
+    "whitening": "random", and the root's kernels are the directions of the largest variance of 3x3 pixels,
     with both signs, each divided by its deviation.
     """
-    if training.start == "identity":
+    if training.start != "identity":
         for weight in model.weights:
             if weight.path.endswith(("conv_1/kernel", "conv_2/kernel", "conv_3/kernel")):
-                kernel = np.array(weight)
-                shared = min(kernel.shape[2:])
-                kernel[..., :shared] = 0
-                kernel[1, 1, range(shared), range(shared)] = 1
-                weight.assign(kernel)
+                weight.assign(keras.initializers.LecunNormal()(weight.shape))
     if training.start == "whitening":
         root = model.get_layer("root_conv").kernel
         windows = np.lib.stride_tricks.sliding_window_view(
