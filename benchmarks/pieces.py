@@ -236,8 +236,8 @@ def prepare(model, training, images):
 
     "random": LeCun-normal values.
     "identity": each kernel of the units passes its inputs on (`PassingKernel`), the default.
-    "whitening": "random", and the root's kernels are the directions of the largest variance of 3x3 pixels,
-    with both signs, each divided by its deviation.
+    "whitening": "random", and the root's kernels are the directions of the largest variance of
+    3x3 pixels, with both signs, each divided by its deviation.
     """
     if training.start != "identity":
         for weight in model.weights:
