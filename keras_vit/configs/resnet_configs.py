@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,20 +83,22 @@ class PoolingStem:
         epsilon_in: As in `ResNetStem`.
 
     Raises:
-        ValueError: If there is no block, or a width is no multiple of 32.
+        ValueError: If there is no block, or a width is no multiple of 8.
     """
 
     widths: tuple[int, ...]
     width: int = 32
     epsilon_in: Literal["deviation", "variance"] = "deviation"
 
+    groups: ClassVar[int] = 8  # Of each GroupNorm.
+
     def __post_init__(self):
         object.__setattr__(self, "widths", tuple(self.widths))
         if not self.widths:
             raise ValueError(f"A PoolingStem needs a block. Received: widths={self.widths}")
-        if any(width < 32 or width % 32 for width in (self.width, *self.widths)):
+        if any(width < 1 or width % self.groups for width in (self.width, *self.widths)):
             raise ValueError(
-                "Every width must be a multiple of the 32 groups of GroupNorm. "
+                f"Every width must be a multiple of the {self.groups} groups of GroupNorm. "
                 f"Received: width={self.width}, widths={self.widths}"
             )
 

@@ -31,7 +31,7 @@ def resnet_stem(stem: ResNetStem | PoolingStem, images):
         A Keras tensor `(B, ceil(H / stem.stride), ceil(W / stem.stride), stem.channels)`.
     """
     if isinstance(stem, PoolingStem):
-        x = _root(stem, images, kernel_size=3, strides=1)  # (B, H, W, C)
+        x = _root(stem, images, kernel_size=3, strides=1, groups=stem.groups)  # (B, H, W, C)
         for block, width in enumerate(stem.widths, 1):
             x = PoolingUnit(width, stem.epsilon_in, name=f"block_{block}_unit_1")(x)
         return x
@@ -48,11 +48,11 @@ def resnet_stem(stem: ResNetStem | PoolingStem, images):
     return x
 
 
-def _root(stem, images, kernel_size, strides):
+def _root(stem, images, kernel_size, strides, groups=32):
     x = StandardizedConv2D(
         stem.width, kernel_size, strides, epsilon_in=stem.epsilon_in, name="root_conv"
     )(images)
-    x = GroupNorm(epsilon=1e-6, name="root_norm")(x)
+    x = GroupNorm(groups, epsilon=1e-6, name="root_norm")(x)
     return keras.layers.ReLU(name="root_relu")(x)
 
 

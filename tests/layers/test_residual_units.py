@@ -94,7 +94,19 @@ def test_a_post_activation_unit_starts_as_its_shortcut():
     np.testing.assert_array_equal(array(PostActivationUnit(32)(x)), x)
 
 
-def group_norm(x, gamma, beta, groups=32):
+def test_a_pooling_unit_starts_as_a_pool_of_the_channels_that_it_has():
+    unit = PoolingUnit(64)
+    unit.build((None, None, None, 32))
+    kernels = [array(conv.kernel) for conv in (unit.conv_1, unit.conv_2, unit.conv_3)]
+    for kernel in kernels:
+        x = RNG.standard_normal((1, 5, 4, kernel.shape[2]))
+        passed = convolution(x, kernel, 1, 1, 1)[..., : x.shape[-1]]
+        np.testing.assert_array_equal(passed, x)
+    assert 0.03 < kernels[0][..., 32:].std() < 0.09  # LeCun's: 1 / sqrt(9 * 32) = 0.059.
+    assert not array(unit.norm_3.gamma).any()
+
+
+def group_norm(x, gamma, beta, groups=8):
     parts = x.reshape(*x.shape[:3], groups, -1)
     mean, variance = (f(parts, axis=(1, 2, 4), keepdims=True) for f in (np.mean, np.var))
     return ((parts - mean) / np.sqrt(variance + 1e-6)).reshape(x.shape) * gamma + beta

@@ -117,8 +117,8 @@ def test_a_stem_of_units_that_do_not_exist_is_refused():
         ResNetStem((3, 4, 9), width_factor=0.3)
     with pytest.raises(ValueError, match="needs a block"):
         PoolingStem(())
-    with pytest.raises(ValueError, match="multiple of the 32 groups.*width=24"):
-        PoolingStem((64,), width=24)
+    with pytest.raises(ValueError, match="multiple of the 8 groups.*width=20"):
+        PoolingStem((64,), width=20)
 
 
 def test_a_pooling_stem_keeps_the_resolution_of_small_images(tmp_path):
