@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.repositories import fixed_name
 from keras_vit.classifier import Classifier
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.rebuild import feature_model
@@ -113,7 +114,8 @@ class ClassifyImages(ModelHandler):
         super().__init__(max_batch_size=batch_size)
         path = os.fspath(model)
         # Workers may start in another folder. A name such as "cifar10" is no path.
-        self.model = os.path.abspath(path) if os.path.exists(path) else path
+        # Every worker takes the same commit of a repository.
+        self.model = os.path.abspath(path) if os.path.exists(path) else fixed_name(path) or path
         self.top, self.feature, self.max_pixels = top, feature, max_pixels
 
     def load_model(self) -> LoadedModel:

@@ -14,8 +14,9 @@ from keras_vit.classifier import Classifier
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.inspection.rollouts import has_rollout
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.utils.files import CONFIG
 
-from .browser_templates import CONFIG, ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
+from .browser_templates import ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
 from .export_format import import_playwright
 from .exported_model import ATTENTION
 from .onnx_conversion import onnx_content, transformers_js_content

@@ -25,7 +25,6 @@ ONNX_MODEL = "model.onnx"
 
 # Paths that transformers.js prescribes.
 TRANSFORMERS_JS = "onnx/model.onnx"
-CONFIG = "config.json"
 
 _TEMPLATES = pathlib.Path(__file__).with_name("browser")
 

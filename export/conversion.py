@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import POSITIONS
+from keras_vit.checkpoints.checkpoint import POSITIONS, SAFETENSORS
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
@@ -19,12 +19,14 @@ from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
+from keras_vit.description.licences import CARD, card_header
 from keras_vit.description.tasks import DEFAULT_THRESHOLD
 from keras_vit.images.samples import describe_samples, read_images, sample_files, write_samples
 from keras_vit.models.opened_model import OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
+    CONFIG,
     MODEL,
     atomic_folder,
     atomic_write,
@@ -39,8 +41,8 @@ from .options import CONVERSION_FORMATS
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {
     "classifier": MODEL,
-    "huggingface": other_code_bases.WEIGHTS,
-    "timm": other_code_bases.WEIGHTS,
+    "huggingface": SAFETENSORS,
+    "timm": SAFETENSORS,
 }
 
 # Facts about a multi-label classifier that a format has no place for.
@@ -283,8 +285,9 @@ def _write_timm(converted, destination, overwrite):
     described, more_notes = other_code_bases.timm_json(
         config, converted.preprocessing, model.input_shape[-1], converted.class_names
     )
-    files = {other_code_bases.CONFIG: described}
-    _write_folder(destination, "timm", files, arrays, model, overwrite)
+    described["pretrained_cfg"]["license"] = converted.description.licence
+    files = {CONFIG: described}
+    _write_folder(destination, "timm", files, arrays, converted, overwrite)
     return [*more_notes, *notes]
 
 
@@ -295,7 +298,7 @@ def _write_hugging_face(converted, destination, overwrite):
     _, height, width, channels = model.input_shape
     processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
     files = {
-        other_code_bases.CONFIG: other_code_bases.config_json(
+        CONFIG: other_code_bases.config_json(
             config,
             (height, width),
             channels,
@@ -313,15 +316,18 @@ def _write_hugging_face(converted, destination, overwrite):
         name if "classifier." in name else f"{prefix}{name}": array
         for name, array in arrays.items()
     }
-    _write_folder(destination, "huggingface", files, arrays, model, overwrite)
+    _write_folder(destination, "huggingface", files, arrays, converted, overwrite)
     return notes
 
 
-def _write_folder(destination, to, files, arrays, model, overwrite):
+def _write_folder(destination, to, files, arrays, converted, overwrite):
+    licence = converted.description.licence
+    card = f"{card_header(licence)}\nLicence of the weights: {licence}.\n"
     with atomic_folder(destination, marker=_MARKERS[to], overwrite=overwrite) as folder:
+        (folder / CARD).write_text(card, encoding="utf-8")
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_safetensors(folder / other_code_bases.WEIGHTS, arrays, facts_of(model))
+        write_safetensors(folder / SAFETENSORS, arrays, facts_of(converted.model))
 
 
 def _with_positions(arrays, config, model, layout):

@@ -14,9 +14,6 @@ from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing
 from keras_vit.utils.files import PREPROCESSING
 
-WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
-
 # Names of the nonlinearities; DINOv2's SwiGLU is another layer and ignores the name.
 _HUGGING_FACE_ACTIVATIONS = {
     "exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu", "relu": "relu",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from keras_vit.description.description_texts import read_texts
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.utils.fields import documented
+from keras_vit.utils.files import CONFIG
 
 from .browser_templates import (
-    CONFIG,
     ONNX_MODEL,
     SCRIPT,
     TRANSFORMERS_JS,

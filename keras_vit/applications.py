@@ -134,6 +134,12 @@ ViTS14 = _application("ViT-S/14", note=_DINOV2)
 ViTB14 = _application("ViT-B/14", note=_DINOV2)
 ViTL14 = _application("ViT-L/14", note=_DINOV2)
 
+R7ViTNano4 = _application(
+    "R7+ViT-Nano/4",
+    note="""
+    For images of 32 pixels; not one of the paper's.
+""",
+)
 R14ViTMicro16 = _application(
     "R14+ViT-Micro/16",
     note="""

@@ -13,8 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.catalogue import classifier_folder
 from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
 from keras_vit.description import Description, described, set_description
 from keras_vit.description.description_texts import description_of_folder, texts_of
@@ -30,6 +30,7 @@ from keras_vit.utils.files import (
     RECIPE,
     atomic_folder,
     check_folder,
+    model_in,
     write_csv,
     write_text,
 )
@@ -71,13 +72,16 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
         )
-    missing = [name for name in (MODEL, CLASSES, PREPROCESSING) if not (folder / name).is_file()]
+    keras_model = model_in(folder)
+    missing = [name for name in (CLASSES, PREPROCESSING) if not (folder / name).is_file()]
+    if keras_model is None:
+        missing.insert(0, MODEL)
     if missing == [CLASSES] and "objective" in _read_recipe(folder / RECIPE):
         raise ValueError(
             "A model that was pre-trained without labels has no classes: fine-tune it first, with "
             f"keras-vit finetune --weights {folder}"
         )
-    if missing:
+    if missing or keras_model is None:
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. "
             f"Missing in {folder}: {', '.join(missing)}"
@@ -85,7 +89,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)
     recipe = _read_recipe(folder / RECIPE)
-    model = read_model(folder / MODEL)
+    model = read_model(keras_model)
     try:
         description = described_fully(known, model, known.labels, known.preprocessing)
     except ValueError as error:

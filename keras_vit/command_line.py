@@ -9,6 +9,8 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import math
+import mmap
 import os
 import pathlib
 import pkgutil
@@ -63,6 +65,7 @@ COMMANDS = {
     "sign": "Sign",
     "serve": "Serve",
     "convert": "Convert",
+    "push": "Push",
 }
 
 BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.
@@ -104,6 +107,10 @@ Completion of commands, flags and names by the Tab key, in bash or zsh:
 ASKED_FOR_COMPLETION = "_ARGCOMPLETE"  # As argcomplete asks; the words so far are in COMP_LINE.
 
 _MAX_LINE = 5000  # Letters of an error.
+
+# TensorFlow 2.21 takes 2.5 GB of addresses before it computes. With less than this, its C++ code
+# hangs, ends the process, or calls a whole photo damaged.
+_TENSORFLOW_ADDRESSES = 3e9
 
 
 class _Parser(argparse.ArgumentParser):
@@ -234,6 +241,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
         try:
             if needs_tensorflow:
                 check_backend_name()
+                check_address_limit()
                 import_tensorflow_quietly()
                 check_backend(name, command)
             output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
@@ -280,17 +288,34 @@ def memory_is_short() -> bool:
 
     Libraries that cannot be loaded for that raise errors of any kind, such as AttributeError.
     """
+    limit = _address_limit()
+    if limit == math.inf:
+        return False
+    try:
+        statm = pathlib.Path("/proc/self/statm").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return 2 * int(statm.split()[0]) * mmap.PAGESIZE > limit
+
+
+def check_address_limit() -> None:
+    """Raises ValueError if `ulimit -v` leaves too few addresses for TensorFlow to start."""
+    limit = _address_limit()
+    if limit < _TENSORFLOW_ADDRESSES:
+        raise ValueError(
+            f"The command must have {_TENSORFLOW_ADDRESSES / 1e9:.0f} GB of address space "
+            f"(ulimit -v) or more, for TensorFlow. Received: {limit / 1e9:.1f} GB"
+        )
+
+
+def _address_limit():
+    """The bytes of `ulimit -v`; infinity without a limit."""
     try:
         import resource  # Not on Windows.
-
-        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], _pages_in_use()
-    except (ImportError, OSError):
-        return False
-    return limit != resource.RLIM_INFINITY and 2 * pages * resource.getpagesize() > limit
-
-
-def _pages_in_use():
-    return int(pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except ImportError:
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit
 
 
 def check_backend_name() -> None:

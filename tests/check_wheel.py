@@ -4,7 +4,7 @@ Call: python tests/check_wheel.py dist/*.whl
       python tests/check_wheel.py --release dist/*
 
 The scratch environment of both wheels borrows the dependencies of the environment that runs this
-file, but not the package itself, and starts outside the repository. That of keras-vit-runtime
+file, but not the package itself, and starts outside the repository. The one of keras-vit-runtime
 borrows only what this wheel requires. With --release each file, a wheel or the sdist, is installed
 twice in an empty environment, with the lowest and with the newest versions that setup.cfg allows,
 and only imports and the command are tried; the runtime runs exports of three formats.

@@ -174,3 +174,31 @@ def service():
     yield start
     for server in reversed(running):
         server._stop()
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A fake Hugging Face Hub, with an empty cache, to which a token may write."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    from fake_hub import TOKEN, FakeHub
+
+    from keras_vit.checkpoints import repositories
+
+    server = FakeHub()
+    template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    for name, value in {
+        "ENDPOINT": server.address,
+        "HUGGINGFACE_CO_URL_TEMPLATE": template,
+        "HF_HUB_CACHE": str(tmp_path / "hub_cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "no_token"),
+        "HF_HUB_DISABLE_XET": True,
+    }.items():
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    server.forget = repositories._download.cache_clear  # As another process.
+    server.forget()
+    yield server
+    server.close()
+    server.forget()
+    assert server.violations == []

@@ -18,8 +18,9 @@ MODULES = {
     "scikit-learn": "sklearn",
     "tensorflow-serving-api": "tensorflow_serving",
 }
-# TensorFlow Datasets imports one and does not declare it; uvicorn parses requests with the other.
-NOT_IMPORTED = {"h11", "importlib_resources"}
+# TensorFlow Datasets and model-signing import one each and do not declare it; uvicorn parses
+# requests with h11.
+NOT_IMPORTED = {"h11", "importlib_resources", "pyopenssl"}
 # Tools of this repository, and the builds of TensorFlow and its data sets for TPUs.
 WITHOUT_IMPORTS = {"bench", "dev", "docs", "peers", "release", "tpu"}
 
@@ -33,12 +34,32 @@ OF_AN_EXTRA = {
 # A file of PyTorch is read with the PyTorch that wrote it; a tracker is what its user has.
 OF_NO_EXTRA = {"torch", "wandb", "mlflow", "trackio"}
 
-# Functions that import; the third argument of `import_optional` is the extra.
+# Functions that import, with their usual extra; `import_optional` has the extra as its third
+# argument, and the others may have another one as their second.
 IMPORTERS = {"import_export_package": "export", "import_server_package": "serve"}
 
 
+def installed(extra):
+    """The modules that an extra installs, by the extras in it too."""
+    modules = set(declared()[extra])
+    for part in parts_of(extra):
+        modules |= installed(part)
+    return modules
+
+
+def parts_of(extra):
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    parts = re.findall(
+        r"^keras-vit-applications\[([\w,]+)\]",
+        settings["options.extras_require"].get(extra, ""),
+        re.MULTILINE,
+    )
+    return [part for group in parts for part in group.split(",")]
+
+
 def declared():
-    """The modules of the distributions by the extra that installs them, "" without an extra."""
+    """The modules of the distributions by the extra that names them, "" without an extra."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     extras = {"": settings["options"]["install_requires"], **settings["options.extras_require"]}
@@ -86,8 +107,9 @@ def calls(tree):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", None))
         extra = IMPORTERS.get(name)
-        if name == "import_optional":
-            given = [*node.args[2:], *(word.value for word in node.keywords)]
+        given = [*node.args[2 if name == "import_optional" else 1 :]]
+        given += [word.value for word in node.keywords]
+        if given and (name in IMPORTERS or name == "import_optional"):
             extra = text_of(given[0])
         module = text_of(node.args[0])
         if module is not None and extra is not None:
@@ -105,7 +127,7 @@ def test_an_import_statement_is_of_what_every_installation_has():
 def test_an_optional_import_names_the_extra_that_installs_it():
     for path, tree in trees():
         for module, extra in calls(tree):
-            assert module in declared()[extra] or module in OF_NO_EXTRA, f"{path}: {module}"
+            assert module in installed(extra) or module in OF_NO_EXTRA, f"{path}: {module}"
 
 
 @pytest.mark.parametrize("extra", sorted(set(declared()) - WITHOUT_IMPORTS))

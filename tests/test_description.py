@@ -1,5 +1,6 @@
 """What a model is: held by the model, and the same in every file made from it."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -77,12 +78,19 @@ def test_json_gives_the_same_config(config):
         ({"labels": {"names": ["a"], "task": "both"}}, "task must be one of"),
         ({"labels": {"shape": 3}}, "Received: .*shape"),
         ({"preprocessing": {"image_size": [8, 8]}}, "A preprocessing must be"),
+        ({"notes": ["a", 3]}, "notes must be texts. Received: 3"),
+        ({"origins": {"pixels": None}}, "origins must be texts. Received: None"),
     ],
     ids=str,
 )
 def test_a_wrong_description_is_one_line(content, message):
     with pytest.raises(ValueError, match=message):
         Description.from_json(content, "x.json")
+
+
+def test_a_fact_whose_origin_a_file_lacks_says_so():
+    without = dataclasses.replace(KNOWN, origins={})
+    assert "GELU exact (not recorded)" in without.facts
 
 
 def test_saving_cloning_and_another_precision_keep_it(model, tmp_path):

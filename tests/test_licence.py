@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.description.licences import licence_in_card
+from keras_vit.description.licences import card_header, licence_in_card
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
@@ -61,6 +61,23 @@ def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
     config["pretrained_cfg"]["license"] = "mit"
     (folder / "config.json").write_text(json.dumps(config))
     assert keras_vit.open_model(folder).description.licence == "mit"
+
+
+@pytest.mark.parametrize("to", ["huggingface", "timm", "classifier"])
+@pytest.mark.parametrize("licence", ["cc-by-nc-4.0", "dinov3-license", "unknown"])
+def test_a_converted_folder_has_the_licence_of_its_source(to, licence, model, tmp_path):
+    source = folder_of(model, tmp_path, "huggingface")
+    (source / "README.md").write_text(card_header(licence))
+    convert(source, tmp_path / "again", to=to)
+    assert keras_vit.open_model(tmp_path / "again").description.licence == licence
+    if to == "timm":
+        config = json.loads((tmp_path / "again" / "config.json").read_text())
+        assert config["pretrained_cfg"]["license"] == licence
+
+
+def test_a_name_that_the_hub_does_not_know_is_that_of_another_licence():
+    assert card_header("mit") == "---\nlicense: mit\n---\n"
+    assert "license: other\nlicense_name: dinov3-license\n" in card_header("dinov3-license")
 
 
 def test_classifiers_of_the_package_and_official_weights_are_under_apache():

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.repositories import repository_folder
 from keras_vit.utils.files import path_inside
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -90,6 +91,14 @@ def test_an_index_names_no_file_out_of_its_folder(name, tmp_path):
         named_by_an_index(name, tmp_path)
 
 
+@pytest.mark.parametrize("name", LEADING_OUT)
+def test_a_repository_whose_names_lead_out_is_not_downloaded(name, hub, tmp_path):
+    hub.add("owner/outside", {"config.json": b"{}", "model.safetensors": b"", name: b"1"})
+    with pytest.raises(ValueError, match="must lie in its folder"):
+        repository_folder("hf:owner/outside")
+    assert not hub.fetched()
+
+
 def test_every_place_that_makes_paths_of_such_names_is_tested_here():
     code = {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -100,6 +109,7 @@ def test_every_place_that_makes_paths_of_such_names_is_tested_here():
     assert callers == {
         "keras_vit/utils/files.py",
         "keras_vit/checkpoints/checkpoint.py",
+        "keras_vit/hub/hugging_face.py",
         "export/beam.py",
     }
     # Archives are read, and never unpacked.

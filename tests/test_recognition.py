@@ -10,7 +10,9 @@ from keras_vit.configs import recognition
 from keras_vit.configs.recognition import config_of_json, config_of_shapes, layer_shapes
 
 
-@pytest.mark.parametrize("name", ["ViT-B/16", "R50+ViT-B/16", "BiT-R50x1", "Axial-ViT-B/16"])
+@pytest.mark.parametrize(
+    "name", ["ViT-B/16", "R50+ViT-B/16", "R7+ViT-Nano/4", "BiT-R50x1", "Axial-ViT-B/16"]
+)
 def test_a_config_is_the_same_after_json(name):
     config = configs.MODELS[name]
     fields = json.loads(json.dumps(dataclasses.asdict(config)))

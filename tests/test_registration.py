@@ -28,3 +28,17 @@ def test_nothing_of_the_hook_stays_once_keras_is_imported(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{PROGRAM}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_keras_is_pythons_own_error(tmp_path):
+    code = (
+        "import sys\n"
+        "from keras_vit._registration import when_keras_is_imported\n"
+        "sys.path[:] = [p for p in sys.path if 'packages' not in p]\n"
+        "when_keras_is_imported('layers')\n"
+        "import keras\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
+    )
+    assert "ModuleNotFoundError: No module named 'keras'" in done.stderr

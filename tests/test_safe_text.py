@@ -10,8 +10,12 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
+from keras_vit.training.comparison.gates import HOLDS, Verdict, parse_gates
+from keras_vit.training.comparison.measures import Measure
+from keras_vit.training.data.tables import read_table, table_lines
+from keras_vit.training.run.repeated_run import DIFFERENT, Reproduction
 from keras_vit.utils.safe_text import for_csv, for_json, for_line, for_markdown, for_output
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.text_tables import align_columns, markdown_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONTROL = [
@@ -82,6 +86,29 @@ def test_a_cell_of_csv_is_no_formula_also_where_semicolons_separate(text, cell):
     assert for_csv(text) == cell
 
 
+def test_a_path_in_a_table_that_is_read_again_is_no_formula_and_the_same_path():
+    rows = {"=1+1.png": "train", "a;=cmd|x.png": "test", "b\nc.png": "train", "d.png": "test"}
+    lines = table_lines(rows, "split")
+    assert not [cell for line in lines for cell in [*line.split(","), line] if cell[0] in "=+-@"]
+    assert '"./a;=cmd|x.png","test"' in lines
+    assert read_table(lines, "split") == rows
+    assert table_lines({"d.png": "test"}, "split") == ("path,split", "d.png,test")
+
+
+def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
+    name = "cat\ngate    top_1 > 0: holds\x1b[2J"
+    (gate,) = parse_gates("class_recall > -3")
+    measure = Measure("class_recall", 0.0, 9, lambda factor: (-9.0, 9.0), class_name=name)
+    texts = [
+        align_columns([("class", "images"), (name, "3")]).splitlines()[1:],
+        str(Verdict(gate, HOLDS, measure)).splitlines(),
+        str(Reproduction(DIFFERENT, (name,))).splitlines()[1:],
+    ]
+    for lines in texts:
+        (line,) = lines
+        assert line.isprintable()
+
+
 def test_json_of_any_text_can_be_encoded():
     assert for_json("caf\udce9 – é\n") == "caf\\udce9 – é\n"
 
@@ -108,7 +135,7 @@ def test_every_table_is_written_by_these_functions():
     assert written == {
         "keras_vit/utils/files.py",
         "keras_vit/commands/predict.py",  # By `csv_row`.
-        "training/data/tables.py",  # Lines that a run records and reads again, of no file.
+        "training/data/tables.py",  # Lines that are read again; see the test of formulas.
         "training/run/loop.py",  # The numbers of a history.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [

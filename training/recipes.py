@@ -212,18 +212,20 @@ MASKED_PATCHES = {
     )
 }
 
-# Small classifiers, ours: command, model, pixels, steps, learning rate, warm-up, weight decay,
-# mixup, precision. The last one starts from the weights of the one before it, at a higher
-# resolution, as in section 3.2.
+# Small classifiers, ours: command, model, pixels, steps, images of a step, optimizer, learning
+# rate, warm-up, weight decay, mixup, precision. The fine-tuning starts from the weights of the
+# row before it, at a higher resolution, as in section 3.2.
 CIFAR_10 = (
-    ("pretrain", "ViT-Mini/4", 32, 12_600, 1e-3, 500, 0.3, 0.0, "float32"),
-    ("pretrain", "R14+ViT-Micro/16", 64, 17_000, 1e-3, 1000, 0.1, 0.2, "float32"),
-    ("finetune", "R14+ViT-Micro/16", 96, 7_500, 5e-4, 200, 0.1, 0.2, "mixed_bfloat16"),
+    ("pretrain", "ViT-Mini/4", 32, 12_600, 128, "adam", 1e-3, 500, 0.3, 0.0, "float32"),
+    ("pretrain", "R14+ViT-Micro/16", 64, 17_000, 128, "adam", 1e-3, 1000, 0.1, 0.2, "float32"),
+    ("finetune", "R14+ViT-Micro/16", 96, 7_500, 128, "adam", 5e-4, 200, 0.1, 0.2, "mixed_bfloat16"),
+    ("pretrain", "R7+ViT-Nano/4", 32, 11_000, 250, "muon", 5e-3, 500, 0.1, 0.2, "float32"),
 )
 
 
 def _on_cifar_10():
-    for command, model, side, steps, rate, warmup_steps, weight_decay, mixup, precision in CIFAR_10:
+    for row in CIFAR_10:
+        command, model, side, steps, batch, optimizer, rate, warmup, decay, mixup, precision = row
         yield Recipe(
             name=f"{model} CIFAR-10" + (f" {side} pixels" if command == "finetune" else ""),
             source="ours, docs/results.md",
@@ -232,11 +234,11 @@ def _on_cifar_10():
                 "model": model,
                 "image_size": (side, side),
                 "steps": steps,
-                "batch_size": 128,
-                "optimizer": "adam",
+                "batch_size": batch,
+                "optimizer": optimizer,
                 "learning_rate": rate,
-                "warmup_steps": warmup_steps,
-                "weight_decay": weight_decay,
+                "warmup_steps": warmup,
+                "weight_decay": decay,
                 "clip_norm": 1.0,
                 "dropout_rate": 0.0,
                 "label_smoothing": 0.1,

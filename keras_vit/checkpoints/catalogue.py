@@ -10,15 +10,11 @@ import os
 import pathlib
 
 from keras_vit import configs
-from keras_vit.utils.files import check_holds_one_model
 
 # Server of all official files; a mirror can replace it.
 BASE_URL = "https://storage.googleapis.com"
 
 NAMES = ("imagenet", "imagenet21k")
-
-# Ends of the names of files of weights.
-_SUFFIXES = (".npz", ".h5", ".keras", ".safetensors", ".bin", ".pth", ".pt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,14 +147,14 @@ def find(
             continue
         if row.model != model:
             raise ValueError(
-                f"weights must be of the model {model}: {_known(model)}. "
+                f"weights must be of the model {model}: {known_weights(model)}. "
                 f"Received: weights={weights!r}, of {row.model}"
             )
         return row
     candidates = [row for row in rows() if row.model == model and row.name == weights]
     if not candidates:
         raise ValueError(
-            f"weights must be None, a path, or official ones of {model}: {_known(model)}. "
+            f"weights must be None, a path, or official ones of {model}: {known_weights(model)}. "
             f"Received: weights={weights!r}"
         )
     side = math.sqrt(math.prod(pixels or configs.DEFAULT_IMAGE_SIZE for pixels in image_size))
@@ -173,7 +169,8 @@ def find(
     )
 
 
-def _known(model):
+def known_weights(model: str) -> str:
+    """Returns the names and keys of the weights of a model, for messages."""
     return ", ".join(list_weights(model)) or "there are none"
 
 
@@ -229,82 +226,6 @@ def find_released(
         for row in RELEASED
         if name in row.names and model in (None, row.model, configs.MODELS[row.model])
     ]
-
-
-def classifier_folder(
-    folder_or_name: str | os.PathLike,
-    model: str | configs.ViTConfig | configs.BiTConfig | None = None,
-) -> pathlib.Path:
-    """Returns the folder of a released classifier by its name; any other path is returned.
-
-    Args:
-        folder_or_name: A folder, or a name of `RELEASED_NAMES`; a `pathlib.Path` is a folder.
-        model: Selects among the classifiers of that name; by default the most accurate one.
-
-    Raises:
-        ValueError: If it is a name, and a file or folder of that name exists.
-    """
-    released = find_released(folder_or_name, model) or find_released(folder_or_name)
-    if not released:
-        return pathlib.Path(folder_or_name)
-    row = released[0]
-    other = row.folder if os.path.exists(row.key) else row.key
-    check_unambiguous(str(folder_or_name), f"{other} for the package's classifier")
-    return row.folder
-
-
-def find_weights(
-    weights: str | os.PathLike,
-    model: str | configs.ViTConfig | configs.BiTConfig | None = None,
-    image_size: tuple[int | None, int | None] = (None, None),
-) -> OfficialWeights | pathlib.Path:
-    """Returns what a value of `weights=` means: a row of the catalogue, or a file or folder.
-
-    A name is a name and a path is a path; if both exist, the error shows how to write each.
-
-    Args:
-        weights: A path, a name of the catalogue or of a classifier of the package.
-        model: The name or config of the weights' model; by default the key's, or ViT-B/16.
-        image_size: Pixels (height, width), by which an official file is chosen.
-
-    Raises:
-        ValueError: If there are no such weights, or none for the model.
-        FileNotFoundError: If a path ends as a file of weights does, and there is none.
-    """
-    if not isinstance(weights, (str, os.PathLike)):
-        raise ValueError(
-            "weights must be None, a path, or a name of keras_vit.list_weights(). "
-            f"Received: weights={weights!r}"
-        )
-    if is_official(weights):
-        key = os.fspath(weights)
-        usual = next((row.model for row in rows() if row.key == key), "ViT-B/16")
-        return find(usual if model is None else _name_of(model, key), key, image_size)
-    if (released := find_released(weights)) and not find_released(weights, model):
-        models = " or ".join(row.model for row in released)
-        raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
-    path = classifier_folder(weights, model)
-    if not path.exists():
-        known = f"for {model}: {_known(model)}" if isinstance(model, str) else ""
-        error = FileNotFoundError if path.suffix in _SUFFIXES else ValueError
-        raise error(
-            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
-            f"file of weights, an export, {', '.join(RELEASED_NAMES)}, imagenet21k, a "
-            "name of keras_vit.list_weights(), or a model's name with its weights"
-            + (f" ({known}). Received: weights={weights!r}" if known else "")
-        )
-    check_holds_one_model(path)
-    return path
-
-
-def _name_of(model, weights):
-    for name, config in configs.MODELS.items():
-        if model in (name, config):
-            return name
-    raise ValueError(
-        "Official weights are for the models of keras_vit.list_models(); another config "
-        f"needs a path. Received: weights={weights!r} for {model}"
-    )
 
 
 def is_official(weights: object) -> bool:

@@ -28,7 +28,7 @@ from keras_vit.checkpoints.formats import (
     read_torch,
     read_values,
 )
-from keras_vit.checkpoints.hdf5 import WEIGHTS, read_keras_archive, read_keras_h5
+from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
@@ -44,7 +44,7 @@ from keras_vit.checkpoints.torch_names import (
 )
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import layer_shapes, shows_swiglu
-from keras_vit.utils.files import MODEL, path_inside
+from keras_vit.utils.files import CONFIG, MODEL, WEIGHTS, path_inside
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
@@ -68,9 +68,10 @@ _RANKS = {
 
 # A folder holds one of these: Hugging Face's and timm's, whole or in parts, KerasHub's, which
 # has the head in another file, or a classifier's.
-_FOLDER_FILES = ("model.safetensors", "pytorch_model.bin", WEIGHTS, MODEL)
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-_KERAS_HUB_HEAD = "task.weights.h5"
+SAFETENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
+_FOLDER_FILES = (SAFETENSORS, "pytorch_model.bin", WEIGHTS, MODEL)
+_INDEXES = (INDEX, "pytorch_model.bin.index.json")
+KERAS_HUB_HEAD = "task.weights.h5"
 
 POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
 
@@ -186,7 +187,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         ImportError: If reading it needs a package that is not installed.
     """
     path = pathlib.Path(path)
-    beside = read_json((path if path.is_dir() else path.parent) / "config.json")
+    beside = read_json((path if path.is_dir() else path.parent) / CONFIG)
     check_family(beside, path)
     arrays, facts, config = _read(path)
     config = config or beside
@@ -308,7 +309,7 @@ def _weight_files(path):
         return [path]
     for name in _FOLDER_FILES:
         if (path / name).is_file():
-            head = path / _KERAS_HUB_HEAD
+            head = path / KERAS_HUB_HEAD
             has_head = name == WEIGHTS and head.is_file()
             return [path / name, head] if has_head else [path / name]
     for name in _INDEXES:

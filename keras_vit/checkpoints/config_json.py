@@ -13,6 +13,7 @@ from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.timm_models import ACTIVATIONS, EVA_NAMES, facts_of_timm
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, HUGGING_FACE_DINOV3, TIMM, TIMM_BIT
 from keras_vit.configs import Rotary
+from keras_vit.utils.files import TASK
 from keras_vit.utils.json_files import Fields, read_json as read_any_json
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
@@ -254,7 +255,7 @@ def _keras_hub(serialized, path):
         if serialized["class_name"] in HUB_CLASSIFIERS:
             head, config = serialized["config"], serialized["config"]["backbone"]["config"]
         else:
-            task = read_json((path if path.is_dir() else path.parent) / "task.json")
+            task = read_json((path if path.is_dir() else path.parent) / TASK)
             head, config = task.get("config", {}), serialized["config"]
         height, width, _ = config["image_shape"]
         down, across = config["patch_size"]

@@ -24,17 +24,15 @@ from keras_vit.checkpoints.formats import (
     weight_dtype,
 )
 from keras_vit.checkpoints.hdf5_structure import (
-    WEIGHTS,
     Hdf5Array,
     Hdf5File,
     open_hdf5,
     open_weights_entry,
 )
+from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
 from keras_vit.utils.json_files import parse_json
 
-# Entries of a `.keras` archive.
-CONFIG = "config.json"
-_ENTRIES = {"metadata.json", CONFIG, WEIGHTS}
+_ENTRIES = set(UNPACKED_MODEL)
 
 # Bytes that the entries of an archive may declare beyond the file's size; Keras does not
 # compress.
@@ -181,7 +179,7 @@ class LayerVariables:
 
 
 def check_keras_archive(path) -> tuple[dict[str, Any], int]:
-    """Checks a `.keras` file of unknown origin before Keras opens it.
+    """Checks a `.keras` file, or a folder of its entries, of unknown origin before Keras opens it.
 
     Returns:
         The content of `config.json`, and the count of all numbers in the arrays.
@@ -192,34 +190,51 @@ def check_keras_archive(path) -> tuple[dict[str, Any], int]:
             layers than arrays, or its weights lie in other files.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            file_bytes = os.path.getsize(path)
-            entries = archive.infolist()
-            names = [entry.filename for entry in entries]
-            if sorted(names) != sorted(_ENTRIES):
-                raise ValueError(f"it must hold {sorted(_ENTRIES)} alone, not {sorted(names)[:5]}")
-            declared = sum(entry.file_size for entry in entries)
-            if declared > file_bytes + _FREE_BYTES:
-                raise ValueError(f"it declares {declared:,} bytes and has {file_bytes:,}")
-            for entry in entries:
-                with archive.open(entry) as stream:
-                    while stream.read(2**24):  # To its end, where the checksum is compared.
-                        pass
-            config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
-            with open_weights_entry(path) as file:
-                arrays = file.arrays.values()
-            sizes = [math.prod(array.shape or ()) for array in arrays]
-            declared = sum(
-                size * array.dtype.itemsize for size, array in zip(sizes, arrays, strict=True)
-            )
-            check_declared_size(path, declared, file_bytes)
-            layers = _num_layers(config)
-            if layers > _FREE_LAYERS + _LAYERS_PER_ARRAY * len(arrays):
-                raise ValueError(f"it has {layers:,} layers and {len(arrays):,} arrays")
-            return config, sum(sizes)
+        if os.path.isdir(path):
+            file_bytes = os.path.getsize(os.path.join(path, WEIGHTS))
+            content = _bounded_file(os.path.join(path, CONFIG))
+        else:
+            file_bytes, content = _checked_entries(path)
+        config = parse_json(content, CONFIG)
+        with open_weights_entry(path) as file:
+            arrays = file.arrays.values()
+        sizes = [math.prod(array.shape or ()) for array in arrays]
+        declared = sum(
+            size * array.dtype.itemsize for size, array in zip(sizes, arrays, strict=True)
+        )
+        check_declared_size(path, declared, file_bytes)
+        layers = _num_layers(config)
+        if layers > _FREE_LAYERS + _LAYERS_PER_ARRAY * len(arrays):
+            raise ValueError(f"it has {layers:,} layers and {len(arrays):,} arrays")
+        return config, sum(sizes)
     # zipfile raises nearly anything on a damaged archive.
     except Exception as error:
         raise damaged_file("A .keras file", path, error) from error
+
+
+def _checked_entries(path):
+    """The bytes of an archive, and its config, once all of its entries have been read."""
+    with zipfile.ZipFile(path) as archive:
+        file_bytes = os.path.getsize(path)
+        entries = archive.infolist()
+        names = [entry.filename for entry in entries]
+        if sorted(names) != sorted(_ENTRIES):
+            raise ValueError(f"it must hold {sorted(_ENTRIES)} alone, not {sorted(names)[:5]}")
+        declared = sum(entry.file_size for entry in entries)
+        if declared > file_bytes + _FREE_BYTES:
+            raise ValueError(f"it declares {declared:,} bytes and has {file_bytes:,}")
+        for entry in entries:
+            with archive.open(entry) as stream:
+                while stream.read(2**24):  # To its end, where the checksum is compared.
+                    pass
+        return file_bytes, _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
+
+
+def _bounded_file(path):
+    if os.path.getsize(path) > _MAX_CONFIG_BYTES:
+        raise ValueError(f"{CONFIG} has {os.path.getsize(path):,} bytes")
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _num_layers(config):

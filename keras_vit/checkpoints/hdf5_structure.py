@@ -22,9 +22,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checkpoints.formats import damaged_file
-
-# Entry of a `.keras` archive.
-WEIGHTS = "model.weights.h5"
+from keras_vit.utils.files import WEIGHTS
 
 Keys = tuple[str, ...]
 
@@ -455,7 +453,15 @@ def open_hdf5(path: str | os.PathLike, content: bytes | None = None) -> Iterator
 
 @contextlib.contextmanager
 def open_weights_entry(path: str | os.PathLike) -> Iterator[Hdf5File]:
-    """Opens the weights in a `.keras` archive, without a copy where they are not compressed."""
+    """Opens the weights of a `.keras` archive, or of a folder of its entries.
+
+    They are not copied where they are not compressed.
+    """
+    if os.path.isdir(path):
+        place = os.path.join(path, WEIGHTS)
+        with open(place, "rb") as file:
+            yield Hdf5File(place, file, os.path.getsize(place))
+        return
     with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
         entry = archive.getinfo(WEIGHTS)
         if entry.compress_type == zipfile.ZIP_STORED:

@@ -13,7 +13,7 @@ from keras_vit.keras_private import load_keras_model, num_values_of_config
 
 
 def read_model(path: str | os.PathLike) -> keras.Model:
-    """Returns the model of a `.keras` file, read in safe mode.
+    """Returns the model of a `.keras` file, or of a folder of its entries, read in safe mode.
 
     Raises:
         ValueError: If the file cannot be read as a Keras model, has content that Keras does

@@ -43,6 +43,7 @@ from keras_vit.utils.json_files import check_fields
 
 PREPROCESSOR = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"
+KERAS_HUB_PREPROCESSOR = "preprocessor.json"
 # Pillow's numbers of the filters.
 PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 
@@ -371,7 +372,7 @@ def _keras_hub(checkpoint, image_size, classes):
     if checkpoint.config.get("class_name") in HUB_CLASSIFIERS:  # A `.keras` holds all of it.
         file, preprocessor = "config.json", checkpoint.config["config"].get("preprocessor")
     else:
-        file = "preprocessor.json"
+        file = KERAS_HUB_PREPROCESSOR
         preprocessor = read_json(checkpoint.folder / file)
     converter: dict[str, Any] = {}
     if isinstance(preprocessor, dict):

@@ -321,7 +321,8 @@ TIMM = Layout(
         _TIMM_UNITS,
         # Eva's.
         (r"\.gamma_([12])$", r".ls\1.gamma"),
-        # Names of Meta's DINOv2.
+        # Names of Meta's DINOv2; with `block_chunks` the block's number follows its chunk's.
+        (r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),
         (r"^register_tokens$", "reg_token"),
         (r"\.mlp\.w12\.", ".mlp.fc1."),
         (r"\.mlp\.w3\.", ".mlp.fc2."),

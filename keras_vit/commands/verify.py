@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 
 from keras_vit.commands import Command
 from keras_vit.export.options import VERIFY_SECONDS
 from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
-from keras_vit.utils.files import MODEL
+from keras_vit.utils.files import model_in
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ class Verify(Command):
             from keras_vit.utils.signing import check_signature
 
             print(check_signature(self.artefact, self.key, self.signature_file))
-            if (pathlib.Path(self.artefact) / MODEL).is_file():
+            if model_in(self.artefact) is not None:
                 return  # A classifier's folder, in which no program runs.
         elif self.key is not None or self.signature_file is not None:
             raise ValueError("--key and --signature-file go with --signature.")

@@ -28,6 +28,7 @@ from keras_vit.configs.model_table import (
 from keras_vit.configs.resnet_configs import (
     AxialResNetConfig,
     BiTConfig,
+    PoolingStem,
     ResNetStem,
 )
 from keras_vit.configs.vit_configs import (
@@ -55,6 +56,7 @@ __all__ = [
     "HeadInput",
     "IMAGE_SIZES",
     "MODELS",
+    "PoolingStem",
     "PositionKind",
     "PositionPlace",
     "ResNetStem",

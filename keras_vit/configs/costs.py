@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 
-NORM, SOFTMAX, STANDARDIZATION, POOL, AXIAL_POOL = 7, 5, 5, 9, 4
+NORM, SOFTMAX, STANDARDIZATION, POOL, SMALL_POOL = 7, 5, 5, 9, 4
 # By the nonlinearity of the MLP, for each of its hidden units.
 ACTIVATION = {"tanh": 8, "exact": 4, "quick": 3, "relu": 0, "swiglu": 3}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from keras_vit import configs
 from keras_vit.configs.blocks import AttentionConfig
 from keras_vit.configs.costs import (
-    AXIAL_POOL,
     POOL,
+    SMALL_POOL,
     SOFTMAX,
     STANDARDIZATION,
     Cost,
@@ -140,8 +140,24 @@ def _relative_positions(length, width, heads) -> Cost:
 
 def _stem(stem, size, channels) -> Cost:
     """The cost of `keras_vit.models.resnet.resnet_stem`."""
+    if isinstance(stem, configs.PoolingStem):
+        return _pooling_stem(stem, size, channels)
     cost = _root(stem, size, channels) + norm(_area(_strided(size, 2)), stem.width)
     return cost + _units(stem, size)
+
+
+def _pooling_stem(stem, size, channels) -> Cost:
+    cost = _standardized_conv(_area(size), 3, channels, stem.width)
+    cost += norm(_area(size), stem.width)
+    inputs = stem.width
+    for width in stem.widths:
+        pooled = _strided(size, 2)
+        cost += _standardized_conv(_area(size), 3, inputs, width)
+        cost += Cost(flops=SMALL_POOL * _area(pooled) * width)
+        cost += 2 * _standardized_conv(_area(pooled), 3, width, width)
+        cost += 3 * norm(_area(pooled), width) + Cost(flops=width * _area(pooled))
+        size, inputs = pooled, width
+    return cost
 
 
 def _resnet(config, size, channels, classes) -> Cost:
@@ -204,7 +220,7 @@ def _axial_attention(size, cells_after, channels, heads, strided) -> Cost:
         line = AttentionConfig(heads).cost(length, channels)
         cost += shared(lines, line + _relative_positions(length, channels, heads))
     if strided:
-        cost += Cost(flops=AXIAL_POOL * cells_after * channels)
+        cost += Cost(flops=SMALL_POOL * cells_after * channels)
     return cost
 
 

@@ -12,7 +12,12 @@ from keras_vit.configs.blocks import (
     UNSEEN_BLOCK_FIELDS,
     BlockConfig,
 )
-from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, ResNetStem
+from keras_vit.configs.resnet_configs import (
+    AxialResNetConfig,
+    BiTConfig,
+    PoolingStem,
+    ResNetStem,
+)
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
 from keras_vit.utils.nearest_names import nearest_names
 
@@ -33,13 +38,15 @@ UNSEEN_FIELDS = (*UNSEEN_BLOCK_FIELDS, "classifier", "position_resize")
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
 # Exceptions: pixels per side of models for other images.
-IMAGE_SIZES = {"ViT-Mini/4": 32, "R14+ViT-Micro/16": 96}
+IMAGE_SIZES = {"ViT-Mini/4": 32, "R7+ViT-Nano/4": 32, "R14+ViT-Micro/16": 96}
 
 # Paper, Table 1; Ti and S are from the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
-    # Ours, for images of 32 pixels: a million parameters, and 2.6 with a ResNet in front.
+    # Ours, for images of 32 pixels: Mini has a million parameters, and with a ResNet in front
+    # Micro and Nano have 2.6.
     "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
     "Micro": {"width": 192, "depth": 5, "mlp_dim": 768, "num_heads": 6},
+    "Nano": {"width": 256, "depth": 2, "mlp_dim": 512, "num_heads": 4},
     "Ti": {"width": 192, "depth": 12, "mlp_dim": 768, "num_heads": 3},
     "S": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 6},
     "B": {"width": 768, "depth": 12, "mlp_dim": 3072, "num_heads": 12},
@@ -72,7 +79,8 @@ VIT = {
 # third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
 # a root with stride 4, are 32 pixels wide.
 HYBRID = {
-    # Ours: images of 32 pixels, enlarged to 96 for the root's stride of 4, give 6x6 tokens.
+    # Ours: images of 32 pixels give 8x8 tokens; and, enlarged to 96 for a root's stride of 4, 6x6.
+    "R7+ViT-Nano/4": ViTConfig(1, **SIZES["Nano"], classifier="gap", resnet=PoolingStem((64, 256))),
     "R14+ViT-Micro/16": ViTConfig(2, **SIZES["Micro"], resnet=ResNetStem((2, 2), 0.5)),
     "R+ViT-Ti/16": ViTConfig(8, **SIZES["Ti"], resnet=ResNetStem(())),
     "R26+ViT-S/32": ViTConfig(1, **SIZES["S"], resnet=ResNetStem((2, 2, 2, 2))),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
     BiTConfig,
+    PoolingStem,
     ResNetStem,
     ViTConfig,
 )
@@ -136,7 +138,7 @@ def config_of_shapes(
         "depth": shown["depth"],
         "mlp_dim": shown["mlp_dim"],
         "representation_size": representation[1] if representation and has_head else None,
-        "resnet": ResNetStem(*resnet, epsilon_in) if "root_width" in shown else None,
+        "resnet": _stem_of_shapes(shown, resnet, epsilon_in),
         "num_registers": registers[1] if registers else 0,
         **({"position_embedding": "relative_bias"} if has_biases else {}),
         **_norms_and_tokens(shapes, classifier),
@@ -268,6 +270,8 @@ def _shown_by_shapes(shapes):
         shown["num_heads"] = query[1]
     if root := shape_of("root_conv", 4):
         shown["root_width"] = root[3]
+        if root[0] == 3:  # A root that keeps the resolution.
+            shown["widths"] = _pooled_widths(shapes)
     layers = {layer.partition("/")[0] for layer in shapes}
     if depth := _depth(layers, "encoder_block"):
         shown["depth"] = depth
@@ -290,7 +294,25 @@ def _shown_by_config(config):
         "depth": config.depth,
         "num_blocks": config.resnet.num_blocks if config.resnet else (),
     }
+    if isinstance(config.resnet, PoolingStem):
+        shown["widths"] = config.resnet.widths
     return {**shown, "root_width": config.resnet.width} if config.resnet else shown
+
+
+def _stem_of_shapes(shown, resnet, epsilon_in):
+    if "widths" in shown:
+        return PoolingStem(shown["widths"], shown["root_width"], epsilon_in)
+    if "root_width" not in shown:
+        return None
+    num_blocks, width_factor = resnet
+    return ResNetStem(num_blocks, width_factor, epsilon_in)
+
+
+def _pooled_widths(shapes):
+    """The channels of the blocks of a `PoolingStem`."""
+    names = (f"block_{block}_unit_1/conv_1" for block in itertools.count(1))
+    kernels = itertools.takewhile(bool, map(shapes.get, names))
+    return tuple(kernel[3] for kernel in kernels)
 
 
 def _vit_of_layers(config_type, model, layers, block_name):
@@ -335,8 +357,13 @@ def _resnet_of_layers(layers):
 
 
 def _stem_of_layers(layers):
+    root = layers["root_conv"]
+    if type(layers.get("block_1_unit_1")).__name__ == "PoolingUnit":
+        blocks = range(1, len(_num_blocks(layers)) + 1)
+        widths = tuple(layers[f"block_{block}_unit_1"].filters for block in blocks)
+        return PoolingStem(widths, root.filters, root.epsilon_in)
     num_blocks, width_factor = _resnet_fields(layers)
-    return ResNetStem(num_blocks, width_factor, layers["root_conv"].epsilon_in)
+    return ResNetStem(num_blocks, width_factor, root.epsilon_in)
 
 
 def _resnet_fields(layers):

@@ -1,9 +1,9 @@
-"""The configs of ResNets: a hybrid's stem, BiT and Axial-ResNet."""
+"""The configs of ResNets: a hybrid's stems, BiT and Axial-ResNet."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +44,7 @@ class _ResNet:
 
     def feature_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Returns the cells (down, across) of the feature map of an image."""
-        height, width = image_size
-        return (-(-height // self.stride), -(-width // self.stride))
+        return cells(image_size, self.stride)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +64,73 @@ class ResNetStem(_ResNet):
 
     num_blocks: tuple[int, ...] = (3, 4, 9)
     epsilon_in: Literal["deviation", "variance"] = "deviation"
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolingStem:
+    """A small ResNet in front of a hybrid that keeps the resolution of small images.
+
+    For images such as CIFAR's, of which the root of `ResNetStem`, with its stride of 4, keeps
+    8x8 cells. Here the root is a 3x3 convolution without a stride or a pool, and each block
+    halves the map by a pool behind its first convolution; see `keras_vit.layers.PoolingUnit`.
+    Convolutions and pools in front of the tokens are as in the Compact Convolutional
+    Transformer (arXiv 2104.05704), blocks of three convolutions with a residual as in airbench
+    (arXiv 2404.00498).
+
+    Args:
+        widths: Channels of each block.
+        width: Channels of the root.
+        epsilon_in: As in `ResNetStem`.
+
+    Raises:
+        ValueError: If there is no block, or a width is no multiple of 8.
+    """
+
+    widths: tuple[int, ...]
+    width: int = 32
+    epsilon_in: Literal["deviation", "variance"] = "deviation"
+
+    groups: ClassVar[int] = 8  # Each GroupNorm has so many.
+
+    def __post_init__(self):
+        object.__setattr__(self, "widths", tuple(self.widths))
+        if not self.widths:
+            raise ValueError(f"A PoolingStem needs a block. Received: widths={self.widths}")
+        if any(width < 1 or width % self.groups for width in (self.width, *self.widths)):
+            raise ValueError(
+                f"Every width must be a multiple of the {self.groups} groups of GroupNorm. "
+                f"Received: width={self.width}, widths={self.widths}"
+            )
+
+    @property
+    def num_blocks(self) -> tuple[int, ...]:
+        """Units in each block."""
+        return (1,) * len(self.widths)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the feature map."""
+        return self.widths[-1]
+
+    @property
+    def stride(self) -> int:
+        """Pixels per cell of the feature map; a part of a cell counts as one."""
+        return int(2 ** len(self.widths))
+
+    def feature_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Returns the cells (down, across) of the feature map of an image."""
+        return cells(image_size, self.stride)
+
+
+def cells(image_size: tuple[int, int], stride: int) -> tuple[int, int]:
+    """Returns the cells (down, across) of a map with a stride; a part of a cell counts as one."""
+    height, width = image_size
+    return (-(-height // stride), -(-width // stride))
+
+
+def stem_of(fields: dict[str, Any]) -> ResNetStem | PoolingStem:
+    """Returns a stem from its fields, as `dataclasses.asdict` gives them."""
+    return PoolingStem(**fields) if "widths" in fields else ResNetStem(**fields)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from keras_vit.configs.blocks import (
     part_of,
 )
 from keras_vit.configs.position_resize import PositionRule
-from keras_vit.configs.resnet_configs import ResNetStem
+from keras_vit.configs.resnet_configs import PoolingStem, ResNetStem, stem_of
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 FinalNorm = Literal["tokens", "pooled", "none"]
@@ -51,7 +51,7 @@ class ViTConfig:
         position_embedding_at: "input", "every_block" (a table for each block) or
             "every_block_shared" (one table, added again in front of each block); Table 8.
             Kinds that add nothing to tokens allow "input" only.
-        resnet: The stem of a hybrid, or None.
+        resnet: The stem of a hybrid, a `ResNetStem` or a `PoolingStem`, or None.
         num_registers: Learned tokens behind the class token, without positions, which the
             head does not read.
         head_bias: Initial value of the head's bias. The official pre-training uses -10.0 with
@@ -87,7 +87,7 @@ class ViTConfig:
     gelu: Gelu = BlockConfig.gelu
     position_embedding: PositionKind = "learned_1d"
     position_embedding_at: PositionPlace = "input"
-    resnet: ResNetStem | None = None
+    resnet: ResNetStem | PoolingStem | None = None
     norm_epsilon: float = BlockConfig.norm_epsilon
     remat: bool = BlockConfig.remat
     num_registers: int = 0
@@ -109,7 +109,7 @@ class ViTConfig:
         if not isinstance(self.patch_size, int):
             object.__setattr__(self, "patch_size", tuple(self.patch_size))
         if isinstance(self.resnet, dict):
-            object.__setattr__(self, "resnet", ResNetStem(**self.resnet))
+            object.__setattr__(self, "resnet", stem_of(self.resnet))
         check_choices(
             self,
             classifier=HeadInput,

@@ -20,6 +20,7 @@ from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import Decision
+from keras_vit.description.licences import UNKNOWN
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.json_files import check_fields, parse_json
 
@@ -42,7 +43,8 @@ class Description:
         preprocessing: How an image becomes the model's input; None if that is unknown.
         labels: The names of the classes and the task.
         origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
-            "norm_epsilon" and "position_resize" are from, human-readable.
+            "norm_epsilon" and "position_resize" are from, human-readable; and "weights", the
+            repository that the weights, or those that its training started from, are from.
         licence: The licence of the weights, or of those that its training started from, as their
             source states it.
         decision: When the classifier answers, as `keras-vit calibrate` found it; None without.
@@ -65,7 +67,7 @@ class Description:
     preprocessing: Preprocessing | None = None
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    licence: str = "unknown"
+    licence: str = UNKNOWN
     decision: Decision | None = None
     notes: tuple[str, ...] = ()
 
@@ -73,6 +75,8 @@ class Description:
         for field in ("input_shape", "position_grid", "notes"):
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
+        _check_texts("notes", self.notes)
+        _check_texts("origins", [*self.origins, *self.origins.values()])
         _check_sides("input_shape", self.input_shape, 3, free=2)
         _check_sides("position_grid", self.position_grid, 2)
         known, channels = self.preprocessing, self.channels
@@ -83,7 +87,7 @@ class Description:
         ):
             raise ValueError(
                 "The range of the pixels must have the model's channels. Received: "
-                f"{known.num_channels} channels ({self.origins.get('pixels', 'given')}), a model "
+                f"{known.num_channels} channels ({self.origin_of('pixels')}), a model "
                 f"of {channels} channels, {self.name}"
             )
 
@@ -162,19 +166,23 @@ class Description:
     @property
     def facts(self) -> str:
         """The facts that change the numbers, with their origins, and the notes; one line."""
-        known, origins = self.preprocessing, self.origins
+        known = self.preprocessing
         pixels = "unknown" if known is None else describe_range(known.value_range)
-        parts = [f"pixels {pixels} ({origins['pixels']})"]
+        parts = [f"pixels {pixels} ({self.origin_of('pixels')})"]
         if known is not None:
-            parts.append(f"resize {describe_resize(known)} ({origins['evaluation']})")
+            parts.append(f"resize {describe_resize(known)} ({self.origin_of('evaluation')})")
         if isinstance(self.config, ViTConfig):
-            parts.append(f"GELU {self.config.gelu} ({origins['gelu']})")
+            parts.append(f"GELU {self.config.gelu} ({self.origin_of('gelu')})")
         if rule := self.position_resize:
-            from_where = origins.get("position_resize")
+            from_where = self.origins.get("position_resize")
             parts.append(f"positions {rule}" + (f" ({from_where})" if from_where else ""))
         if self.labels.is_multilabel:
             parts.append("multi-label")
         return "; ".join([", ".join(parts), *self.notes])
+
+    def origin_of(self, fact: str) -> str:
+        """Returns where a fact is from, for messages."""
+        return self.origins.get(fact, "not recorded")
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as types of JSON, those without a value left out."""
@@ -231,6 +239,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "labels": Labels.from_json,
     "decision": Decision.from_json,
 }
+
+
+def _check_texts(name, values):
+    wrong = [value for value in values if not isinstance(value, str)]
+    if wrong:
+        raise ValueError(f"{name} must be texts. Received: {wrong[0]!r:.80}")
 
 
 def _check_sides(name, sides, count, free=0):

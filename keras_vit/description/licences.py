@@ -9,17 +9,24 @@ from typing import Any
 from keras_vit.utils.files import MODEL_CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
-_CARDS = ("README.md", MODEL_CARD)
+UNKNOWN = "unknown"  # Where none is stated; the Hub's name for that, too.
+CARD = "README.md"  # The card in folders of other code bases and in repositories.
+CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
 _NAME = re.compile(r"[\w.+-]{1,64}")
+# Identifiers that the Hugging Face Hub knows; any other name may stand as the name of "other".
+_IDENTIFIERS = re.compile(
+    rf"{UNKNOWN}|apache-2\.0|mit|isc|unlicense|bsd(-[\w-]+)?|cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-[234]\.0|"
+    r"[al]?gpl-[23]\.0|mpl-2\.0|((bigscience|creativeml|bigcode)-)?openrail(-m)?"
+)
 
 
 def licence_in_card(folder: pathlib.Path) -> str | None:
-    """Returns the field `license` at the start of the model card in a folder; None without one.
+    """Returns the field `license` at the start of the model card in a folder; None if unknown.
 
     Of the licence "other" it is the field `license_name`.
     """
-    for name in _CARDS:
+    for name in CARDS:
         try:
             with open(folder / name, "rb") as file:
                 text = file.read(_MOST).decode("utf-8", errors="replace")
@@ -31,11 +38,25 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
         names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
         if names[0] == "other" and names[1]:
             names = names[1:]
-        if licence := licence_name(names[0]):
+        licence = licence_name(names[0])
+        if licence not in (None, UNKNOWN):
             return licence
     return None
+
+
+def hub_licence(licence: str) -> dict[str, str]:
+    """Returns a licence as the fields of a model card on the Hub."""
+    if _IDENTIFIERS.fullmatch(licence):
+        return {"license": licence}
+    return {"license": "other", "license_name": licence}
 
 
 def licence_name(value: Any) -> str | None:
     """Returns the name of a licence in a file; None if it is none, such as a long text."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+
+
+def card_header(licence: str) -> str:
+    """Returns the start of a card with a licence, as `licence_in_card` and the Hub read it."""
+    fields = [f"{name}: {value}\n" for name, value in hub_licence(licence).items()]
+    return f"---\n{''.join(fields)}---\n"

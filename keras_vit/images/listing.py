@@ -72,7 +72,7 @@ def images_below(
 
     Images are recognised by their suffix, or if it is not one of an image, by their first
     bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
-    folders are left out.
+    folders are left out; files of properties are among the others (`is_properties`).
 
     Args:
         folder: The folder.
@@ -87,8 +87,10 @@ def images_below(
             if not is_hidden(name) and not leave_out(os.path.join(root, name))
         )
         for name in sorted(files):
-            if not is_hidden(name):
-                path = os.path.join(root, name)
+            path = os.path.join(root, name)
+            if is_properties(name):
+                others.append(path)
+            elif not is_hidden(name):
                 (images if _is_image(path) else others).append(path)
     return images, others
 
@@ -107,11 +109,20 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".")
 
 
+def is_properties(path: str) -> bool:
+    """Returns whether a file is named as macOS names the properties of an image: ._photo.jpg."""
+    return os.path.basename(path).startswith("._") and _has_image_suffix(path)
+
+
 def _is_image(path):
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
+    if _has_image_suffix(path):
         return True
     with open(path, "rb") as file:
         head = file.read(SIGNATURE_BYTES)
     # BMP's two letters may also begin a text.
     return kind_of(head) is not None or signature_format(head) not in (BMP, UNKNOWN)
+
+
+def _has_image_suffix(path):
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES

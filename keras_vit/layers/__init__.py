@@ -16,6 +16,7 @@ from keras_vit.layers.model_description import ModelDescription
 from keras_vit.layers.norms import GroupNorm, LayerNorm
 from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
 from keras_vit.layers.residual_units import (
+    PoolingUnit,
     PostActivationUnit,
     PreActivationUnit,
     StandardizedConv2D,
@@ -54,6 +55,7 @@ __all__ = [
     "PositionEmbedding",
     "PositionEmbedding2D",
     "PoolingConfig",
+    "PoolingUnit",
     "PostActivationUnit",
     "PreActivationUnit",
     "Registers",

@@ -1,8 +1,10 @@
 """The convolution and the residual units of the paper's ResNets."""
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_vit.configs.resnet_configs import PoolingStem
 from keras_vit.layers.norms import GroupNorm
 
 # The place of epsilon in the formula, and its value in the official training code.
@@ -21,7 +23,7 @@ class StandardizedConv2D(keras.layers.Layer):
         "variance":   (w - mean) / sqrt(variance + 1e-10)       BiT, big_transfer
 
     Statistics are float32 under every dtype policy. The kernel has the official shape
-    `(height, width, C, filters)` and LeCun-normal values at the start.
+    `(height, width, C, filters)` and by default LeCun-normal values at the start.
 
     Args:
         filters: Output channels.
@@ -30,6 +32,7 @@ class StandardizedConv2D(keras.layers.Layer):
         padding: "same", which for even sizes puts one zero more at the right and below, as
             TensorFlow and JAX do, or a number of zeros on every side, as PyTorch does.
         epsilon_in: "deviation" or "variance", the formula.
+        kernel_initializer: The kernel's values at the start.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Input shape:
@@ -49,7 +52,14 @@ class StandardizedConv2D(keras.layers.Layer):
     """
 
     def __init__(
-        self, filters, kernel_size, strides=1, padding="same", epsilon_in="deviation", **kwargs
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        padding="same",
+        epsilon_in="deviation",
+        kernel_initializer="lecun_normal",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         if epsilon_in not in EPSILONS:
@@ -65,11 +75,13 @@ class StandardizedConv2D(keras.layers.Layer):
         self.strides = strides
         self.padding = padding
         self.epsilon_in = epsilon_in
+        # A name stays one until the kernel is made: making the object draws a seed.
+        self.kernel_initializer = kernel_initializer
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer="lecun_normal",
+            initializer=self.kernel_initializer,
             autocast=False,  # Half precision would round the statistics.
             name="kernel",
         )
@@ -94,6 +106,9 @@ class StandardizedConv2D(keras.layers.Layer):
         return centred / (ops.sqrt(variance) + epsilon)
 
     def get_config(self):
+        initializer = self.kernel_initializer
+        if isinstance(initializer, keras.initializers.Initializer):
+            initializer = keras.initializers.serialize(initializer)
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -101,7 +116,26 @@ class StandardizedConv2D(keras.layers.Layer):
             "strides": self.strides,
             "padding": self.padding,
             "epsilon_in": self.epsilon_in,
+            "kernel_initializer": initializer,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PassingKernel(keras.initializers.Initializer):
+    """LeCun-normal values, with filters in front that pass the input channels on.
+
+    Of a kernel `(height, width, C, filters)` of odd size, the first min(C, filters) filters are 1
+    at their own channel in the middle and 0 elsewhere, as `torch.nn.init.dirac_`.
+    """
+
+    def __call__(self, shape, dtype=None):
+        height, width, channels, filters = shape
+        values = keras.initializers.LecunNormal()(shape, dtype)
+        passing = np.zeros(shape, "float32")
+        shared = range(min(channels, filters))
+        passing[height // 2, width // 2, shared, shared] = 1
+        is_random = np.arange(filters) >= len(shared)
+        return values * is_random.astype("float32") + passing
 
 
 class BottleneckUnit(keras.layers.Layer):
@@ -160,17 +194,17 @@ class PostActivationUnit(BottleneckUnit):
 
     def build(self, input_shape):
         wide, narrow_shape = 4 * self.filters, (*input_shape[:-1], self.filters)
-        self.conv_1, self.norm_1 = self._conv_and_norm("1", input_shape, self.filters)
-        self.conv_2, self.norm_2 = self._conv_and_norm(
-            "2", narrow_shape, self.filters, kernel_size=3, strides=self.strides
+        self.conv_1, self.norm_1 = _conv_and_norm(self, "1", input_shape, self.filters)
+        self.conv_2, self.norm_2 = _conv_and_norm(
+            self, "2", narrow_shape, self.filters, kernel_size=3, strides=self.strides
         )
-        self.conv_3, self.norm_3 = self._conv_and_norm(
-            "3", narrow_shape, wide, gamma_initializer="zeros"
+        self.conv_3, self.norm_3 = _conv_and_norm(
+            self, "3", narrow_shape, wide, gamma_initializer="zeros"
         )
         self.projects = self.strides != 1 or input_shape[-1] != wide
         if self.projects:
-            self.conv_projection, self.norm_projection = self._conv_and_norm(
-                "projection", input_shape, wide, strides=self.strides
+            self.conv_projection, self.norm_projection = _conv_and_norm(
+                self, "projection", input_shape, wide, strides=self.strides
             )
 
     def call(self, x):
@@ -180,29 +214,98 @@ class PostActivationUnit(BottleneckUnit):
         y = self.norm_3(self.conv_3(y))
         return keras.ops.relu(shortcut + y)
 
-    def _conv_and_norm(
-        self, suffix, input_shape, filters, kernel_size=1, strides=1, gamma_initializer="ones"
-    ):
-        conv = StandardizedConv2D(
-            filters,
-            kernel_size,
-            strides,
-            epsilon_in=self.epsilon_in,
-            dtype=self.dtype_policy,
-            name=f"conv_{suffix}",
-        )
-        norm = GroupNorm(
-            epsilon=1e-6,
-            gamma_initializer=gamma_initializer,
-            dtype=self.dtype_policy,
-            name=f"norm_{suffix}",
-        )
-        conv.build(input_shape)
-        norm.build((*input_shape[:-1], filters))
-        return conv, norm
-
     def get_config(self):
         return {**super().get_config(), "epsilon_in": self.epsilon_in}
+
+
+def _conv_and_norm(
+    unit,
+    suffix,
+    input_shape,
+    filters,
+    kernel_size=1,
+    strides=1,
+    gamma_initializer="ones",
+    kernel_initializer="lecun_normal",
+    groups=32,
+):
+    """Returns a convolution of a unit of a hybrid's stem and the norm behind it, built."""
+    conv = StandardizedConv2D(
+        filters,
+        kernel_size,
+        strides,
+        epsilon_in=unit.epsilon_in,
+        kernel_initializer=kernel_initializer,
+        dtype=unit.dtype_policy,
+        name=f"conv_{suffix}",
+    )
+    norm = GroupNorm(
+        groups,
+        epsilon=1e-6,
+        gamma_initializer=gamma_initializer,
+        dtype=unit.dtype_policy,
+        name=f"norm_{suffix}",
+    )
+    conv.build(input_shape)
+    norm.build((*input_shape[:-1], filters))
+    return conv, norm
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PoolingUnit(keras.layers.Layer):
+    """Three 3x3 convolutions, with a pool behind the first and a residual over the others.
+
+        x = relu(norm_1(max_pool(conv_1(x))))   3x3, to the filters; pool of 2x2 cells
+        y = relu(norm_2(conv_2(x)))             3x3
+        y = norm_3(conv_3(y))                   3x3
+        output = relu(x + y)
+
+    The unit of airbench's larger networks (arXiv 2404.00498), with GroupNorm and standardised
+    convolutions for BatchNorm, so that an image's features depend on no other image. Kernels
+    start as `PassingKernel` and the scale of the last norm at zero, so that the unit starts near
+    the identity. GroupNorm has 8 groups and epsilon 1e-6; padding is "same".
+
+    Args:
+        filters: Channels of the output.
+        epsilon_in: "deviation" or "variance"; see `StandardizedConv2D`.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ceil(H / 2), ceil(W / 2), filters)`.
+
+    Example:
+    >>> unit = PoolingUnit(filters=64)
+    >>> tuple(unit(keras.ops.zeros((2, 31, 32, 32))).shape)
+    (2, 16, 16, 64)
+    """
+
+    def __init__(self, filters, epsilon_in="deviation", **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.epsilon_in = epsilon_in
+
+    def build(self, input_shape):
+        shape = (*input_shape[:-1], self.filters)
+        options = {"kernel_initializer": PassingKernel(), "groups": PoolingStem.groups}
+        self.conv_1, self.norm_1 = _conv_and_norm(
+            self, "1", input_shape, self.filters, 3, **options
+        )
+        self.conv_2, self.norm_2 = _conv_and_norm(self, "2", shape, self.filters, 3, **options)
+        self.conv_3, self.norm_3 = _conv_and_norm(
+            self, "3", shape, self.filters, 3, gamma_initializer="zeros", **options
+        )
+
+    def call(self, x):
+        x = keras.ops.max_pool(self.conv_1(x), 2, 2, padding="same", data_format="channels_last")
+        x = keras.ops.relu(self.norm_1(x))
+        y = keras.ops.relu(self.norm_2(self.conv_2(x)))
+        return keras.ops.relu(x + self.norm_3(self.conv_3(y)))
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "epsilon_in": self.epsilon_in}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

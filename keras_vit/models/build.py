@@ -204,7 +204,7 @@ def _skipped_heads(in_file, in_model, include_top, keep_head):
 
 def _warn_of_range(opened):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
-    known, origin = opened.description.preprocessing, opened.description.origins["pixels"]
+    known, origin = opened.description.preprocessing, opened.description.origin_of("pixels")
     if known is None:
         # Weights that were saved by hand, without a folder.
         if opened.checkpoint is None or opened.checkpoint.layout is KERAS:

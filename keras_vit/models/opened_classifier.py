@@ -10,9 +10,9 @@ import os
 import pathlib
 
 from keras_vit._installation import IS_RUNTIME_ALONE
-from keras_vit.checkpoints.catalogue import find_weights
+from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.classifier import Classifier
-from keras_vit.utils.files import MODEL
+from keras_vit.utils.files import model_in
 
 
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
@@ -30,7 +30,7 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
         return model
     if os.path.exists(model):
         path = find_weights(model, None, (None, None))
-        if isinstance(path, pathlib.Path) and not (path / MODEL).is_file() and is_export(path):
+        if isinstance(path, pathlib.Path) and model_in(path) is None and is_export(path):
             # By name, as export/ is built on this file.
             return importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
     opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
@@ -58,6 +58,6 @@ def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
         raise FileNotFoundError(f"No such folder or file: {path}")
     formats = importlib.import_module("keras_vit.export.all_formats")
     try:
-        return not ((path / MODEL).is_file() or formats.format_of(path).runs_in_tensorflow)
+        return model_in(path) is None and not formats.format_of(path).runs_in_tensorflow
     except ValueError:
         return False

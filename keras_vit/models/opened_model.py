@@ -184,7 +184,7 @@ class OpenedModel:
                 "The range of the pixels must be known: give --normalization half (values from -1 "
                 "to 1) or imagenet (ImageNet's mean and standard deviation); in Python "
                 f"normalization=. Received: {self.source}, which does not hold it "
-                f"({self.description.origins['pixels']})"
+                f"({self.description.origin_of('pixels')})"
             )
         if evaluation not in (None, known.evaluation):
             known = Preprocessing(known.image_size, evaluation, known.value_range)

@@ -11,7 +11,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import OfficialWeights, find_weights
+from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import (
     DEFAULT_SIZE,
@@ -22,6 +22,8 @@ from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.match import set_position_rule
 from keras_vit.checkpoints.metadata import read_folder, usual_resize
+from keras_vit.checkpoints.repositories import fixed_name
+from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.config_comparison import check_agrees, paper_name
@@ -42,7 +44,7 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.utils.files import CLASSES, MODEL, PREPROCESSING, RECIPE
+from keras_vit.utils.files import CLASSES, MODEL, PREPROCESSING, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -60,7 +62,7 @@ def open_model(
     normalization: str | None = None,
     position_resize: str | None = None,
 ) -> OpenedModel:
-    """Opens a model of any origin; downloads nothing and builds nothing.
+    """Opens a model of any origin; builds nothing, and downloads nothing but a repository.
 
     A name is a name and a path is a path: if both exist, it is an error that shows how to write
     each.
@@ -68,8 +70,9 @@ def open_model(
     Args:
         anything: A classifier's folder, the folder of a pre-trained model, an export of this
             package, anything that `keras_vit.load_checkpoint` reads, "imagenet21k" or another
-            name of `keras_vit.list_weights()`. Or a config or name of `keras_vit.list_models()`,
-            with `weights`.
+            name of `keras_vit.list_weights()`; or a repository, "hf:owner/name@revision" or a
+            "kaggle:" handle, whose commit or version is in `source`. Or a config or name of
+            `keras_vit.list_models()`, with `weights`.
         weights: For the name or config of a model: its weights, one of the above, or "random".
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.
@@ -116,7 +119,11 @@ def open_model(
     else:
         source = anything
     check_normalization(normalization)
-    opened = _open(source, model, image_size, source_size, num_heads, gelu)
+    repository = fixed_name(source)
+    source = repository or source
+    opened = _of_repository(
+        _open(source, model, image_size, source_size, num_heads, gelu), repository
+    )
     for name, value in (("num_heads", num_heads), ("gelu", gelu)):
         found = getattr(opened.description.config, name, None)
         if value not in (None, found):
@@ -156,18 +163,20 @@ def open_weights(
         ValueError: If there are no such weights for the model, or they are an export.
         OSError: If a file cannot be read.
     """
+    repository = fixed_name(weights)
+    weights = repository or weights
     found = find_weights(weights, model, image_size)
     height, width = image_size
     size = None if height is None or width is None else (height, width)
     if isinstance(found, OfficialWeights):
         opened = _official(weights, found, config, size, name="")
-    elif not (found / MODEL).is_file() and is_export(found):
+    elif model_in(found) is None and is_export(found):
         raise export_error(os.fspath(weights))
     else:
         checkpoint = open_checkpoint(found)
         described = describe_for(checkpoint, config, size, position_resize)
         opened = OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
-    return opened
+    return _of_repository(opened, repository)
 
 
 def is_model_name(name: Any) -> bool:
@@ -197,6 +206,15 @@ def _open_random(model, num_heads, gelu, normalization):
         origins=dict.fromkeys(_FACTS, "the settings"),
     )
     return OpenedModel(description.name, description)
+
+
+def _of_repository(opened, repository):
+    """The model, whose origins name the repository with its commit, if it is from one."""
+    if repository is None:
+        return opened
+    origins = {**opened.description.origins, "weights": repository}
+    described = dataclasses.replace(opened.description, origins=origins)
+    return dataclasses.replace(opened, description=described)
 
 
 def _with_position_resize(opened, given):
@@ -231,10 +249,10 @@ def _with_normalization(opened, normalization):
         layout = opened.checkpoint.layout.name if opened.checkpoint else ""
         known = usual_resize(layout, described.image_size or DEFAULT_SIZE)
         resize = describe_resize(known)
-        notes += (f"{origins['evaluation']}: the usual resize was assumed ({resize})",)
+        notes += (f"{described.origin_of('evaluation')}: the usual resize was assumed ({resize})",)
         origins["evaluation"] = f"the usual of {layout or 'the official code'}"
     elif known.value_range != given:
-        before = f"{describe_range(known.value_range)}, {described.origins['pixels']}"
+        before = f"{describe_range(known.value_range)}, {described.origin_of('pixels')}"
         origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
         described = dataclasses.replace(described, decision=None)
@@ -247,13 +265,14 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
     path = find_weights(weights, model, image_size or (None, None))
     if isinstance(path, OfficialWeights):
         return _official(weights, path, configs.resolve(model or path.model))
-    if path.is_dir() and (path / MODEL).is_file() and (path / CLASSES).exists():
+    keras_model = model_in(path)
+    if keras_model and (path / CLASSES).exists():
         model_in_folder, described, recipe = read_classifier(path)
         opened = _of_model(weights, model_in_folder, described, recipe)
         opened = dataclasses.replace(opened, folder=path)
-    elif (path / MODEL).is_file():  # Pre-trained without classes.
+    elif keras_model:  # Pre-trained without classes.
         recipe = read_json(path / RECIPE) if (path / RECIPE).is_file() else {}
-        opened = _of_model(weights, read_model(path / MODEL), read_folder(path, None))
+        opened = _of_model(weights, read_model(keras_model), read_folder(path, None))
         opened = dataclasses.replace(opened, recipe=recipe)
     elif is_export(path):
         # By name, as export/ is built on this file.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import keras
 
-from keras_vit.configs import AxialResNetConfig, BiTConfig, ResNetStem
+from keras_vit.configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.layers import (
     AxialUnit,
     GroupNorm,
+    PoolingUnit,
     PostActivationUnit,
     PreActivationUnit,
     StandardizedConv2D,
@@ -15,11 +16,12 @@ from keras_vit.layers import (
 )
 
 
-def resnet_stem(stem: ResNetStem, images):
+def resnet_stem(stem: ResNetStem | PoolingStem, images):
     """Returns the feature map of the ResNet in front of a hybrid; paper, section 3.1.
 
     As in the official code: standardised convolutions, GroupNorm with epsilon 1e-6, "same"
-    padding in convolution and pool, activation after the addition.
+    padding in convolution and pool, activation after the addition. A `PoolingStem` differs from
+    a `ResNetStem` in its root and its units.
 
     Args:
         stem: The ResNet.
@@ -28,11 +30,12 @@ def resnet_stem(stem: ResNetStem, images):
     Returns:
         A Keras tensor `(B, ceil(H / stem.stride), ceil(W / stem.stride), stem.channels)`.
     """
-    x = StandardizedConv2D(
-        stem.width, kernel_size=7, strides=2, epsilon_in=stem.epsilon_in, name="root_conv"
-    )(images)
-    x = GroupNorm(epsilon=1e-6, name="root_norm")(x)
-    x = keras.layers.ReLU(name="root_relu")(x)
+    if isinstance(stem, PoolingStem):
+        x = _root(stem, images, kernel_size=3, strides=1, groups=stem.groups)  # (B, H, W, C)
+        for block, width in enumerate(stem.widths, 1):
+            x = PoolingUnit(width, stem.epsilon_in, name=f"block_{block}_unit_1")(x)
+        return x
+    x = _root(stem, images, kernel_size=7, strides=2)
     x = keras.layers.MaxPooling2D(3, 2, padding="same", name="root_pool")(x)  # (B, H/4, W/4, C)
     for block, num_units in enumerate(stem.num_blocks):
         for unit in range(num_units):
@@ -43,6 +46,14 @@ def resnet_stem(stem: ResNetStem, images):
                 name=f"block_{block + 1}_unit_{unit + 1}",
             )(x)
     return x
+
+
+def _root(stem, images, kernel_size, strides, groups=32):
+    x = StandardizedConv2D(
+        stem.width, kernel_size, strides, epsilon_in=stem.epsilon_in, name="root_conv"
+    )(images)
+    x = GroupNorm(groups, epsilon=1e-6, name="root_norm")(x)
+    return keras.layers.ReLU(name="root_relu")(x)
 
 
 def build_resnet(config: BiTConfig, images, image_size: int):

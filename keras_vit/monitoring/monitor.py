@@ -144,8 +144,11 @@ class Monitor:
                 "A monitor's state must be of this classifier and its reference: give another "
                 f"file, or remove this one. Received: {path} of another one"
             )
-        self.answers.update(content.get("answers", {}))
+        answers = content.get("answers", {})
         try:
+            if any(type(count) is not int for count in answers.values()):
+                raise ValueError(f"answers must be counts by class. Received: {answers!r:.80}")
+            self.answers.update(answers)
             self.martingales = Martingales.from_json(content.get("martingales", {}))
         except ValueError as error:
             raise ValueError(f"{path} must hold a monitor's state. {error}") from error

@@ -20,7 +20,7 @@ MODEL = "model.keras"
 DESCRIPTION = "description.json"
 CLASSES = "classes.txt"
 PREPROCESSING = "preprocessing.json"
-TASK = "task.json"  # Multi-label only.
+TASK = "task.json"  # Multi-label only; of KerasHub, its head.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
@@ -29,6 +29,10 @@ DATA = "data.npz"  # Name, content, label and part of each image of a training r
 SPLIT = "split.npz"  # The parts of the data of a training run.
 RUN_PAGE = "run.html"  # The page of a training run.
 SKIPPED = "skipped.csv"  # Also in the folder of a report.
+
+# The entries of a `.keras` archive. Unpacked in a folder they are what Keras reads of a repository.
+CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other code bases' name.
+UNPACKED_MODEL = ("metadata.json", CONFIG, WEIGHTS)
 
 # A file that each export in a folder has: SavedModel, OpenVINO, the web page.
 EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
@@ -115,6 +119,20 @@ def check_writable(path: str | os.PathLike) -> None:
         )
 
 
+def model_in(folder: str | os.PathLike) -> pathlib.Path | None:
+    """Returns the Keras model in the folder of a model of this package; None without one.
+
+    Returns:
+        The path of `model.keras`; or the folder itself, if the entries of `model.keras` lie in it
+        beside `description.json`.
+    """
+    folder = pathlib.Path(folder)
+    if (folder / MODEL).is_file():
+        return folder / MODEL
+    unpacked = all((folder / name).is_file() for name in (CONFIG, WEIGHTS, DESCRIPTION))
+    return folder if unpacked else None
+
+
 def check_holds_one_model(path: str | os.PathLike) -> None:
     """Raises unless a folder is a classifier or an export: an export is run as a program.
 
@@ -124,7 +142,9 @@ def check_holds_one_model(path: str | os.PathLike) -> None:
     Raises:
         ValueError: If the folder has the files of several.
     """
-    found = [name for name in (MODEL, *EXPORT_MARKERS) if pathlib.Path(path, name).is_file()]
+    found = [name for name in EXPORT_MARKERS if pathlib.Path(path, name).is_file()]
+    if (model := model_in(path)) is not None:
+        found.insert(0, MODEL if model.name == MODEL else WEIGHTS)
     if len(found) > 1:
         raise ValueError(
             "A folder must hold one model, a classifier or an export, which is run as a program. "

@@ -2,17 +2,18 @@
 
 from collections.abc import Collection, Sequence
 
-from keras_vit.utils.safe_text import for_markdown
+from keras_vit.utils.safe_text import for_line, for_markdown
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] | None = None) -> str:
-    """Returns rows of text in columns of equal width, two spaces apart.
+    """Returns rows of text in columns of equal width, two spaces apart; cells by `for_line`.
 
     Args:
         rows: Cells of each row, all rows with as many.
         left: Numbers of the columns that are aligned at the left, negative ones from the
             end; the others are aligned at the right. By default all.
     """
+    rows = [list(map(for_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     at_left = range(len(widths)) if left is None else {column % len(widths) for column in left}
     return "\n".join(

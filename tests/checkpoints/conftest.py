@@ -1,7 +1,10 @@
 """A tiny model, its official checkpoint, and that checkpoint in other layouts."""
 
 import dataclasses
+import json
+import zipfile
 
+import h5py
 import numpy as np
 import pytest
 
@@ -57,3 +60,25 @@ def write_npz(tmp_path):
 def checkpoint_of(golden, write_npz):
     """Returns a function from a golden folder's name to its official checkpoint's path."""
     return lambda name: write_npz(golden(name).checkpoint(), f"{name}.npz")
+
+
+@pytest.fixture
+def preset(golden, tmp_path):
+    """A preset of KerasHub: the weights of a `.keras` file in two files, the configs apart."""
+    folder = tmp_path / "preset"
+    folder.mkdir()
+    with zipfile.ZipFile(golden("keras_hub").folder / "classifier.keras") as archive:
+        archive.extract("model.weights.h5", tmp_path)
+        task = json.loads(archive.read("config.json"))
+    backbone, preprocessor = task["config"]["backbone"], task["config"]["preprocessor"]
+    for name, content in (("task", task), ("config", backbone), ("preprocessor", preprocessor)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    with (
+        h5py.File(tmp_path / "model.weights.h5") as whole,
+        h5py.File(folder / "model.weights.h5", "w") as body,
+        h5py.File(folder / "task.weights.h5", "w") as head,
+    ):
+        whole.copy("layers/vi_t_backbone/layers", body, "layers")
+        for name in ("dense", "dense_1"):
+            whole.copy(f"layers/{name}", head.require_group("layers"), name)
+    return folder

@@ -1,10 +1,12 @@
 """Weights of other libraries at another image size, beside the library itself.
 
 The libraries are not requirements of the tests: pip install torch timm transformers torchvision
-keras-hub. Their models have random weights; every parameter is moved away from its first value.
+keras-hub open_clip_torch. Their models have random weights; every parameter is moved away from its
+first value.
 """
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -15,6 +17,7 @@ from keras_vit.models.opening import open_model
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
+pytest.importorskip("any_torchvision")  # Before what imports torchvision.
 
 # Pixels (height, width) of the images: larger, smaller and not square. The models have 48.
 SIZES = [(80, 80), (24, 24), (32, 72)]
@@ -65,9 +68,9 @@ def _channels_first(images):
     return torch.tensor(images.transpose(0, 3, 1, 2).copy())
 
 
-def _tokens(folder, images):
+def _tokens(folder, images, **given):
     """The token sequence of the weights of a folder, for images of any size."""
-    model, _ = open_model(folder).to_model(images.shape[1:3])
+    model, _ = open_model(folder, **given).to_model(images.shape[1:3])
     tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)
     return keras.ops.convert_to_numpy(tokens(images))
 
@@ -171,3 +174,50 @@ def test_a_size_that_is_no_multiple_of_the_patch_stays_in_timm_weights(tmp_path)
     built, _ = open_model(tmp_path).to_model()
     assert built.input_shape[1:3] == (44, 44)
     np.testing.assert_allclose(keras.ops.convert_to_numpy(built(images)), expected, atol=TOLERANCE)
+
+
+# open_clip leaves a grid of as many patches as it is, whatever its sides.
+@pytest.mark.parametrize("size", [(80, 80), (24, 24), (32, 80)])
+def test_features_of_open_clip_at_another_size(size, tmp_path):
+    open_clip = pytest.importorskip("open_clip")
+    timm = pytest.importorskip("timm")
+
+    def tower(size):
+        return open_clip.transformer.VisionTransformer(size, PATCH, 64, 2, 1, 2.0)
+
+    # timm converts open_clip's weights itself.
+    clip, small = _moved(tower(SIDE)), {"embed_dim": 64, "num_heads": 1, "depth": 2, "mlp_ratio": 2}
+    small |= {"patch_size": PATCH, "img_size": SIDE, "num_classes": 0}
+    model = timm.create_model("vit_base_patch32_clip_224", **small)
+    state = {f"visual.{name}": array for name, array in clip.state_dict().items()}
+    model.load_state_dict(
+        timm.models.vision_transformer.checkpoint_filter_fn(dict(state), model), strict=False
+    )
+    timm.models.save_for_hf(model, str(tmp_path), safe_serialization=True, model_args=small)
+    resized = tower(size)
+    open_clip.model.resize_pos_embed(state, types.SimpleNamespace(visual=resized))
+    resized.load_state_dict({name.removeprefix("visual."): array for name, array in state.items()})
+    resized.proj = None  # Into the space of texts.
+    images = _images(size)
+    with torch.no_grad():
+        expected = resized.eval()(_channels_first(images)).numpy()
+    np.testing.assert_allclose(_tokens(tmp_path, images)[:, 0], expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("side", [80, 24, 64])
+@pytest.mark.parametrize("name", ["Dinov2", "Dinov2WithRegisters"])
+def test_tokens_of_keras_hub_at_another_size(name, side, tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{name}Config")(**SMALL, mlp_ratio=2)
+    _moved(getattr(transformers, f"{name}Model")(config)).save_pretrained(tmp_path)
+    backbone = keras_hub.models.DINOV2Backbone.from_preset(
+        str(tmp_path), image_shape=(side, side, 3)
+    )
+    images = _images((side, side))
+    expected = keras.ops.convert_to_numpy(backbone(images))
+    antialias = backbone.antialias_in_interpolation
+    rule = "bicubic" if antialias else "bicubic_keras"
+    found = _tokens(tmp_path, images, position_resize=rule)
+    # Without antialiasing TensorFlow rounds the distances to 1/1024.
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE if antialias else 2e-3)

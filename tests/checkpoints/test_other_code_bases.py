@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import zipfile
 
 import h5py
 import numpy as np
@@ -125,28 +124,6 @@ def test_other_backbones_of_keras_hub_are_refused_by_name(preset):
         ValueError, match="must be one of ViTIm.*Hugging Face.* with DINOV2Backbone"
     ):
         open_checkpoint(preset)
-
-
-@pytest.fixture
-def preset(golden, tmp_path):
-    """A preset of KerasHub: the weights of a `.keras` file in two files, the configs apart."""
-    folder = tmp_path / "preset"
-    folder.mkdir()
-    with zipfile.ZipFile(golden("keras_hub").folder / "classifier.keras") as archive:
-        archive.extract("model.weights.h5", tmp_path)
-        task = json.loads(archive.read("config.json"))
-    backbone, preprocessor = task["config"]["backbone"], task["config"]["preprocessor"]
-    for name, content in (("task", task), ("config", backbone), ("preprocessor", preprocessor)):
-        (folder / f"{name}.json").write_text(json.dumps(content))
-    with (
-        h5py.File(tmp_path / "model.weights.h5") as whole,
-        h5py.File(folder / "model.weights.h5", "w") as body,
-        h5py.File(folder / "task.weights.h5", "w") as head,
-    ):
-        whole.copy("layers/vi_t_backbone/layers", body, "layers")
-        for name in ("dense", "dense_1"):
-            whole.copy(f"layers/{name}", head.require_group("layers"), name)
-    return folder
 
 
 def test_a_preset_of_keras_hub_is_read_from_both_its_files(preset, golden, loaded):

@@ -8,7 +8,8 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import RELEASED, classifier_folder
+from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.models.opening import open_model
 from keras_vit.training.recipes import find_recipe
 

@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import timm_models
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import build_arguments
+from keras_vit.checkpoints.checkpoint_description import build_arguments, describe_checkpoint
 from keras_vit.checkpoints.config_json import facts_of_config
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
@@ -95,6 +95,14 @@ def test_facts_that_a_folder_states_are_not_replaced(write):
     with pytest.raises(ValueError, match="gelu must match the file, 'exact'.*gelu='tanh'"):
         build_arguments(checkpoint, gelu="tanh")
     assert build_arguments(checkpoint, num_heads=4, gelu="exact").config.num_heads == 4
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_origin_of_the_gelu_is_who_stated_it(stated, write):
+    folder = write(PLAIN, config=stated)
+    given = {"num_heads": 4, "gelu": "exact", "image_size": (16, 24)}
+    described = describe_checkpoint(open_checkpoint(folder), folder, **given)
+    assert (described.origins["gelu"] == "--gelu") is not stated
 
 
 @pytest.mark.parametrize(

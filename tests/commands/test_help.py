@@ -117,7 +117,7 @@ def completions(line, folder):
     [
         ("keras-vit fi", {"finetune"}),
         ("keras-vit finetune --label-s", {"--label-smoothing"}),
-        ("keras-vit finetune --optimizer ", {"sgd", "adam"}),
+        ("keras-vit finetune --optimizer ", {"sgd", "adam", "muon"}),
         ("keras-vit finetune --model R50+ViT-L/", {"R50+ViT-L/16", "R50+ViT-L/32"}),
         ("keras-vit finetune --weights cif", {"cifar10"}),
         ("keras-vit models ViT-H", {"ViT-H/14"}),

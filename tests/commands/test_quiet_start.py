@@ -62,6 +62,23 @@ def test_a_backend_that_the_package_lacks_is_an_error_of_one_line():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is not enforced")
+def test_too_few_addresses_for_tensorflow_are_an_error_before_it_is_imported():
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2_000_000_000,) * 2)\n"
+        "from keras_vit.command_line import main\n"
+        "code = main(['predict', 'x', 'y'])\n"
+        "sys.exit(3 if 'tensorflow' in sys.modules else code)\n"
+    )
+    done = run(code)
+    line = (
+        "keras-vit: The command must have 3 GB of address space (ulimit -v) or more, for "
+        "TensorFlow. Received: 2.0 GB\n"
+    )
+    assert (done.returncode, done.stderr) == (2, line)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is not enforced")
 @pytest.mark.parametrize("error", ["AttributeError('half a module')", "MemoryError()"])
 def test_libraries_that_have_no_memory_are_an_error_of_one_line(tmp_path, error):
     limited = "AttributeError" in error

@@ -69,7 +69,7 @@ def evaluated(classifier, photos):
 def test_an_export_is_evaluated_as_the_folder_is(path_of, photos, evaluated, name):
     report = evaluate_classifier(load_artefact(path_of(name)), photos)
     np.testing.assert_array_equal(report.confusion, evaluated.confusion)
-    # The reasons are those of another decoder.
+    # Another decoder gives other reasons.
     assert [path for path, _ in report.skipped] == [path for path, _ in evaluated.skipped]
     assert report.loss == pytest.approx(evaluated.loss, abs=1e-4)
 

@@ -26,7 +26,8 @@ from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.onnx_conversion import transformers_js_content
 from keras_vit.export.onnx_file import OPSET
 from keras_vit.export.options import ServingLimits
-from keras_vit.export.server import Service, bound_socket
+from keras_vit.export.server import bound_socket
+from keras_vit.export.service import Service
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
 from keras_vit.preprocessing import Preprocessing

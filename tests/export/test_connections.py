@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from keras_vit.export import connections, server
 from keras_vit.export.connections import ConnectionLimits, bounded_protocol
 from keras_vit.export.options import ServingLimits
-from keras_vit.export.server import Service, local_name
+from keras_vit.export.service import Service, local_name
 
 SERVE = """
 import sys

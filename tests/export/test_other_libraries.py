@@ -60,7 +60,8 @@ def python(tmp_path_factory):
 
 
 def _run(python, *arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROGRAM.parent), str(ROOT)])}
+    paths = (PROGRAM.parent, ROOT / "tests" / "helpers", ROOT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     done = subprocess.run(
         [python, "-P", *map(str, arguments)], capture_output=True, text=True, env=environment
     )

@@ -25,7 +25,8 @@ from keras_vit.classifier import Classifier
 from keras_vit.export import server
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.options import ServingLimits
-from keras_vit.export.server import Service, served_name
+from keras_vit.export.service import Service
+from keras_vit.export.serving_messages import served_name
 from keras_vit.preprocessing import Preprocessing
 
 BROKEN = b"\x89PNG\r\n\x1a\nno image"
@@ -406,7 +407,7 @@ def test_images_that_are_ready_have_the_bytes_of_one_largest_image(held):
 
 
 def test_a_body_that_does_not_arrive_is_408(held, monkeypatch):
-    monkeypatch.setattr(server, "_BODY_SECONDS", 0.01)
+    monkeypatch.setattr("keras_vit.export.service._BODY_SECONDS", 0.01)
     _, classifier, _ = held
     service = Service(classifier, "animals", 2, ServingLimits())
     sent = post_raw(service, b"{", asyncio.Event().wait, whole=False)

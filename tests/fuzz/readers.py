@@ -35,7 +35,7 @@ from keras_vit.checkpoints.formats import read_values
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.export import browser_files, verification
 from keras_vit.export.options import ServingLimits
-from keras_vit.export.server import Service
+from keras_vit.export.service import Service
 from keras_vit.images.decoding import read_image, reading_error
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing

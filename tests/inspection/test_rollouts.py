@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection.rollouts import over_pixels
+from keras_vit.inspection.rollouts import has_rollout, over_pixels
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)
@@ -92,3 +93,12 @@ def test_a_drawn_rollout_is_as_bright_as_the_attention():
     lit = drawing.axes[1].images[0].get_array()
     np.testing.assert_allclose(lit[0, 0], 200 / 255 * 0.25)
     np.testing.assert_allclose(lit[-1, -1], 200 / 255)
+
+
+def test_only_models_with_attention_over_all_tokens_have_a_rollout():
+    axial = keras_vit.AxialConfig(4, 8, 1, 16, 2)
+    bit = keras_vit.BiTConfig((1,))
+    built = [
+        keras_vit.build(config, input_shape=(32, 32, 3), classes=2) for config in (TINY, axial, bit)
+    ]
+    assert [has_rollout(model) for model in built] == [True, False, False]

@@ -2,7 +2,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import PostActivationUnit, PreActivationUnit, StandardizedConv2D
+from keras_vit.layers import (
+    PoolingUnit,
+    PostActivationUnit,
+    PreActivationUnit,
+    StandardizedConv2D,
+)
 
 RNG = np.random.RandomState(0)
 
@@ -89,6 +94,50 @@ def test_a_post_activation_unit_starts_as_its_shortcut():
     np.testing.assert_array_equal(array(PostActivationUnit(32)(x)), x)
 
 
+def test_a_pooling_unit_starts_as_a_pool_of_the_channels_that_it_has():
+    unit = PoolingUnit(64)
+    unit.build((None, None, None, 32))
+    kernels = [array(conv.kernel) for conv in (unit.conv_1, unit.conv_2, unit.conv_3)]
+    for kernel in kernels:
+        x = RNG.standard_normal((1, 5, 4, kernel.shape[2]))
+        passed = convolution(x, kernel, 1, 1, 1)[..., : x.shape[-1]]
+        np.testing.assert_array_equal(passed, x)
+    assert 0.03 < kernels[0][..., 32:].std() < 0.09  # LeCun's: 1 / sqrt(9 * 32) = 0.059.
+    assert not array(unit.norm_3.gamma).any()
+
+
+def group_norm(x, gamma, beta, groups=8):
+    parts = x.reshape(*x.shape[:3], groups, -1)
+    mean, variance = (f(parts, axis=(1, 2, 4), keepdims=True) for f in (np.mean, np.var))
+    return ((parts - mean) / np.sqrt(variance + 1e-6)).reshape(x.shape) * gamma + beta
+
+
+@pytest.mark.any_backend
+def test_a_pooling_unit_is_three_convolutions_with_a_pool_and_a_residual():
+    unit = PoolingUnit(64)
+    x = RNG.standard_normal((2, 5, 6, 3))
+    unit.build(x.shape)
+    weights = {}
+    for weight in unit.weights:
+        weight.assign(RNG.standard_normal(weight.shape))
+        weights["/".join(weight.path.split("/")[-2:])] = array(weight).astype("float64")
+
+    def convolved(x, index):
+        return convolution(x, FORMULAS["deviation"](weights[f"conv_{index}/kernel"]), 1, 1, 1)
+
+    def normalised(x, index):
+        return group_norm(x, weights[f"norm_{index}/gamma"], weights[f"norm_{index}/beta"])
+
+    full = np.pad(  # A part of a cell counts as one.
+        convolved(x, 1), ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=-np.inf
+    )
+    pooled = full.reshape(2, 3, 2, 3, 2, 64).max(axis=(2, 4))
+    pooled = np.maximum(normalised(pooled, 1), 0)
+    y = np.maximum(normalised(convolved(pooled, 2), 2), 0)
+    expected = np.maximum(pooled + normalised(convolved(y, 3), 3), 0)
+    np.testing.assert_allclose(array(unit(x.astype("float32"))), expected, atol=1e-3)
+
+
 @pytest.mark.parametrize("unit_class", [PostActivationUnit, PreActivationUnit])
 @pytest.mark.parametrize(
     ("channels", "strides", "projects"), [(128, 1, 0), (128, 2, 1), (32, 1, 1)]
@@ -108,6 +157,7 @@ def test_a_unit_projects_where_the_shape_changes_only(unit_class, channels, stri
     [
         StandardizedConv2D(4, 7, 2, 3, "variance"),
         PostActivationUnit(32, strides=2),
+        PoolingUnit(32, "variance"),
         PreActivationUnit(32, strides=2),
     ],
 )

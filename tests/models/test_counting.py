@@ -12,6 +12,7 @@ from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
     BiTConfig,
+    PoolingStem,
     ResNetStem,
     Rotary,
     ViTConfig,
@@ -39,6 +40,7 @@ SMALL = {
     "root only": ViTConfig(
         **{**VIT, "patch_size": (2, 3)}, resnet=ResNetStem((), epsilon_in="variance")
     ),
+    "pooling stem": ViTConfig(**{**VIT, "patch_size": 2}, resnet=PoolingStem((64, 32))),
     "bit": BiTConfig((1, 1, 2), 0.5, head_bias=-10.0),
     "clip": ViTConfig(**VIT, gelu="quick", embedding_norm=True),
     "swiglu, layer scale": ViTConfig(

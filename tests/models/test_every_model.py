@@ -27,10 +27,16 @@ def small(name):
         heads = {"num_heads": 2} if hasattr(config, "num_heads") else {}
         blocks = (1,) * len(config.num_blocks)
         return dataclasses.replace(config, num_blocks=blocks, width_factor=0.5, **heads)
-    resnet = config.resnet and dataclasses.replace(
-        config.resnet, num_blocks=(1,) * len(config.resnet.num_blocks), width_factor=0.5
+    return dataclasses.replace(
+        config, width=32, depth=1, mlp_dim=48, num_heads=2, resnet=small_stem(config.resnet)
     )
-    return dataclasses.replace(config, width=32, depth=1, mlp_dim=48, num_heads=2, resnet=resnet)
+
+
+def small_stem(stem):
+    if isinstance(stem, configs.PoolingStem):
+        return dataclasses.replace(stem, widths=(32,) * len(stem.widths))
+    ones = stem and (1,) * len(stem.num_blocks)
+    return stem and dataclasses.replace(stem, num_blocks=ones, width_factor=0.5)
 
 
 @functools.cache

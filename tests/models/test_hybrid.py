@@ -4,7 +4,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.official_names import OFFICIAL
-from keras_vit.configs import ResNetStem, ViTConfig
+from keras_vit.configs import PoolingStem, ResNetStem, ViTConfig
 
 GOLDEN = ("hybrid_3_stages", "hybrid_root_only", "hybrid_4_stages")
 TINY = ViTConfig(1, 32, 2, 48, 2, resnet=ResNetStem((1, 2, 1), width_factor=0.5))
@@ -115,6 +115,20 @@ def test_a_stem_of_units_that_do_not_exist_is_refused():
         ResNetStem((3, 0, 9))
     with pytest.raises(ValueError, match="multiple of the 32 groups"):
         ResNetStem((3, 4, 9), width_factor=0.3)
+    with pytest.raises(ValueError, match="needs a block"):
+        PoolingStem(())
+    with pytest.raises(ValueError, match="multiple of the 8 groups.*width=20"):
+        PoolingStem((64,), width=20)
+
+
+def test_a_pooling_stem_keeps_the_resolution_of_small_images(tmp_path):
+    config = ViTConfig(1, 32, 1, 48, 2, classifier="gap", resnet=PoolingStem((32, 64)))
+    model = keras_vit.build(config, input_shape=(29, 32, 3), classes=3)
+    assert model.get_layer("root_relu").output.shape == (None, 29, 32, 32)
+    assert model.get_layer("patch_embedding").output.shape[1:3] == config.grid((29, 32)) == (8, 8)
+    keras_vit.save_checkpoint(model, tmp_path / "weights.npz")
+    opened = keras_vit.open_model(tmp_path / "weights.npz").description.config
+    assert opened == config  # From the shapes of the weights alone.
 
 
 def test_r_vit_ti_16_says_that_its_patches_are_32_pixels_wide():

@@ -12,7 +12,9 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import write_safetensors
+from keras_vit.checkpoints.metadata import read_metadata
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier_folder import save_classifier
@@ -119,6 +121,8 @@ def test_hugging_face_needs_its_processor_and_torchvision_nothing(model, tmp_pat
     assert opened.description.preprocessing.value_range == (0, 1)
     vision = written(tmp_path / "vision", model, TORCHVISION) / "model.safetensors"
     assert open_model(vision, num_heads=2).description.preprocessing.value_range == IMAGENET
+    first = read_metadata(open_checkpoint(vision), (224, 224), 2).preprocessing
+    assert (first.interpolation, first.resize_size) == ("bilinear", 256)
 
 
 def test_official_weights_are_known_without_a_download():

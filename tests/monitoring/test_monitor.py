@@ -12,7 +12,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.options import MonitorOptions, ServingLimits
-from keras_vit.export.server import Service
+from keras_vit.export.service import Service
 from keras_vit.monitoring.monitor import Monitor
 from keras_vit.monitoring.signals import FAMILIARITY, SIGNALS, image_signals
 
@@ -74,6 +74,9 @@ def test_the_state_of_another_model_is_refused_in_one_line(folder, tmp_path):
     content = json.loads(state.read_text())
     state.write_text(json.dumps({**content, "reference": "0" * 64}))
     with pytest.raises(ValueError, match=r"must be of this classifier .*state\.json of another"):
+        Monitor(load_classifier(folder), state)
+    state.write_text(json.dumps({**content, "answers": {"red": "many"}}))
+    with pytest.raises(ValueError, match=r"state\.json must hold a monitor's state. answers"):
         Monitor(load_classifier(folder), state)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_vit.training.evaluation.intervals import holm
 from keras_vit.training.evaluation.ridge import Decomposition
 
 from .photo_facts import PhotoFacts
@@ -83,16 +84,6 @@ def find_shortcuts(
     return [
         shortcut._replace(adjusted=value) for shortcut, value in zip(found, adjusted, strict=True)
     ]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p-values after Holm's correction (1979), in the same order."""
-    order = np.argsort(p_values, kind="stable")
-    factors = np.arange(len(order), 0, -1)
-    adjusted = np.maximum.accumulate(np.minimum(np.asarray(p_values)[order] * factors, 1.0))
-    result = np.empty(len(order))
-    result[order] = adjusted
-    return result.tolist()
 
 
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:

@@ -21,6 +21,7 @@ from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.utils.files import atomic_folder, check_folder
+from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import align_columns
 
 from .comparison_files import Flips, table_rows, write_files
@@ -134,7 +135,7 @@ def compare_classifiers(
         lines.append(f"skipped {len(reports[0].skipped)} files that cannot be read")
     if without:
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
-    found = Comparison(tuple(measures), verdicts, tuple(lines))
+    found = Comparison(tuple(measures), verdicts, tuple(map(for_line, lines)))
     if output is None:
         return found
     flips = Flips(answers.examples, [common[k] for k in true], of_old, of_new)

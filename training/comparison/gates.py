@@ -11,10 +11,11 @@ from typing import Any
 
 import scipy.stats
 
-from keras_vit.training.evaluation.intervals import CONFIDENCE
+from keras_vit.training.evaluation.intervals import CONFIDENCE, holm
+from keras_vit.utils.safe_text import for_line
 
 from .measures import METRICS, PERCENT, POINTS, RATIO, Measure
-from .paired import holm, score
+from .paired import score
 
 HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
 
@@ -79,7 +80,7 @@ class Verdict:
         return _needed(self.gate, self.measure) if self.outcome == UNCLEAR else None
 
     def __str__(self) -> str:
-        line = f"{self.gate}: {self.outcome}, {self.measure.name} is {self.measure}"
+        line = f"{self.gate}: {self.outcome}, {for_line(self.measure.name)} is {self.measure}"
         if self.outcome == UNCLEAR:
             unit = "turns" if self.measure.unit == RATIO else "images"
             unit += "" if self.measure.class_name is None else " of this class"

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.stats
 
 from keras_vit.training.evaluation.calibration import NUM_BINS
-from keras_vit.training.evaluation.intervals import CONFIDENCE, exact_interval
+from keras_vit.training.evaluation.intervals import CONFIDENCE, exact_interval, holm
 
-from .paired import Pairs, holm, mcnemar, tango_interval
+from .paired import Pairs, mcnemar, tango_interval
 
 POINTS, PERCENT, RATIO = "points", "percent", "ratio"  # Units.
 

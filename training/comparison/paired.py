@@ -1,10 +1,9 @@
-"""Two classifiers on the same images: exact McNemar, Tango's interval, Holm."""
+"""Two classifiers on the same images: exact McNemar, Tango's interval."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import scipy.optimize
@@ -103,13 +102,3 @@ def tango_interval(pairs: Pairs) -> tuple[float, float]:
         return float(scipy.optimize.brentq(lambda d: score(pairs, d) + sign * limit, *ends))
 
     return bound(-1), bound(1)
-
-
-def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Returns p-values that are corrected for their number (Holm, 1979), in their order."""
-    values = np.asarray(p_values, float)
-    order = np.argsort(values, kind="stable")
-    corrected = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    result = np.empty(len(values))
-    result[order] = np.minimum(corrected, 1)
-    return result

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.images.listing import images_below, is_hidden
+from keras_vit.images.listing import images_below, is_hidden, is_properties
 from keras_vit.images.pillow_decoding import decode_with_pillow
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.training.machine import usable_cores
@@ -27,9 +27,11 @@ from .label_tables import (
     table_folder_files,
     tables_beside,
 )
-from .outputs import reason_to_leave_out
+from .outputs import PROPERTIES, reason_to_leave_out
 from .parts import folder_parts
 from .split_record import Contents, file_contents, file_fingerprints
+
+NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
 
 
 class FileExamples(RandomAccessExamples):
@@ -72,6 +74,7 @@ def list_files(
     labelled: bool,
     task: str | None,
     notes: list[str],
+    skipped: list[tuple[str, str]],
     columns: Columns,
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a table, and the class names.
@@ -82,6 +85,7 @@ def list_files(
         labelled: Whether a folder must have a folder for each class.
         task: As for `csv_files`.
         notes: Receives a line for each folder that is left out; see `reason_to_leave_out`.
+        skipped: Receives the path and the reason of each file that is left out by its name.
         columns: The columns of a table to take.
 
     Raises:
@@ -106,9 +110,9 @@ def list_files(
             files, classes = table_folder_files(data, parts, tables, task, columns)
             notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
         else:
-            files, classes = folder_files(data, notes)
+            files, classes = folder_files(data, notes, skipped)
     else:
-        files, classes = unlabelled_files(data, notes)
+        files, classes = unlabelled_files(data, notes, skipped)
     return files, tuple(classes)
 
 
@@ -137,7 +141,9 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
             )
 
 
-def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledFile], list[str]]:
+def folder_files(
+    folder: pathlib.Path, notes: list[str], skipped: list[tuple[str, str]]
+) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images of a folder and its class names, including empty classes.
 
     The folder holds either a folder for each class, or folders named after splits that hold
@@ -146,6 +152,7 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
     Args:
         folder: The folder.
         notes: See `list_files`.
+        skipped: See `list_files`.
 
     Raises:
         ValueError: If it contains no folders.
@@ -168,7 +175,7 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
             classes.append(class_folder.name)
             files += [
                 LabelledFile(path, class_folder.name, split)
-                for path in images_below(class_folder, leave_out)[0]
+                for path in _images_in(class_folder, leave_out, skipped)
             ]
     if not classes:
         raise ValueError(
@@ -179,7 +186,7 @@ def folder_files(folder: pathlib.Path, notes: list[str]) -> tuple[list[LabelledF
 
 
 def unlabelled_files(
-    folder: pathlib.Path, notes: list[str]
+    folder: pathlib.Path, notes: list[str], skipped: list[tuple[str, str]]
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns all images of a folder and its subfolders, with the label "".
 
@@ -188,6 +195,7 @@ def unlabelled_files(
     Args:
         folder: The folder.
         notes: See `list_files`.
+        skipped: See `list_files`.
     """
 
     def leave_out(path: str | os.PathLike) -> bool:
@@ -200,7 +208,7 @@ def unlabelled_files(
     files = [
         LabelledFile(path, "", part)
         for root, part in roots.items()
-        for path in images_below(root, leave_out)[0]
+        for path in _images_in(root, leave_out, skipped)
     ]
     return files, [""]
 
@@ -227,13 +235,16 @@ def undecodable(
         reasons = decoding_errors(paths, by_pillow=True)
         yield from ((place, reason) for place, reason in enumerate(reasons) if reason is not None)
         return
-    files = tf.data.Dataset.from_tensor_slices(tf.constant(paths, tf.string, [len(paths)]))
+    named = [place for place, path in enumerate(paths) if is_utf_8(path)]
+    names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
+    places = tf.constant(named, tf.int64, [len(named)])
+    files = tf.data.Dataset.from_tensor_slices((places, names))
 
     def check(index, path):
         with tf.control_dependencies([image_formats.decoding.verify_image(tf.io.read_file(path))]):
             return tf.identity(index)
 
-    good = files.enumerate().map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
+    good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
     decoded = np.zeros(len(paths), bool)
     decoded[list(without_autotune(good).as_numpy_iterator())] = True
     rest = np.flatnonzero(~decoded).tolist()
@@ -250,6 +261,8 @@ def decoding_errors(paths: Sequence[str], *, by_pillow: bool = False) -> Iterato
     read = read_with_pillow if by_pillow else image_formats.decoding.read_image
 
     def reason(path):
+        if not is_utf_8(path):
+            return NOT_UTF_8
         try:
             read(path)
         except (ValueError, OSError) as error:
@@ -260,6 +273,15 @@ def decoding_errors(paths: Sequence[str], *, by_pillow: bool = False) -> Iterato
         yield from pool.map(reason, paths)
 
 
+def is_utf_8(name: str) -> bool:
+    """Returns whether TensorFlow can open a file of this name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_with_pillow(path: str) -> np.ndarray:
     """Returns an image file's pixels as `images.decoding.read_image` does, without TensorFlow."""
     return decode_with_pillow(pathlib.Path(path).read_bytes())
@@ -267,6 +289,12 @@ def read_with_pillow(path: str) -> np.ndarray:
 
 def _is_transcoded(path):
     return os.path.splitext(path)[1].lower() in TRANSCODED_SUFFIXES
+
+
+def _images_in(folder, leave_out, skipped):
+    images, others = images_below(folder, leave_out)
+    skipped += [(printable(path), PROPERTIES) for path in others if is_properties(path)]
+    return images
 
 
 def _leave_out(path, notes):

@@ -9,6 +9,8 @@ from keras_vit.utils.files import DESCRIPTION, MODEL, RECIPE
 from keras_vit.utils.json_files import read_json
 
 ARCHIVE = "__MACOSX"  # A folder that macOS adds to ZIP files.
+# The reason why a file such as ._photo.jpg is left out.
+PROPERTIES = "Not an image, but the properties of one, which macOS keeps in files named ._NAME."
 
 # Files that other programs may write too, with a field that only this package writes.
 _FIELDS = {

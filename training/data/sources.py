@@ -15,8 +15,10 @@ from keras_vit.utils.safe_text import for_line
 from .examples import Examples, Source
 from .groups import group_of
 from .image_files import (
+    NOT_UTF_8,
     FileExamples,
     check_links,
+    is_utf_8,
     list_files,
     printable,
     undecodable,
@@ -173,6 +175,7 @@ def open_source(
                 labelled=labelled,
                 task=task,
                 notes=notes,
+                skipped=skipped,
                 columns=columns,
             )
         root = pathlib.Path(data_dir or ("" if held is not None else name))
@@ -181,13 +184,13 @@ def open_source(
         if group_by is not None and any(file.group is not None for file in files):
             cells = {file.path: file.group for file in files}
         files, misnamed = _named_in_utf_8(files, strict)
-        class_names = tuple(filter(_is_utf_8, class_names))
+        class_names = tuple(filter(is_utf_8, class_names))
         if not follow_symlinks and (held is None or data_dir is not None):
             check_links(root, (file.path for file in files))
-        transcode = None
+        transcode, unreadable = None, []
         if verify:
-            files, skipped, transcode = _verified(files, strict, by_pillow)
-        skipped = misnamed + skipped
+            files, unreadable, transcode = _verified(files, strict, by_pillow)
+        skipped += misnamed + unreadable
         _check_any(files, name, skipped)
         splits = _file_splits(files, class_names, transcode)
         if labelled:
@@ -291,22 +294,14 @@ def _named_in_utf_8(files, strict):
     """The files that TensorFlow can open, and the others with the reason."""
     kept, skipped = [], []
     for file in files:
-        if _is_utf_8(file.path):
+        if is_utf_8(file.path):
             kept.append(file)
             continue
         name = printable(file.path)
         if strict:
             raise ValueError(f"File and folder names must be UTF-8. Received: {name}")
-        skipped.append((name, "The name is not UTF-8."))
+        skipped.append((name, NOT_UTF_8))
     return kept, skipped
-
-
-def _is_utf_8(name):
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _without(splits, exclude, data):

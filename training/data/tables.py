@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.utils.safe_text import for_csv
 
 from .parts import SPLITS
 from .split_record import PARTS
@@ -21,7 +22,9 @@ _MAX_NAMED = 3  # Paths and labels in an error.
 def table_lines(
     table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
 ) -> tuple[str, ...]:
-    """Returns the lines of a table, as a run records it.
+    """Returns the lines of a table, as a run records it and `check` writes it.
+
+    A path that a spreadsheet would run as a formula is quoted and begins with "./".
 
     Args:
         table: A CSV file, its lines, or a mapping from paths to values.
@@ -29,7 +32,12 @@ def table_lines(
     """
     if isinstance(table, Mapping):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([("path", COLUMNS[flag]), *table.items()])
+        formulas = {path for path in table if for_csv(path) != path}
+        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
+        )
+        writer.writerows([("path", COLUMNS[flag]), *rows])
         return tuple(text.getvalue().splitlines())
     if isinstance(table, str | os.PathLike):
         with open(table, encoding="utf-8") as file:
@@ -47,7 +55,8 @@ def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
     Raises:
         ValueError: If a column is missing, or a path is missing or listed twice.
     """
-    rows, column = csv.DictReader(lines), COLUMNS[flag]
+    # With the ends of lines, which a quoted path may hold.
+    rows, column = csv.DictReader(f"{line}\n" for line in lines), COLUMNS[flag]
     columns = list(rows.fieldnames or ())
     if not {"path", column} <= {*columns}:
         raise ValueError(

@@ -1,1 +1,2 @@
-from .folder_drift import Drift as Drift, find_drift as find_drift
+from .drift_report import DriftReport as DriftReport
+from .folder_drift import find_drift as find_drift

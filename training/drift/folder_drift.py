@@ -24,52 +24,11 @@ from keras_vit.monitoring.signals import (
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.progress import progress_bar
 from keras_vit.utils.safe_text import for_line
-from keras_vit.utils.text_tables import align_columns
 
-from .drift_files import Strange, table_rows, write_files
-from .shift_tests import ShiftTest, label_shift, shift_tests
+from .drift_report import DriftReport, Strange, write_files
+from .shift_tests import label_shift, shift_tests
 
 _SHOWN = 24  # The strangest photos of the page.
-_SHOWN_CLASSES = 10  # The classes whose share changed most.
-
-
-@dataclasses.dataclass(frozen=True)
-class Drift:
-    """Photos against a reference; `str` gives the summary.
-
-    Args:
-        tests: A two-sample test of each signal.
-        classes: For each class the share of the reference and the estimated share among the
-            photos; {} without an estimate.
-        lines: What was compared and what was left out.
-        alarm_level: The level of all tests together.
-        written: The files that were written.
-    """
-
-    tests: tuple[ShiftTest, ...]
-    classes: dict[str, tuple[float, float]]
-    lines: tuple[str, ...]
-    alarm_level: float
-    written: tuple[pathlib.Path, ...] = ()
-
-    @property
-    def drifted(self) -> tuple[str, ...]:
-        """The signals whose corrected p-value is at most the alarm level."""
-        return tuple(test.signal for test in self.tests if test.corrected <= self.alarm_level)
-
-    @property
-    def exit_code(self) -> int:
-        """1 if a signal has drifted, else 0."""
-        return int(bool(self.drifted))
-
-    def __str__(self) -> str:
-        table = align_columns(table_rows(self.tests), left=[0, 1])
-        lines = [*self.lines, "", table]
-        changes = sorted(self.classes.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-        for name, (before, now) in changes[:_SHOWN_CLASSES]:
-            lines.append(f"class   {for_line(name)}: {before:.1%} -> {now:.1%} (estimated)")
-        found = f"drift of {', '.join(self.drifted)}" if self.drifted else "no drift found"
-        return "\n".join([*lines, f"result  {found}, at the level {self.alarm_level:g}"])
 
 
 def find_drift(
@@ -81,7 +40,7 @@ def find_drift(
     batch_size: int = 32,
     output: str | os.PathLike | None = None,
     progress: bool = False,
-) -> Drift:
+) -> DriftReport:
     """Tests whether photos are like those that a classifier was calibrated on.
 
     Args:
@@ -123,7 +82,7 @@ def find_drift(
     tests = shift_tests(known, {name: signals[name] for name in names})
     class_names = classifier.known_classes
     classes = _classes(reference, signals[CLASS], class_names, lines)
-    drift = Drift(tuple(tests), classes, tuple(lines), alarm_level)
+    drift = DriftReport(tuple(tests), classes, tuple(lines), alarm_level)
     if output is None:
         return drift
     order = np.argsort(signals[by], kind="stable")[:_SHOWN]

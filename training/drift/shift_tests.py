@@ -14,6 +14,7 @@ import numpy as np
 import scipy.stats
 
 from keras_vit.monitoring.signals import CLASS, counts_of
+from keras_vit.training.evaluation.intervals import holm
 
 _LEAST_EXPECTED = 5  # Photos of a class in both samples, of which a chi-square test needs more.
 _WORST_CONDITION = 1000  # Limit of the confusion: beyond it classes are too alike to solve for.
@@ -87,16 +88,6 @@ def chi_square(first: Mapping[int, int], second: Mapping[int, int]) -> tuple[flo
         return 0.0, 1.0
     found: Any = scipy.stats.chi2_contingency(table, correction=False)
     return float(found.statistic), float(found.pvalue)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p-values corrected for their number (Holm, 1979), in the same order."""
-    count, highest = len(p_values), 0.0
-    corrected = [1.0] * count
-    for rank, place in enumerate(np.argsort(p_values, kind="stable")):
-        highest = max(highest, min(1.0, (count - rank) * p_values[place]))
-        corrected[place] = highest
-    return corrected
 
 
 def label_shift(

@@ -39,6 +39,9 @@ from .selective import SelectiveAnswers, selective_answers
 if TYPE_CHECKING:
     import keras
 
+# Names in the JSON of columns of the table.
+_JSON_NAMES = {"accuracy": "recall"}
+
 CONFUSION_CSV = "confusion_matrix.csv"
 CONFUSION_PNG = "confusion_matrix.png"
 PAIRS_CSV = "confusion_pairs.csv"
@@ -121,8 +124,7 @@ class ClassificationReport(EvaluationReport):
     @property
     def class_accuracies(self) -> np.ndarray:
         """Accuracy of each class, `(K,)`; NaN for a class without images."""
-        right, counts = self.counts.right, self.class_counts
-        return np.divide(right, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        return self.counts.known(self.counts.recall)
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
@@ -131,8 +133,8 @@ class ClassificationReport(EvaluationReport):
         return {
             "images": counts.images,
             "accuracy": self.class_accuracies,
-            "precision": counts.precision,
-            "F1": counts.f1,
+            "precision": counts.known(counts.precision),
+            "F1": counts.known(counts.f1),
         }
 
     @property
@@ -220,6 +222,7 @@ class ClassificationReport(EvaluationReport):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
+        by_class = self.by_class()
         return {
             "images": self.count,
             "correct": self.correct,
@@ -230,20 +233,10 @@ class ClassificationReport(EvaluationReport):
             "images_per_second": self.images_per_second,
             "calibration": self.calibration and self.calibration.to_json(),
             **({"decision": self.selective.to_json()} if self.selective else {}),
-            "class_accuracy": {
-                name: None if np.isnan(accuracy) else float(accuracy)
-                for name, accuracy in zip(self.class_names, self.class_accuracies, strict=True)
-            },
+            "class_accuracy": {name: numbers["accuracy"] for name, numbers in by_class.items()},
             "by_class": {
-                name: {"images": int(images), "precision": p, "recall": recall, "F1": f1}
-                for name, images, p, recall, f1 in zip(
-                    self.class_names,
-                    self.class_counts,
-                    self.counts.precision.tolist(),
-                    self.counts.recall.tolist(),
-                    self.counts.f1.tolist(),
-                    strict=True,
-                )
+                name: {_JSON_NAMES.get(head, head): value for head, value in numbers.items()}
+                for name, numbers in by_class.items()
             },
             "skipped": [list(item) for item in self.skipped],
             **self.split_json(),

@@ -1,15 +1,18 @@
-"""Intervals of shares and means."""
+"""Intervals of shares and means, and p-values of several tests."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from keras_vit.utils.optional_packages import import_optional
 
 CONFIDENCE = 0.95
 
-_QUANTILE = (1 + CONFIDENCE) / 2  # Of two-sided intervals.
+_QUANTILE = (1 + CONFIDENCE) / 2  # The level of two-sided intervals.
 
 
 def exact_interval(count: int, total: int) -> tuple[float, float]:
@@ -54,6 +57,26 @@ def accuracy_text(accuracy: float, images: int) -> str:
     return f"{share}% ({least} to {most})"
 
 
+def accuracies(
+    test: Mapping[str, Any] | None,
+) -> list[tuple[str, float, tuple[float, float] | None]]:
+    """Returns the accuracies of a test, each with its name and its 95% interval by Wilson.
+
+    A mean over classes, no share of images, has no interval.
+
+    Args:
+        test: The field `test` of `recipe.json`, or None.
+    """
+    found = []
+    for name in ("top_1", "top_5", "mAP", "subset_accuracy"):
+        value = (test or {}).get(name)
+        if test and value is not None:
+            count = round(value * test["images"])
+            interval = None if name == "mAP" else wilson_interval(count, test["images"])
+            found.append((name, value, interval))
+    return found
+
+
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """Returns the 95% interval of the mean of values by Student's t, within 0 and 1.
 
@@ -63,6 +86,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     mean, count = statistics.fmean(values), len(values)
     reach = _stats().t.ppf(_QUANTILE, count - 1) * statistics.stdev(values) / count**0.5
     return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Returns p-values that are corrected for their number (Holm, 1979), in their order."""
+    values = np.asarray(p_values, float)
+    order = np.argsort(values, kind="stable")
+    corrected = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    result = np.empty(len(values))
+    result[order] = np.minimum(corrected, 1)
+    return result.tolist()
 
 
 def _stats():

@@ -13,7 +13,7 @@ from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTILABEL
 
 from .intervals import accuracy_text
 from .per_class import ClassCounts, average_precision, best_threshold
-from .reports import LEAST_PROBABILITY, EvaluationReport
+from .reports import LEAST_PROBABILITY, EvaluationReport, number_or_none
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,9 +68,9 @@ class MultilabelReport(EvaluationReport):
         return {
             "images": counts.images,
             "AP": self.average_precisions,
-            "F1": counts.f1,
-            "precision": counts.precision,
-            "recall": counts.recall,
+            "F1": counts.known(counts.f1),
+            "precision": counts.known(counts.precision),
+            "recall": counts.known(counts.recall),
             "threshold": self.thresholds,
         }
 
@@ -85,39 +85,22 @@ class MultilabelReport(EvaluationReport):
             f"loss    {self.loss:.4f}",
         ]
 
-    def notes(self) -> list[str]:
-        """Returns the classes that are not in the means."""
-        counted = zip(self.class_names, self.counts.images, strict=True)
-        absent = [name for name, count in counted if not count]
-        if not absent:
-            return []
-        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-        return [f"not in the means, as no image has it: {', '.join(absent[:10])}{more}"]
-
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
-        columns = self.columns
         return {
             "task": MULTILABEL,
             "images": self.count,
-            "mAP": _number(self.score),
-            "micro_AP": _number(self.micro_average_precision),
-            "macro_F1": _number(self.macro_f1),
+            "mAP": number_or_none(self.score),
+            "micro_AP": number_or_none(self.micro_average_precision),
+            "macro_F1": number_or_none(self.macro_f1),
             "micro_F1": self.counts.micro_f1,
             "subset_accuracy": self.subset_accuracy,
             "loss": self.loss,
             "images_per_second": self.images_per_second,
-            "by_class": {
-                name: {head: _number(values[k].item()) for head, values in columns.items()}
-                for k, name in enumerate(self.class_names)
-            },
+            "by_class": self.by_class(),
             "skipped": [list(item) for item in self.skipped],
             **self.split_json(),
         }
-
-
-def _number(value):
-    return None if math.isnan(value) else value
 
 
 def report_of_outputs(

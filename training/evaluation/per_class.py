@@ -48,6 +48,10 @@ class ClassCounts:
         total = self.predicted.sum() + self.images.sum()
         return float(_ratio(2 * self.right.sum(), total))
 
+    def known(self, values: np.ndarray) -> np.ndarray:
+        """Returns values `(K,)` with NaN for each class that no image has."""
+        return np.where(self.images > 0, values, np.nan)
+
     def macro(self, values: np.ndarray) -> float:
         """Returns the mean of values `(K,)` over the classes that images have; NaN without any."""
         present = self.images > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
+import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -87,11 +88,24 @@ class EvaluationReport(abc.ABC):
         return {}
 
     def notes(self) -> list[str]:
-        """Returns remarks below the table by class."""
-        return []
+        """Returns remarks below the table by class: the classes that are not in the means."""
+        counted = zip(self.class_names, self.counts.images, strict=True)
+        absent = [name for name, count in counted if not count]
+        if not absent:
+            return []
+        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+        return [f"not in the means, as no image has it: {', '.join(absent[:10])}{more}"]
+
+    def by_class(self) -> dict[str, dict[str, float | None]]:
+        """Returns the table by class as types of JSON; None where a class has no images."""
+        columns = {head: values.tolist() for head, values in self.columns.items()}
+        return {
+            name: {head: number_or_none(values[k]) for head, values in columns.items()}
+            for k, name in enumerate(self.class_names)
+        }
 
     def __str__(self) -> str:
-        table = align_columns(self._table("{:.4f}", self.texts()), left=[0])
+        table = align_columns(self._table("{:.4f}", "-", self.texts()), left=[0])
         text = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
         if self.new is not None:
             text.append(f"new     {self.new.summary} that are new to the run")
@@ -112,14 +126,22 @@ class EvaluationReport(abc.ABC):
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / PER_CLASS_CSV, self._table("{:.6g}"))
+        write_csv(folder / PER_CLASS_CSV, self._table("{:.6g}", ""))
         write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
         answers = self.answers.write(folder) if self.answers else []
         skipped = [write_skipped(folder, self.skipped)] if self.skipped else []
         return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers, *skipped]
 
-    def _table(self, form, texts=None):
+    def _table(self, form, absent, texts=None):
         """The headings, then the name of each class and its numbers, as text."""
-        columns = {name: list(map(form.format, values)) for name, values in self.columns.items()}
+        columns = {
+            name: [absent if np.isnan(value) else form.format(value) for value in values]
+            for name, values in self.columns.items()
+        }
         columns |= {"images": list(map(str, self.columns["images"])), **(texts or {})}
         return [("class", *columns), *zip(self.class_names, *columns.values(), strict=True)]
+
+
+def number_or_none(value: float) -> float | None:
+    """Returns a number as a type of JSON: None for NaN."""
+    return None if math.isnan(value) else value

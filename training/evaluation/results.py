@@ -42,7 +42,7 @@ _METRICS = ("top_1", "top_5", "mAP", "micro_AP", "macro_F1", "micro_F1", "subset
 # Pre-training data by the name of the weights.
 PRETRAINING = {"imagenet21k": "ImageNet-21k", "imagenet": "ImageNet"}
 FROM_SCRATCH = "from scratch"
-_OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}  # Names in tables.
+_OPTIMIZERS = {"adam": "Adam", "muon": "Muon", "sgd": "SGD"}  # Names in tables.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import classifier_folder
+from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.models.opening import open_model
 from keras_vit.training import recipes
 from keras_vit.training.data import DataSpec, open_source

@@ -10,13 +10,13 @@ from typing import Any
 
 from keras_vit.configs import BiTConfig
 from keras_vit.description import Description
+from keras_vit.description.licences import UNKNOWN
 from keras_vit.description.tasks import MULTILABEL
-from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.intervals import accuracies
 from keras_vit.utils.files import MODEL, write_text
 
 BOM = "bom.json"
 _SPECIFICATION = "1.6"
-_UNKNOWN = "unknown"  # The licence of weights whose source states none.
 _DISTRIBUTIONS = {"keras_vit": "keras-vit-applications"}  # Where they differ from the module.
 
 
@@ -74,7 +74,7 @@ def bill_of_materials(
         "hashes": [{"alg": "SHA-256", "content": digest}],
         "modelCard": card,
     }
-    if description.licence != _UNKNOWN:
+    if description.licence != UNKNOWN:
         model["licenses"] = [{"license": {"name": description.licence}}]
     packages = [_package(name, version) for name, version in recipe["versions"].items()]
     return {
@@ -89,20 +89,12 @@ def bill_of_materials(
 
 def _metrics(test):
     """The accuracies on the test images with their 95% intervals by Wilson, as texts."""
-    if not test:
-        return []
     found = []
-    for name in ("top_1", "top_5", "mAP", "subset_accuracy"):
-        value = test.get(name)
-        if value is None:
-            continue
+    for name, value, interval in accuracies(test):
         metric: dict[str, Any] = {"type": name, "value": f"{value:.6g}"}
-        if name != "mAP":  # A mean over classes, no share of images.
-            low, high = wilson_interval(round(value * test["images"]), test["images"])
-            metric["confidenceInterval"] = {
-                "lowerBound": f"{low:.6g}",
-                "upperBound": f"{high:.6g}",
-            }
+        if interval is not None:
+            low, high = (f"{bound:.6g}" for bound in interval)
+            metric["confidenceInterval"] = {"lowerBound": low, "upperBound": high}
         found.append(metric)
     return found
 

@@ -185,7 +185,7 @@ class ClassifierJob(Job):
         metric = make_metric(plan.source.task)
         if plan.teacher is None:
             return make_trainer(model, plan.settings, loss=loss, metric=metric)
-        names = ("distillation", "distillation_weight", "temperature")
+        names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
         return make_trainer(
             model,
             plan.settings,

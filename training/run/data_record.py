@@ -17,6 +17,7 @@ from keras_vit.training.data.examples import Source
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.split_record import Contents
 from keras_vit.utils.files import DATA, atomic_write
+from keras_vit.utils.safe_text import for_line
 
 _MAX_NAMED = 3  # Images in a line.
 _FIELDS = ("names", "labels", "parts", "sha256")
@@ -149,7 +150,7 @@ def _images(count):
 
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return "; ".join(names[:_MAX_NAMED]) + more
+    return for_line("; ".join(names[:_MAX_NAMED])) + more
 
 
 def _label(label, class_names) -> str:

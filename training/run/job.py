@@ -27,7 +27,7 @@ from keras_vit.training.data.split_record import PARTS, Contents, SplitRecord, r
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
-from keras_vit.training.trainer.devices import Place
+from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
 
@@ -38,10 +38,10 @@ from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions
-from .time_budget import measure, steps_within
+from .time_budget import least_time, measure, steps_within
 from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
-from .transfer import Start, dtype_policy, settle
+from .transfer import Start, dtype_policy, settle, with_fixed_repositories
 
 
 class Job:
@@ -146,7 +146,7 @@ class Job:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
             lines["resumed"] = f"after step {start_step}"
-        self.options.log(describe_plan(plan, lines))
+        self.options.log(describe_plan(plan, {**_time(plan, place.replicas, start_step), **lines}))
         history = train(
             trainer,
             batches,
@@ -271,7 +271,8 @@ class Job:
                     f"as many as fit into {minutes:g} minutes, by the time of the first ones; "
                     "expected time: all of it"
                 )
-            return describe_plan(self.plan(download=False), lines)
+            plan = self.plan(download=False)
+            return describe_plan(plan, {**_time(plan), **lines})
         except NotPrepared as missing:
             return f"{missing}. A dry run fetches nothing; the rest of the plan needs the data"
 
@@ -285,7 +286,7 @@ class Job:
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
-        settings = self.settings
+        settings = with_fixed_repositories(self.settings)
         check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)
@@ -496,6 +497,19 @@ def _batches(plan, place, start_step=0):
         num_classes=len(plan.source.class_names),
         data_service=settings.data_service,
     )
+
+
+def _time(plan, replicas=1, start_step=0):
+    """The line of the plan about its time; with `minutes` a fact of the recipe has it."""
+    if plan.recipe["facts"].get("minutes") or getattr(plan.settings, "minutes", None):
+        return {}
+    settings, images = plan.settings, plan.recipe["images"]
+    steps = settings.steps - start_step
+    validations = steps // settings.evaluate_every * (2 if settings.averaging else 1)
+    evaluated = images["validation"] * validations + images["test"]
+    # Logical devices of a CPU share its cores.
+    devices = 1 if backend_devices().device_memory() is None else replicas
+    return {"time": least_time(settings, plan.start.config, steps, evaluated, devices)}
 
 
 def _settings_of(recipe):

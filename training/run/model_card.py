@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import LOADING
+from keras_vit.description.licences import UNKNOWN
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.evaluation.intervals import accuracy_text
@@ -37,12 +38,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         f"pixels ({recipe['facts']['evaluation']['value']}) with values from "
         f"{describe_range(recipe['facts']['pixels']['value'])}.",
         "",
-        "```python",
-        "import keras_vit",
-        "",
-        'classifier = keras_vit.load_classifier("THIS FOLDER")',
-        f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})',
-        "```",
+        loading_block(several),
         "",
         LOADING,
         "",
@@ -84,13 +80,25 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def loading_block(several: bool) -> str:
+    """Returns the lines that load a classifier's folder, as a block of Markdown.
+
+    Args:
+        several: Whether it is a multi-label classifier.
+    """
+    return (
+        '```python\nimport keras_vit\n\nclassifier = keras_vit.load_classifier("THIS FOLDER")\n'
+        f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})\n```'
+    )
+
+
 def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
     settings = [[name, str(value)] for name, value in recipe["settings"].items()]
     facts = [list(line) for line in fact_lines(recipe["facts"]).items()]
     started = recipe["settings"].get("weights") is not None
     versions = (f"{name} {version}" for name, version in recipe["versions"].items())
-    licence = recipe["description"].get("licence") or "unknown"
+    licence = recipe["description"].get("licence") or UNKNOWN
     return [
         *([f"    {for_line(recipe['command'])}", ""] if recipe["command"] else []),
         *([f"Licence of the starting weights: {for_line(licence)}.", ""] if started else []),

@@ -13,11 +13,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text, wilson_interval
-from keras_vit.utils.files import HISTORY, MODEL, RECIPE
+from keras_vit.utils.files import HISTORY, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
+from keras_vit.utils.safe_text import for_line
 
 from .classifier_jobs import FineTune, Pretrain
 from .data_record import DataRecord
@@ -31,7 +33,8 @@ LEVELS = (BITS, ROUNDING, ACCURACY)
 # 6e-8 for an operation, grows over the steps; a run of another seed differs by 1e-1 and more.
 ROUNDING_LIMIT = 1e-4
 # Arrays with smaller weights count as of this size: a softmax over keys does not see their bias, so
-# its gradient is rounding alone, and so is the whole bias.
+# its gradient is rounding alone, and so is the whole bias (1e-11, and 1e-11 apart where TensorFlow
+# optimises the graphs of one run and not of the other; every other array is 3e-7 apart).
 _SMALLEST_SCALE = 1e-2
 # Settings that may be paths: what they lead to is compared, by the starting weights and images.
 PATHS = ("weights", "teacher", "replay", "class_weights")
@@ -67,7 +70,7 @@ class Reproduction:
     def __str__(self) -> str:
         """The answer, then a line for each difference and note."""
         lines = [f"differs  {line}" for line in self.differences]
-        return "\n".join([_SENTENCES[self.level], *lines, *self.notes])
+        return "\n".join([_SENTENCES[self.level], *map(for_line, [*lines, *self.notes])])
 
 
 def reproduce(
@@ -85,7 +88,7 @@ def reproduce(
     Other versions and another processor are named too, and the run is trained.
 
     Args:
-        folder: The folder of the recorded run, a finished classifier.
+        folder: The folder of the recorded run, a finished classifier, or its repository.
         data: The data of the run, wherever they are now. None with `repeated`.
         first_steps: Trains so many steps and compares the last of them that the history has.
         repeated: The folder of a run that was repeated already; nothing is trained.
@@ -100,7 +103,7 @@ def reproduce(
         ValueError: If the folder has no run that can be repeated, the data have other classes, or
             there is no step to compare.
     """
-    folder = pathlib.Path(folder)
+    folder = classifier_folder(folder)
     recipe = _recipe(folder)
     if repeated is not None:
         return _compared_folders(folder, recipe, pathlib.Path(repeated))
@@ -281,7 +284,7 @@ def _about(recipe):
 
 
 def _recipe(folder: pathlib.Path) -> dict[str, Any]:
-    if not (folder / MODEL).is_file() or not (folder / RECIPE).is_file():
+    if model_in(folder) is None or not (folder / RECIPE).is_file():
         raise ValueError(
             f"There must be the folder of a finished run, with {MODEL} and {RECIPE}. "
             f"Received: {folder}"

@@ -68,7 +68,21 @@ def describe_processor() -> dict[str, Any]:
         "cores": machine.usable_cores(),
         "accelerators": devices,
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        **_options_of_program(),
     }
+
+
+def _options_of_program() -> dict[str, Any]:
+    """What a program has set in TensorFlow: graphs that are optimised otherwise round otherwise."""
+    found = {
+        "graph_options": tf.config.optimizer.get_experimental_options(),
+        "jit": tf.config.optimizer.get_jit(),
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),
+    }
+    found["graph_options"] = {
+        name: value for name, value in found["graph_options"].items() if value
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def differing_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

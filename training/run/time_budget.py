@@ -1,4 +1,4 @@
-"""The steps of a run that fit into a number of minutes, from the time of its first steps."""
+"""The time of a run: the least before it begins, and the steps that fit into some minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.description import describe
+from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.utils.fields import required
 
 from .folder import Checkpoints
 
@@ -22,6 +25,54 @@ _MIN_EXECUTIONS = 4  # After the first one, which compiles.
 _MAX_SECONDS = 10.0  # The longest measurement, and its largest share of the time:
 _MAX_SHARE = 0.05
 _USED = 0.97  # Share of the time that is left; steps vary.
+_SIDE = 1024  # Rows of the matrices whose product shows the rate of this machine.
+# Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
+# activations and of weights.
+_PASSES = {"all": 3, "lora": 2, "head": 1}
+
+
+def least_time(
+    settings: Settings, config: Any, steps: int, evaluated: int, devices: int = 1
+) -> str:
+    """Returns the least time of a run on this machine, for the plan, as "at least 12 min ...".
+
+    It is the time of the operations at the rate of a matrix product, which no step exceeds. Reading
+    images, augmentation, compiling and all that is no matrix product come in addition.
+
+    Args:
+        settings: Resolved settings.
+        config: The model's config.
+        steps: Steps that are left.
+        evaluated: Images that are evaluated in the run, counted every time.
+        devices: Devices that share a batch.
+    """
+    cost = describe(config, input_shape=(*required(settings.image_size, "image_size"), 3))
+    passes = _PASSES[getattr(settings, "train", "all")] + settings.remat
+    images = passes * steps * settings.batch_size + evaluated
+    rate = devices * matrix_rate(settings.precision.removeprefix("mixed_"))
+    operations, seconds = images * cost.flops, round(images * cost.flops / rate)
+    hours, minutes = divmod(seconds // 60, 60)
+    time_text = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s"
+    return (
+        f"at least {time_text}: {operations:.2g} operations at {rate / 1e9:.0f} GFLOP/s, now the "
+        "rate of a matrix product; more for reading, compiling and augmentation"
+    )
+
+
+def matrix_rate(dtype: str) -> float:
+    """Returns the operations per second of a product of two matrices on the first device.
+
+    Args:
+        dtype: "float32", "bfloat16" or "float16".
+    """
+    matrix = keras.ops.ones((_SIDE, _SIDE), dtype)
+
+    def seconds():
+        began = time.perf_counter()
+        keras.ops.convert_to_numpy(keras.ops.matmul(matrix, matrix)[0, 0])  # Waits for the device.
+        return time.perf_counter() - began
+
+    return 2 * _SIDE**3 / min(seconds() for _ in range(5))
 
 
 @dataclasses.dataclass(frozen=True)

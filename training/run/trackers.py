@@ -19,6 +19,7 @@ from PIL import Image
 
 from keras_vit.images.pages import GridPicture
 from keras_vit.utils.optional_packages import import_optional
+from keras_vit.utils.safe_text import for_line
 
 PROJECT = "keras-vit"  # The project or experiment in all trackers.
 
@@ -254,4 +255,5 @@ def _opened(picture):
 
 
 def _caption(picture):
-    return "; ".join(f"{text} {value}".strip() for text, value in picture.caption.items())
+    parts = (f"{text} {value}".strip() for text, value in picture.caption.items())
+    return for_line("; ".join(parts))

@@ -15,6 +15,7 @@ from keras_vit.training.trainer.losses import (
     SoftmaxCrossentropy,
     label_accuracy,
 )
+from keras_vit.training.trainer.muon import Muon
 from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
 from keras_vit.training.trainer.schedule import WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
@@ -61,7 +62,10 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     }
     if settings.optimizer == "sgd":
         return SGD(schedule, settings.momentum, **options)
-    return Adam(schedule, settings.beta_1, settings.beta_2, **options)
+    options |= {"beta_1": settings.beta_1, "beta_2": settings.beta_2}
+    if settings.optimizer == "muon":
+        return Muon(schedule, settings.momentum, **options)
+    return Adam(schedule, **options)
 
 
 def make_loss(

@@ -12,6 +12,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
+from keras_vit.checkpoints.repositories import fixed_name
 from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.layers import SelfAttention
@@ -74,6 +75,20 @@ class Start:
             for name, value in values.items()
             if value is not None and name in described.origins
         }
+
+
+def with_fixed_repositories(settings: Any) -> Any:
+    """Returns the settings of a run, in which a repository is named with its commit or version.
+
+    The recipe holds it, so a run that is repeated or resumed starts from the same files.
+
+    Raises:
+        ValueError: If a repository has no weights that are read.
+        OSError: If it cannot be downloaded.
+    """
+    given = {name: getattr(settings, name, None) for name in ("weights", "teacher")}
+    fixed = {name: fixed_name(value) for name, value in given.items()}
+    return dataclasses.replace(settings, **{name: value for name, value in fixed.items() if value})
 
 
 def find_start(

@@ -17,7 +17,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
@@ -144,27 +144,27 @@ class DeclaredSettings:
     )
     momentum: float = setting(
         0.9,
-        "momentum of the optimizer sgd",
+        "momentum of the optimizers sgd and muon",
         unit="FACTOR",
         source="paper, Table 4",
-        used=lambda settings: settings.optimizer == "sgd",
-        needs="--optimizer sgd",
+        used=lambda settings: settings.optimizer in ("sgd", "muon"),
+        needs="--optimizer sgd or muon",
     )
     beta_1: float = setting(
         0.9,
         "decay of Adam's first moment",
         source="paper, Table 3",
         flag="",
-        used=lambda settings: settings.optimizer == "adam",
-        needs="--optimizer adam",
+        used=lambda settings: settings.optimizer in ("adam", "muon"),
+        needs="--optimizer adam or muon",
     )
     beta_2: float = setting(
         0.999,
         "decay of Adam's second moment",
         source="paper, Table 3",
         flag="",
-        used=lambda settings: settings.optimizer == "adam",
-        needs="--optimizer adam",
+        used=lambda settings: settings.optimizer in ("adam", "muon"),
+        needs="--optimizer adam or muon",
     )
     weight_decay: float = setting(
         0.0,

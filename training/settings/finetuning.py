@@ -8,7 +8,14 @@ from typing import Any, Self, get_args
 from keras_vit.configs import Gelu
 from keras_vit.configs.position_resize import RULES
 from keras_vit.preprocessing import NORMALIZATIONS
-from keras_vit.utils.fields import POSITIVE, POSITIVE_NUMBER, changed, documented, setting
+from keras_vit.utils.fields import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_NUMBER,
+    changed,
+    documented,
+    setting,
+)
 
 from .decisions import DecisionSettings
 from .shared import Settings
@@ -161,6 +168,17 @@ class FineTuning(Settings):
         unit="SHARE",
         source="DeiT, equation 3",
         limits=("in [0, 1]", lambda value: 0 <= value <= 1),
+        used=lambda settings: settings.teacher,
+        needs="--teacher",
+    )
+    distillation_focus: float = setting(
+        0.0,
+        "further weight of the teacher's answer where it is right, B: such an image counts 1 + B "
+        "times, so that fewer of the teacher's right answers are lost",
+        unit="B",
+        source="Yan et al. 2021 (arXiv 2011.09161): 5, to replace an old classifier",
+        limits=NOT_NEGATIVE,
+        off=(0,),
         used=lambda settings: settings.teacher,
         needs="--teacher",
     )

@@ -114,7 +114,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             f"instead. Received: var_list={var_list}, var_names={var_names}"
         )
 
-    def _descend(self, variable, direction, learning_rate):
+    def descend(self, variable, direction, learning_rate):
         """Updates a weight; the decay uses its value before the step, as the official code."""
         index = variable_index(self, variable)
         change = direction * learning_rate
@@ -188,7 +188,7 @@ class SGD(DecoupledOptimizer):
         moved = self.momentum * buffer + gradient
         direction = gradient + self.momentum * moved if self.nesterov else moved
         self.assign(buffer, moved)
-        self._descend(variable, direction, learning_rate)
+        self.descend(variable, direction, learning_rate)
 
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum, "nesterov": self.nesterov}
@@ -255,7 +255,7 @@ class Adam(DecoupledOptimizer):
         self.assign(first, new_first)
         self.assign(second, new_second)
         direction = corrected_first / (ops.sqrt(corrected_second) + self.epsilon)
-        self._descend(variable, direction, learning_rate)
+        self.descend(variable, direction, learning_rate)
 
     def get_config(self):
         return {

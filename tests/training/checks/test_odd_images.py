@@ -81,3 +81,10 @@ def test_features_far_from_all_others_are_found_and_usual_ones_are_not():
     assert np.flatnonzero(far_p_values(ridge.leverages) <= 0.01).tolist() == [17]
     facts = [photo_facts(encode(picture(40, 40)))] * 500
     assert [odd.kind for odd in find_odd_images(facts, ridge.leverages)] == [FAR]
+
+
+def test_the_border_of_a_photo_has_as_many_facts_at_any_size():
+    rings = [photo_facts(encode(picture(*size))).ring for size in ((20, 40), (64, 30))]
+    assert rings[0].shape == rings[1].shape
+    grey = photo_facts(encode(np.full((20, 40, 3), 128, "uint8"))).ring
+    np.testing.assert_allclose(grey[-3:], 0, atol=1e-6)  # The standard deviation by channel.

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from keras_vit.training.checks.photo_facts import PhotoFacts
-from keras_vit.training.checks.shortcuts import auroc, find_shortcuts, holm
+from keras_vit.training.checks.shortcuts import auroc, find_shortcuts
 
 COUNT, CLASSES = 120, 3
 RNG = np.random.default_rng(0)
@@ -92,12 +92,6 @@ def test_one_image_of_each_group_is_used():
     found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, targets, bursts)}
     assert not found["width"].found
     assert not any(shortcut.found for shortcut in found.values())
-
-
-def test_holms_correction_is_that_of_its_definition():
-    values = [0.04, 0.001, 0.03, 0.5]
-    assert holm(values) == pytest.approx([0.09, 0.004, 0.09, 0.5])
-    assert holm([]) == []
 
 
 def test_the_auroc_is_that_of_the_rank_sum_test():

@@ -104,6 +104,7 @@ def test_shares_have_exact_intervals():
 def test_speed_is_the_median_of_turns_between_order_statistics():
     measure = speed([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 9.0])
     assert (measure.value, *measure.interval) == (1.5, 1.1, 1.9)
+    assert measure.interval_with(4) == pytest.approx((1.3, 1.7))
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.comparison.paired import Pairs, holm, mcnemar, score, tango_interval
+from keras_vit.training.comparison.paired import Pairs, mcnemar, score, tango_interval
+from keras_vit.training.evaluation.intervals import holm
 
 
 def test_pairs_are_counted_by_both_answers():
@@ -60,3 +61,4 @@ def test_mcnemar_is_the_binomial_tail():
 def test_holm_multiplies_the_least_by_their_number_and_keeps_the_order():
     # statsmodels.stats.multitest.multipletests(..., method="holm").
     np.testing.assert_allclose(holm([0.04, 0.01, 0.03, 0.5]), [0.09, 0.04, 0.09, 0.5])
+    assert holm([]) == []

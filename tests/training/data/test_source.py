@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_vit.training.data import DataSpec, open_source
-from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.image_files import undecodable
+from keras_vit.training.data.outputs import PROPERTIES, check_output
 from makers import write_picture
 
 
@@ -72,7 +73,7 @@ def test_suffixes_of_any_case_count_and_other_files_do_not(make_folder, write_im
     folder = make_folder({"a": 2, "b": 2})
     for name in ("x.PNG", "x.JPG", "x.Jpeg", "x.bmp", "x.GIF", "x.webp", "deep/er/x.png"):
         write_image(folder / "a" / name)
-    for name in (".x.png", ".cache/x.png", "._x.jpg"):
+    for name in (".x.png", ".cache/x.png"):
         write_image(folder / "a" / name)
     for name in ("a/Thumbs.db", "a/notes.txt", "readme.md"):
         (folder / name).write_text("no image")
@@ -249,7 +250,9 @@ def test_what_macos_and_windows_add_is_no_class_and_no_image(make_folder):
         (folder / name).write_bytes(b"\x00\x05\x16\x07")
     source = opened(folder, holdout=0)
     assert source.class_names == ("cat", "dog")
-    assert (len(source.splits["train"]), source.skipped) == (4, [])
+    left_out = (str(folder / "cat" / "._00.png"), PROPERTIES)
+    assert opened(folder, labelled=False).skipped == [left_out]
+    assert (len(source.splits["train"]), source.skipped) == (4, [left_out])
     assert source.notes[0].startswith(f"left out {folder}/__MACOSX: copies of file properties")
 
 
@@ -355,6 +358,8 @@ def test_a_file_whose_name_is_no_utf_8_is_left_out_and_named_or_stops(make_folde
     assert reason == "The name is not UTF-8."
     with pytest.raises(ValueError, match="names must be UTF-8. Received: .*caf"):
         opened(folder, strict=True)
+    paths = [str(file) for file in sorted((folder / "train" / "cat").iterdir())]
+    assert list(undecodable(paths)) == [(2, reason)]
 
 
 def test_a_class_whose_name_is_no_utf_8_is_left_out_and_named(make_folder):

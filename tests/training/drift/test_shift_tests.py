@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from keras_vit.training.drift.shift_tests import chi_square, holm, label_shift, shift_tests
+from keras_vit.training.drift.shift_tests import chi_square, label_shift, shift_tests
 
 
 def test_the_test_of_a_signal_is_the_largest_difference_of_the_distributions():
@@ -31,10 +31,6 @@ def test_rare_classes_are_taken_together():
     table = np.array([[500, 500, 3], [490, 510, 3]])
     expected = scipy.stats.chi2_contingency(table, correction=False).statistic
     assert chi_square(first, second)[0] == pytest.approx(expected)
-
-
-def test_holm_is_the_stepwise_correction():
-    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
 
 
 def test_label_shift_finds_the_shares_of_a_known_confusion():

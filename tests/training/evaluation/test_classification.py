@@ -231,6 +231,23 @@ def test_the_files_hold_the_numbers(report, tmp_path):
         ]
 
 
+def test_a_class_without_images_has_no_numbers(tmp_path):
+    pairs = ConfusionPairs.of([0, 0, 1], [0, 2, 1], 3)
+    report = classification.ClassificationReport(
+        class_names=("ant", "bee", "crow"), pairs=pairs, in_top_5=3, loss=1.0
+    )
+    report.write(tmp_path)
+    text, table = str(report), (tmp_path / "per_class.csv").read_text()
+    metrics = (tmp_path / "metrics.json").read_text()
+    assert not any("nan" in written.lower() for written in (text, table, metrics))
+    assert re.search(r"^crow +0( +-){3}$", text, re.MULTILINE)
+    assert text.endswith("not in the means, as no image has it: crow")
+    assert table.splitlines()[3] == "crow,0,,,"
+    assert json.loads(metrics)["by_class"]["crow"] == {
+        "images": 0, "recall": None, "precision": None, "F1": None
+    }  # fmt: skip
+
+
 def test_precision_recall_and_f1_are_those_of_scikit_learn(report, scores):
     metrics = pytest.importorskip("sklearn.metrics")
     predicted, labels = scores[0].argmax(axis=1), scores[1]

@@ -90,11 +90,12 @@ def test_equal_scores_are_one_step_whatever_their_order():
 def test_a_class_without_images_is_left_out_of_the_means():
     labels, scores = drawn()
     labels[:, 0] = 0
-    report = multilabel.report_of(labels, scores, NAMES)
+    report = multilabel.report_of(labels, scores, NAMES, loss=1.0)
     rest = multilabel.report_of(labels[:, 1:], scores[:, 1:], NAMES[1:])
     assert (report.score, report.macro_f1) == (rest.score, rest.macro_f1)
     assert "not in the means, as no image has it: ant" in str(report)
     assert report.to_json()["by_class"]["ant"]["AP"] is None
+    assert "nan" not in str(report)
     assert report.best_thresholds[0] == 0.5
 
 

@@ -9,6 +9,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.training import finetune
@@ -79,6 +80,22 @@ def test_first_steps_are_compared_by_the_hash_of_the_weights(run, colors, weight
         "bits",
         ("Compared by the hash of the weights after step 2.",),
     )
+
+
+@pytest.fixture
+def other_graphs():
+    """Graphs are optimised where they were not, and the other way round."""
+    options = tf.config.optimizer.get_experimental_options()
+    turned = {"disable_meta_optimizer": not options.get("disable_meta_optimizer")}
+    tf.config.optimizer.set_experimental_options(turned)
+    yield
+    tf.config.optimizer.set_experimental_options(options)
+
+
+def test_graphs_that_are_optimised_otherwise_differ_by_rounding(run, colors, weights, other_graphs):
+    found = quiet(run, str(colors), weights)
+    assert found.level == "rounding", str(found)
+    assert any("graph_options" in line for line in found.differences), found.differences
 
 
 def test_first_steps_before_the_first_row_are_refused(run, colors, weights):

@@ -7,9 +7,10 @@ import time
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import load_classifier
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run import job
+from keras_vit.training.run import job, time_budget
 from keras_vit.training.run.classifier_jobs import FineTune, finetune
 from keras_vit.training.run.repeated_run import reproduce
 from keras_vit.training.run.run_options import RunOptions
@@ -46,6 +47,17 @@ def run(data, tmp_path_factory):
         settings = dataclasses.replace(SETTINGS, minutes=1)
         finished = finetune(data, output, settings, log=lines.append)
     return finished, output, "\n".join(lines)
+
+
+@pytest.mark.parametrize(("train", "passes"), [("all", 3), ("head", 1)])
+def test_a_plan_without_minutes_has_the_least_time(train, passes, data, tmp_path, monkeypatch):
+    settings = dataclasses.replace(SETTINGS, minutes=None, steps=40, evaluate_every=10, train=train)
+    flops = keras_vit.describe(tiny_config(), input_shape=(12, 8, 3)).flops
+    monkeypatch.setattr(time_budget, "matrix_rate", lambda dtype: float(flops))
+    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), settings).dry_run()
+    # 30 images, of which 6 validate 4 times, and 12 test images: at an image a second.
+    seconds = passes * 40 * 6 + 4 * 6 + 12
+    assert f"at least {seconds // 60} min {seconds % 60} s" in text
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training import SGD, Adam, warmup_schedule
+from keras_vit.training import SGD, Adam, Muon, warmup_schedule
 
 SHAPES = {"layer/kernel": (4, 3), "layer/bias": (3,)}
 RNG = np.random.default_rng(0)
@@ -111,6 +111,7 @@ def test_decay_times_the_schedule_is_that_of_tensorflow_addons(golden, name, opt
     [
         SGD(warmup_schedule(0.1, steps=9, warmup_steps=1), momentum=0.8, weight_decay=0.1),
         Adam(1e-2, weight_decay=0.2, weight_decay_names=("*bias",), weight_decay_times="schedule"),
+        Muon(1e-2, momentum=0.8, weight_decay=0.2, not_orthogonal=("*head/kernel",)),
     ],
 )
 def test_an_optimizer_survives_serialisation(optimizer):
@@ -134,6 +135,7 @@ def test_kernels_alone_are_decayed():
     [
         (lambda: SGD(0.1, momentum=1.0), "momentum"),
         (lambda: Adam(0.1, beta_1=1.5), "beta_1"),
+        (lambda: Muon(0.1, momentum=1.0), "momentum"),
         (lambda: Adam(0.1, weight_decay=-1.0), "weight_decay"),
         (lambda: Adam(0.1, weight_decay_times="lr"), "learning_rate"),
         (lambda: Adam(lambda: 0.1, weight_decay_times="schedule"), "base_lr"),

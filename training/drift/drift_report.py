@@ -1,4 +1,4 @@
-"""The files of a drift report: the page with the strangest photos, and JSON."""
+"""The report of drift: a summary, the page with the strangest photos, and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keras_vit.images.pages import (
     GridPicture,
@@ -17,14 +17,53 @@ from keras_vit.images.pages import (
     write_page,
 )
 from keras_vit.utils.files import write_text
-from keras_vit.utils.safe_text import for_json
+from keras_vit.utils.safe_text import for_json, for_line
+from keras_vit.utils.text_tables import align_columns
 
 from .shift_tests import ShiftTest
 
-if TYPE_CHECKING:
-    from .folder_drift import Drift
-
 DRIFT_HTML, DRIFT_JSON = "drift.html", "drift.json"
+
+_SHOWN_CLASSES = 10  # In the summary: the classes whose share changed most.
+
+
+@dataclasses.dataclass(frozen=True)
+class DriftReport:
+    """Photos against a reference; `str` gives the summary.
+
+    Args:
+        tests: A two-sample test of each signal.
+        classes: For each class the share of the reference and the estimated share among the
+            photos; {} without an estimate.
+        lines: What was compared and what was left out.
+        alarm_level: The level of all tests together.
+        written: The files that were written.
+    """
+
+    tests: tuple[ShiftTest, ...]
+    classes: dict[str, tuple[float, float]]
+    lines: tuple[str, ...]
+    alarm_level: float
+    written: tuple[pathlib.Path, ...] = ()
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """The signals whose corrected p-value is at most the alarm level."""
+        return tuple(test.signal for test in self.tests if test.corrected <= self.alarm_level)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a signal has drifted, else 0."""
+        return int(bool(self.drifted))
+
+    def __str__(self) -> str:
+        table = align_columns(table_rows(self.tests), left=[0, 1])
+        lines = [*self.lines, "", table]
+        changes = sorted(self.classes.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
+        for name, (before, now) in changes[:_SHOWN_CLASSES]:
+            lines.append(f"class   {for_line(name)}: {before:.1%} -> {now:.1%} (estimated)")
+        found = f"drift of {', '.join(self.drifted)}" if self.drifted else "no drift found"
+        return "\n".join([*lines, f"result  {found}, at the level {self.alarm_level:g}"])
 
 
 class Strange(NamedTuple):
@@ -51,7 +90,7 @@ def table_rows(tests: Sequence[ShiftTest]) -> list[tuple[str, ...]]:
 
 
 def write_files(
-    folder: pathlib.Path, drift: Drift, strange: Sequence[Strange], by: str
+    folder: pathlib.Path, drift: DriftReport, strange: Sequence[Strange], by: str
 ) -> tuple[str, ...]:
     """Writes the files of a report, and returns their names.
 

@@ -1,0 +1,100 @@
+"""Uploads to the Hugging Face Hub: a repository of a model or a Space, in one commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Collection
+
+from keras_vit.hub.errors import RepositoryError, import_hugging_face, one_line_errors
+from keras_vit.hub.repository_names import HUGGING_FACE, RepositoryName
+from keras_vit.utils.text_tables import align_columns
+
+_KINDS = {"model": "", "space": "spaces/"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Upload:
+    """What is pushed to a repository.
+
+    Args:
+        name: "owner/name".
+        folder: The folder with all files, and nothing else.
+        kind: "model" or "space".
+        private: Whether only its owner may see the repository.
+        replaced: Names of files that are removed from the repository unless the folder has them.
+    """
+
+    name: str
+    folder: pathlib.Path
+    kind: str = "model"
+    private: bool = False
+    replaced: Collection[str] = ()
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The bytes of each file, by its path in the repository."""
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
+
+    def __str__(self) -> str:
+        """The files with their sizes, human-readable."""
+        visible = "private" if self.private else "public"
+        rows = [(name, f"{size:,} bytes") for name, size in self.files.items()]
+        rows.append((f"{len(rows)} files", f"{sum(self.files.values()):,} bytes"))
+        return f"{_KINDS[self.kind]}{self.name} ({visible})\n{align_columns(rows)}"
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError unless a name is "owner/name"."""
+    try:
+        parsed = RepositoryName.parse(f"{HUGGING_FACE}{name}")
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.revision is not None or not re.fullmatch(r".{3,96}", name):
+        raise ValueError(f"The repository must be OWNER/NAME. Received: {name}")
+
+
+def check_token() -> None:
+    """Raises RepositoryError without a token of the Hub."""
+    if not import_hugging_face().get_token():
+        raise RepositoryError(
+            "A push needs a token with the right to write: log in with `hf auth login`, or set "
+            "HF_TOKEN; the tokens are on https://huggingface.co/settings/tokens"
+        )
+
+
+def upload(given: Upload) -> str:
+    """Pushes the files in one commit and returns its address.
+
+    The repository is made if it is missing. Until the commit nothing of it changes; what was
+    uploaded by a call that broke off is not uploaded again.
+
+    Raises:
+        OSError: If there is no token, or it has no rights.
+        ValueError: If the repository is public and a private one is asked for.
+    """
+    check_token()
+    hub = import_hugging_face()
+    api = hub.HfApi(library_name="keras-vit")
+    place = {"repo_id": given.name, "repo_type": given.kind}
+    shown = f"{_KINDS[given.kind]}{given.name}"
+    with one_line_errors(f"{shown} cannot be pushed", "Hugging Face", str(given.folder)):
+        sdk = {"space_sdk": "static"} if given.kind == "space" else {}
+        api.create_repo(**place, private=given.private or None, exist_ok=True, **sdk)
+        found = api.repo_info(**place)
+        if given.private and not found.private:
+            raise ValueError(
+                "The repository must be private: change it in its settings, or push without "
+                f"--private. Received: {shown}, which everybody may see"
+            )
+        files = given.files
+        there = {file.rfilename for file in found.siblings or ()}
+        changes = [hub.CommitOperationAdd(name, given.folder / name) for name in files]
+        gone = sorted(there & set(given.replaced) - files.keys())
+        changes += [hub.CommitOperationDelete(name) for name in gone]
+        commit = api.create_commit(
+            **place, operations=changes, commit_message="Push of keras-vit", parent_commit=found.sha
+        )
+    return str(commit.commit_url)

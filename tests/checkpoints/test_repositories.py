@@ -1,0 +1,205 @@
+"""Weights in repositories of the Hugging Face Hub and of Kaggle, on servers in this process."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from fake_hub import FakeKaggle
+
+from keras_vit.checkpoints import repositories
+from keras_vit.checkpoints.repositories import choose_files, fixed_name
+from keras_vit.models.opening import open_model
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+NAME = "owner/pets"
+PROCESSOR = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": 32, "width": 32},
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+CARD = b"---\nlicense: mit\n---\n# A model\n"
+
+
+@pytest.fixture
+def of_transformers(golden):
+    """The files of a model that transformers wrote, with a pickle beside the safetensors."""
+    known = golden("hf_vit")
+    arrays = safetensors_numpy.save(known.checkpoint(), {"format": "pt"})
+    config = {**known.config, "architectures": ["ViTForImageClassification"], "model_type": "vit"}
+    return {
+        ".gitattributes": b"*.safetensors filter=lfs",
+        "README.md": CARD,
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": arrays,
+        "preprocessor_config.json": json.dumps(PROCESSOR).encode(),
+        "pytorch_model.bin": b"\x80\x02" + arrays,
+        "runs/events.out": b"events",
+    }
+
+
+def test_a_model_of_transformers_is_opened_by_its_name(hub, golden, of_transformers):
+    commit = hub.add(NAME, of_transformers)
+    opened = open_model(f"hf:{NAME}")
+    assert opened.source == opened.description.origins["weights"] == f"hf:{NAME}@{commit}"
+    assert opened.description.licence == "mit"
+    known = golden("hf_vit").load()
+    expected = keras.ops.softmax(known["logits"])
+    probabilities = opened.to_model()[0](known["images"])
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)  # float32, depth 2
+    # What is read was fetched once; no pickle, no other file.
+    read = {"README.md", "config.json", "model.safetensors", "preprocessor_config.json"}
+    assert hub.fetched() == dict.fromkeys(read, 1)
+
+
+def test_a_branch_that_moves_is_one_commit_for_a_process_and_a_commit_stays(hub, of_transformers):
+    first = hub.add(NAME, of_transformers)
+    assert fixed_name(f"hf:{NAME}@main") == f"hf:{NAME}@{first}"
+    changed = {**of_transformers, "README.md": CARD.replace(b"mit", b"gpl-3.0")}
+    second = hub.repositories["model", NAME].commit(changed)
+    assert fixed_name(f"hf:{NAME}@main") == f"hf:{NAME}@{first}"
+    hub.forget()
+    assert fixed_name(f"hf:{NAME}@main") == f"hf:{NAME}@{second}"
+    assert open_model(f"hf:{NAME}").description.licence == "gpl-3.0"
+    assert open_model(f"hf:{NAME}@{first}").description.licence == "mit"
+    assert hub.fetched()["model.safetensors"] == 1  # Both commits have the same.
+
+
+def test_without_a_network_what_is_cached_works_and_the_rest_is_a_line(
+    hub, of_transformers, capsys, monkeypatch
+):
+    commit = hub.add(NAME, of_transformers)
+    open_model(f"hf:{NAME}")
+    hub.forget()
+    hub.close()
+    assert open_model(f"hf:{NAME}").source == f"hf:{NAME}@{commit}"
+    assert f"hf:{NAME} is commit {commit}, as cached" in capsys.readouterr().err
+    assert open_model(f"hf:{NAME}@{commit}").source == f"hf:{NAME}@{commit}"
+    assert capsys.readouterr().err == ""  # A commit needs no network.
+    with pytest.raises(OSError, match="hf:owner/other cannot be downloaded: .* not in the cache"):
+        open_model("hf:owner/other")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub.forget()
+    assert open_model(f"hf:{NAME}").source == f"hf:{NAME}@{commit}"
+    with pytest.raises(OSError, match="hf:owner/other cannot be downloaded: .* not in the cache"):
+        open_model("hf:owner/other")
+
+
+def test_a_download_that_breaks_goes_on_and_is_never_taken_for_whole(hub, of_transformers):
+    hub.add(NAME, of_transformers)
+    hub.broken["model.safetensors"] = (1000, 1)
+    open_model(f"hf:{NAME}")  # The rest came by the same call.
+    assert hub.fetched()["model.safetensors"] == 2
+    shutil.rmtree(repositories.repository_folder(f"hf:{NAME}").parents[2])
+    hub.forget()
+    hub.broken["model.safetensors"] = (1000, 1)
+    hub.objects["served", "model.safetensors"] = b"x" * len(of_transformers["model.safetensors"])
+    with pytest.raises(OSError, match="model.safetensors was damaged on its way"):
+        open_model(f"hf:{NAME}")
+    del hub.objects["served", "model.safetensors"]
+    before = hub.fetched()
+    open_model(f"hf:{NAME}")
+    assert hub.fetched() - before == {"model.safetensors": 1}
+
+
+def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
+    hub.add(NAME, of_transformers)
+    hub.add("owner/photos", {"a.png": b"1"}, "dataset")
+    hub.add("owner/gated", of_transformers, gated=True)
+    hub.add("owner/secret", of_transformers, private=True)
+    pickle = {name: of_transformers[name] for name in ("config.json", "pytorch_model.bin")}
+    hub.add("owner/pickle", pickle)
+    hub.add("owner/text", {**of_transformers, "config.json": b'{"model_type": "bert"}'})
+    for name, error, words in (
+        ("hf:pets", ValueError, "must be hf:OWNER/NAME"),
+        ("hf:owner/pets@../x", ValueError, "must be hf:OWNER/NAME"),
+        ("hf:owner/none", OSError, "no such repository"),
+        (f"hf:{NAME}@gone", OSError, "no such revision any more"),
+        (f"hf:{NAME}@{'0' * 40}", OSError, "no such revision any more"),
+        ("hf:owner/photos", ValueError, "which is a data set"),
+        ("hf:owner/gated", OSError, "lets only chosen users in"),
+        ("hf:owner/pickle", ValueError, "pickles alone .pytorch_model.bin.*never opened"),
+        ("hf:owner/text", ValueError, "model_type must be one of"),
+    ):
+        with pytest.raises(error, match=words) as caught:
+            open_model(name)
+        assert "\n" not in str(caught.value)
+    assert not {"model.safetensors", "pytorch_model.bin"} & hub.fetched().keys()
+    some = ("model.safetensors", "pytorch_model.bin")
+    hub.add("owner/alone", {name: of_transformers[name] for name in some})
+    fixed_name("hf:owner/alone")
+    assert "pytorch_model.bin" not in hub.fetched()
+    open_model("hf:owner/secret")
+    hub.forget()
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    hub.add("owner/new", of_transformers, private=True)
+    with pytest.raises(OSError, match="hf:owner/new.*log in with"):
+        open_model("hf:owner/new")
+
+
+def test_one_kind_of_weights_is_chosen_and_parts_must_be_whole():
+    parts = [f"model-0000{part}-of-00002.safetensors" for part in (1, 2)]
+    index = "model.safetensors.index.json"
+    assert choose_files(["config.json", "model.weights.h5", "task.weights.h5", "assets/a"]) == (
+        ["config.json"],
+        ["task.weights.h5", "model.weights.h5"],
+    )
+    assert choose_files([index, *parts, "x.bin"]) == ([index], parts)
+    assert choose_files([*parts, index, "model.safetensors"])[1] == ["model.safetensors"]
+    with pytest.raises(ValueError, match="must be whole"):
+        choose_files([index, parts[0]])
+
+
+@pytest.fixture
+def kaggle(monkeypatch, tmp_path):
+    """A fake Kaggle, with an empty cache."""
+    pytest.importorskip("kagglehub")
+    from kagglesdk import kaggle_env
+
+    server = FakeKaggle()
+    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "kaggle_cache"))
+    local = {**kaggle_env._env_to_endpoint, kaggle_env.KaggleEnv.LOCAL: server.address}
+    monkeypatch.setattr(kaggle_env, "_env_to_endpoint", local)
+    server.forget = repositories._download.cache_clear
+    server.forget()
+    yield server
+    server.close()
+    server.forget()
+    assert server.violations == []
+
+
+def test_a_preset_of_kaggle_is_opened_by_its_handle(kaggle, golden, preset):
+    files = {path.name: path.read_bytes() for path in preset.iterdir()}
+    files |= {"metadata.json": b"{}", "model.pkl": b"\x80"}
+    handle = "kaggle:keras/vit/keras/tiny"
+    kaggle.models[handle.removeprefix("kaggle:")] = [{"config.json": b"{}"}, files]
+    opened = open_model(handle)
+    assert opened.source == opened.description.origins["weights"] == f"{handle}/2"
+    expected = golden("keras_hub").load()
+    model, _ = opened.to_model()
+    probabilities = keras.ops.softmax(expected["logits"])
+    np.testing.assert_allclose(model(expected["images"]), probabilities, atol=1e-5)
+    assert kaggle.fetched() == dict.fromkeys(files.keys() - {"metadata.json", "model.pkl"}, 1)
+    kaggle.forget()
+    with pytest.raises(ValueError, match="must be a preset of KerasHub.*without model.weights.h5"):
+        open_model(f"{handle}/1")
+    with pytest.raises(OSError, match="kaggle:keras/vit/keras/none cannot be downloaded: there is"):
+        open_model("kaggle:keras/vit/keras/none")
+    kaggle.close()
+    assert open_model(f"{handle}/2").source == f"{handle}/2"  # Cached.
+    kaggle.forget()
+    with pytest.raises(OSError, match="found if it is written: kaggle:keras/vit/keras/tiny/VERS"):
+        open_model(handle)
+
+
+def test_a_download_from_kaggle_that_breaks_goes_on(kaggle, preset):
+    files = {path.name: path.read_bytes() for path in preset.iterdir()}
+    kaggle.models["keras/vit/keras/tiny"] = [files]
+    kaggle.broken["model.weights.h5"] = (1000, 1)
+    with pytest.raises(OSError, match="kaggle:keras/vit/keras/tiny cannot be downloaded"):
+        open_model("kaggle:keras/vit/keras/tiny")
+    open_model("kaggle:keras/vit/keras/tiny")

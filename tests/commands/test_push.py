@@ -1,0 +1,148 @@
+"""`keras-vit push`, against a Hub in this process that checks the requests."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+from fake_hub import READ_TOKEN, TOKEN
+
+import keras_vit
+from keras_vit.classifier_folder import load_classifier
+from makers import write_picture
+
+NAME = "owner/pets"
+FILES = {
+    *("README.md", "classes.txt", "config.json", "description.json", "history.csv"),
+    *("metadata.json", "model.weights.h5", "preprocessing.json", "recipe.json"),
+}
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+
+
+@pytest.fixture
+def pets(tiny, tmp_path):
+    """The folder of a classifier with files that stay at home: photos, names of data, a state."""
+    import shutil
+
+    folder = shutil.copytree(tiny, tmp_path / "pets")
+    write_picture(folder / "samples" / "00.png", np.full((8, 8, 3), 7))
+    for name in ("data.npz", "split.npz", "run.html", "skipped.csv", "last.keras", "bom.json"):
+        (folder / name).write_bytes(b"private")
+    return folder
+
+
+def pushed(hub, kind="model"):
+    files = dict(hub.repositories[kind, NAME].files)
+    assert files.pop(".gitattributes") == b""
+    return files
+
+
+def test_a_dry_run_lists_every_file_with_its_size_and_asks_nobody(hub, command, pets, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    before = {path: path.read_bytes() for path in pets.rglob("*.*")}
+    outcome = command("push", pets, NAME, "--private", "--dry-run")
+    assert outcome.code == 0, outcome
+    listed = dict(re.findall(r"^(\S+)\s+([\d,]+) bytes$", outcome.out, re.M))
+    assert listed.keys() == FILES
+    assert f"{NAME} (private)" in outcome.out
+    total = sum(int(size.replace(",", "")) for size in listed.values())
+    assert re.search(rf"^9 files\s+{total:,} bytes$", outcome.out, re.M)
+    assert hub.requests == []
+    assert {path: path.read_bytes() for path in pets.rglob("*.*")} == before
+
+
+def test_a_pushed_folder_is_read_by_its_name_and_by_keras(hub, command, pets):
+    outcome = command("push", pets, NAME)
+    assert outcome.code == 0, outcome
+    files = pushed(hub)
+    assert files.keys() == FILES
+    assert files["README.md"].startswith(b"---\n")
+    assert b"THIS FOLDER" not in files["README.md"]
+    assert f"/{NAME}/commit/{hub.repositories['model', NAME].refs['main']}" in outcome.out
+    expected = load_classifier(pets).model(IMAGES)
+    classifier = keras_vit.load_classifier(f"hf:{NAME}")
+    np.testing.assert_array_equal(classifier.model(IMAGES), expected)
+    assert classifier.class_names == ("blue", "green", "red")
+    # Keras alone downloads all files of the repository.
+    model = keras.saving.load_model(f"hf://{NAME}")
+    np.testing.assert_array_equal(model(IMAGES), expected)
+    before = len(hub.requests)
+    assert command("push", pets, NAME).code == 0
+    assert not [line for line in hub.requests[before:] if line.startswith("PUT")]
+
+
+def test_another_form_replaces_the_files_of_the_first_and_no_others(hub, command, pets, golden):
+    pytest.importorskip("safetensors")
+    assert command("push", pets, NAME, "--samples").code == 0
+    assert pushed(hub).keys() == FILES | {"samples/00.png"}
+    files = {**hub.repositories["model", NAME].files, "LICENSE": b"mine"}
+    hub.repositories["model", NAME].commit(files)
+    outcome = command("push", pets, NAME, "--as", "transformers", "--dataset", "owner/photos")
+    assert outcome.code == 0, outcome
+    files = pushed(hub)
+    assert files.keys() == {
+        *("README.md", "config.json", "model.safetensors", "preprocessor_config.json"),
+        *("LICENSE", "samples/00.png"),
+    }
+    assert json.loads(files["config.json"])["model_type"] == "vit"
+    card = files["README.md"].decode()
+    assert "library_name: transformers" in card
+    assert "datasets:\n- owner/photos" in card
+    opened = keras_vit.open_model(f"hf:{NAME}")
+    expected = load_classifier(pets).model(IMAGES)
+    np.testing.assert_allclose(opened.to_model()[0](IMAGES), expected, atol=1e-6)
+
+
+def test_a_run_is_repeated_from_the_commit_that_it_started_from(
+    hub, command, pets, colors, tmp_path
+):
+    assert command("push", pets, NAME).code == 0
+    commit = hub.repositories["model", NAME].refs["main"]
+    run = tmp_path / "run"
+    given = ("--image-size", "8", "--steps", "2", "--batch-size", "4", "--accumulate", "1")
+    outcome = command(
+        *("finetune", "--data", colors, "--weights", f"hf:{NAME}", "--output", run),
+        *(*given, "--holdout", "0", "--samples", "none"),
+    )
+    assert outcome.code == 0, outcome
+    recipe = json.loads((run / "recipe.json").read_text())
+    assert recipe["settings"]["weights"] == f"hf:{NAME}@{commit}"
+    assert recipe["description"]["origins"]["weights"] == f"hf:{NAME}@{commit}"
+    classifier = load_classifier(pets)
+    classifier.model.set_weights([weight * 0 for weight in classifier.model.get_weights()])
+    changed = keras_vit.classifier_folder.save_classifier(
+        tmp_path / "changed", classifier.model, classifier.class_names, classifier.preprocessing
+    )
+    assert command("push", changed.folder, NAME).code == 0
+    assert hub.repositories["model", NAME].refs["main"] != commit
+    hub.forget()
+    outcome = command("reproduce", run, "--data", colors, "--level", "bits")
+    assert outcome.code == 0, outcome
+    assert "equal to the bit" in outcome.out
+    assert command("push", run, "owner/tuned").code == 0
+    card = hub.repositories["model", "owner/tuned"].files["README.md"].decode()
+    assert f"base_model: {NAME}\n" in card
+    assert "95% interval" in card
+    assert str(tmp_path) not in card
+
+
+def test_each_refusal_is_a_line_and_nothing_is_half_written(
+    hub, refused, command, pets, tmp_path, monkeypatch
+):
+    assert "must be OWNER/NAME. Received: pets" in refused("push", pets, "pets")
+    assert "A classifier's folder must be pushed" in refused("push", tmp_path, NAME)
+    monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
+    assert "the token has no rights for this; log in" in refused("push", pets, NAME)
+    monkeypatch.delenv("HF_TOKEN")
+    assert "needs a token with the right to write" in refused("push", pets, NAME)
+    assert not hub.repositories
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.broken["upload"] = 1
+    assert f"{NAME} cannot be pushed: the token has no rights" in refused("push", pets, NAME)
+    assert pushed(hub) == {}  # The repository was made, and has no commit of ours.
+    assert command("push", pets, NAME).code == 0
+    line = refused("push", pets, NAME, "--private")
+    assert "must be private: change it in its settings" in line
+    hub.close()
+    assert f"{NAME} cannot be pushed: Hugging Face cannot be reached" in refused("push", pets, NAME)

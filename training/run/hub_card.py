@@ -1,0 +1,128 @@
+"""`README.md` of a classifier on the Hugging Face Hub, with the YAML that the Hub reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_vit.classifier_folder import LOADING
+from keras_vit.description import Description
+from keras_vit.description.decision import Decision
+from keras_vit.description.licences import hub_licence
+from keras_vit.hub.errors import import_hugging_face
+from keras_vit.hub.forms import FORMS, loading_lines
+from keras_vit.hub.repository_names import HUGGING_FACE, RepositoryName
+from keras_vit.training.evaluation.intervals import accuracies
+
+from .model_card import loading_block
+
+TASK = "image-classification"
+_METRICS = {
+    "top_1": ("accuracy", "Top-1 accuracy"),
+    "top_5": ("top_5_accuracy", "Top-5 accuracy"),
+    "mAP": ("mean_average_precision", "Mean average precision"),
+    "subset_accuracy": ("subset_accuracy", "All labels right"),
+}
+
+
+def hub_card(
+    description: Description,
+    recipe: Mapping[str, Any],
+    text: str,
+    *,
+    repository: str,
+    form: str,
+    datasets: Sequence[str] = (),
+) -> str:
+    """Returns `README.md` of a pushed classifier.
+
+    Args:
+        description: What the classifier is.
+        recipe: Its recipe, without paths; {} without one.
+        text: Its `model_card.md`, or "".
+        repository: "owner/name".
+        form: A key of `FORMS`.
+        datasets: Names of the Hub's data sets that it was trained on.
+    """
+    hub = import_hugging_face()
+    data = hub.ModelCardData(
+        **hub_licence(description.licence),
+        library_name=FORMS[form].library,
+        pipeline_tag=TASK,
+        base_model=_base_model(description),
+        datasets=list(datasets) or None,
+        tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
+        model_name=repository.partition("/")[2],
+        eval_results=_results(hub, description, recipe, datasets) or None,
+    )
+    for of_folder in (loading_block(False), loading_block(True), LOADING):
+        text = text.replace(f"{of_folder}\n", "")
+    title, _, rest = text.partition("\n")
+    title = title if title.startswith("# ") else f"# {repository}"
+    lines = [title, "", loading_lines(form, repository), "", rest.strip("\n"), ""]
+    return f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(lines)
+
+
+def space_card(description: Description, *, title: str, repository: str, page: str) -> str:
+    """Returns `README.md` of a Space that is the page of a pushed classifier.
+
+    Args:
+        description: What the classifier is.
+        title: The title of the page.
+        repository: "owner/name" of the model.
+        page: The file of the page.
+    """
+    hub = import_hugging_face()
+    licence = hub_licence(description.licence)
+    data = hub.SpaceCardData(
+        title=title, sdk="static", app_file=page, models=[repository], pinned=False, **licence
+    )
+    text = "The page runs the model in the browser: photos stay on the visitor's device."
+    return f"---\n{data.to_yaml()}\n---\n\n# {title}\n\n{text}\n"
+
+
+def _base_model(description):
+    """The Hub's repository that the training started from, or None."""
+    start = RepositoryName.parse(description.origins.get("weights"))
+    return start.name if start and start.scheme == HUGGING_FACE else None
+
+
+def _results(hub, description, recipe, datasets):
+    """The accuracy on the test images with its interval, and what `calibrate` found."""
+    data = str((recipe.get("data") or {}).get("data") or "")
+    name = data.removeprefix("tfds:") if data.startswith("tfds:") else "imagefolder"
+    place = {"task_type": TASK, "dataset_type": (*datasets, name)[0], "dataset_name": data or name}
+    test = recipe.get("test") or {}
+    found = []
+    for metric, value, interval in accuracies(test):
+        kind, text = _METRICS[metric]
+        if interval is not None:
+            low, high = interval
+            text += f", 95% interval {low:.4f} to {high:.4f} (Wilson), {test['images']} images"
+        args = None if interval is None else {"confidence": 0.95, "interval": list(interval)}
+        result = hub.EvalResult(
+            **place, dataset_split="test", metric_type=kind, metric_value=round(value, 6),
+            metric_name=text, metric_args=args,
+        )  # fmt: skip
+        found.append(result)
+    for kind, value, text in _decided(description.decision):
+        result = hub.EvalResult(
+            **place, dataset_split="calibration", metric_type=kind, metric_value=round(value, 6),
+            metric_name=text,
+        )  # fmt: skip
+        found.append(result)
+    return found
+
+
+def _decided(decision: Decision | None):
+    """Type, value and text of what holds for the answers of a decision."""
+    if decision is None or not decision.images:
+        return
+    count = f"{decision.images} calibration images"
+    yield "coverage", decision.answered / decision.images, f"Answered share of {count}"
+    if decision.answered and decision.error is None:
+        text = f"Wrong answers among {decision.answered} answers"
+        if decision.max_error is not None:
+            text += f"; at most {decision.max_error:g}"
+            text += f" with probability {decision.confidence:g}" if decision.confidence else ""
+        yield "selective_risk", decision.wrong / decision.answered, text
