@@ -1,5 +1,6 @@
 """The programs of examples/, each in a separate process and folder."""
 
+import json
 import os
 import pathlib
 import re
@@ -68,6 +69,15 @@ def test_an_example_runs(name, tmp_path):
         assert (tmp_path / WRITTEN[name]).stat().st_size > 0
     if name == "freeze_and_probe":
         assert "the body is unchanged: True" in done.stdout
+
+
+def test_the_notebook_opens_in_colab_and_installs_from_the_same_repository():
+    path = EXAMPLES / "phone_and_browser.ipynb"
+    first, install = json.loads(path.read_text())["cells"][:2]
+    address = "https://colab.research.google.com/github/(.+)/blob/main/examples/"
+    opened = re.search(address + re.escape(path.name), "".join(first["source"]))
+    installed = re.search('@ git\\+https://github.com/([^"]+)"', "".join(install["source"]))
+    assert opened[1] == installed[1]
 
 
 @pytest.mark.slow
