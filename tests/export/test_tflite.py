@@ -76,7 +76,7 @@ def test_int8_has_fixed_ranges_except_for_the_residual_stream_and_its_products(t
     for operator in model.subgraphs[0].operators:
         name = names[model.operatorCodes[operator.opcodeIndex].builtinCode]
         first.setdefault(name, []).append(dtypes[operator.inputs[0]])
-    # In each block key, query, value and the first of the MLP have ranges of the calibration images.
+    # In each block key, query, value and the MLP's first have ranges of the calibration images.
     block = [*[np.int8] * 3, np.float32, np.int8, np.float32]
     assert first["FULLY_CONNECTED"] == [np.float32, *block * 2, np.float32]
     for name in ("GELU", "BATCH_MATMUL", "SOFTMAX", "ADD"):

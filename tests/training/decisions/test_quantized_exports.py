@@ -170,7 +170,7 @@ def labelled(tmp_path_factory):
         given = rng.random(3) < 0.4
         pixels = 60 + 90 * given + rng.normal(0, 40, 3) + rng.normal(0, 10, (8, 8, 3))
         write_picture(folder / f"{number}.png", np.clip(pixels, 0, 255))
-        names = ";".join(name for name, has in zip(("red", "green", "blue"), given) if has)
+        names = ";".join(name for name, has in zip(NAMES, given, strict=True) if has)
         rows.append(f"{number}.png,{names},{'train' if number < 90 else 'test'}")
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     return folder / "labels.csv"
