@@ -99,5 +99,5 @@ def _write_folder(classifier, folder, samples):
         (folder / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
     if samples and (classifier / SAMPLES).is_dir():
         (folder / SAMPLES).mkdir()
-        for file in image_files(classifier / SAMPLES):
-            shutil.copyfile(file, folder / SAMPLES / pathlib.Path(file).name)
+        for photo in image_files(classifier / SAMPLES):
+            shutil.copyfile(photo, folder / SAMPLES / pathlib.Path(photo).name)

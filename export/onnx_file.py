@@ -95,7 +95,7 @@ class ONNX(QuantizedFormat):
     @staticmethod
     def open(path):
         """Returns the content of an ONNX file; see `ExportFormat.open`."""
-        import_export_package("onnxruntime")
+        _onnxruntime()
         with open(path, "rb") as file:  # Mapped: of the weights nothing is read here.
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         texts = texts_of_json(_properties(content), PROPERTIES)
@@ -108,10 +108,17 @@ class ONNX(QuantizedFormat):
         return [whole for number, whole, _ in fields if number != _METADATA_PROPS]
 
 
+def _onnxruntime():
+    """Returns ONNX Runtime, which must not report its use: from 1.32 on it does so on Linux too."""
+    library = import_export_package("onnxruntime")
+    library.disable_telemetry_events()
+    return library
+
+
 def session_of(path):
     """Returns a session of ONNX Runtime for an ONNX file."""
     # With a fallback an error is also printed, on four lines.
-    return import_export_package("onnxruntime").InferenceSession(
+    return _onnxruntime().InferenceSession(
         os.fspath(path), providers=["CPUExecutionProvider"], enable_fallback=0
     )
 

@@ -28,7 +28,14 @@ MAX_CALIBRATION_IMAGES = 128
 # In names of operations. Preprocessing and the decision stay in float, as do the first and the last
 # layer, as is usual: for ViT-B/16 they add 5% to the bytes and 1% to the work, and remove a quarter
 # of the error or more.
-FLOAT_LAYERS = f"(patch_embedding|predictions|{LEVERAGE}|{ANSWERS}|{PIXELS})"
+FLOAT_LAYERS = (
+    f"(root_conv|patch_embedding|predictions|token_head|{LEVERAGE}|{ANSWERS}|{PIXELS})"
+)
+
+# In names of operations: products that are added to the residual stream. Their results have the
+# outliers of the stream, so one range for all of them cuts these off or leaves few steps for the
+# other values.
+RESIDUAL_PRODUCTS = r"(attention\w*/out\w*/|mlp\w*/dense_2\w*/|/conv_(3|projection)\w*/)"
 
 
 class ImageSplit(NamedTuple):

@@ -18,7 +18,7 @@ from keras_vit.models.rebuild import float32_model
 from . import quantization
 from .export_format import INTEGER_PRECISIONS, QuantizedFormat, Written, import_export_package
 from .exported_model import exported_model, precision_notes
-from .quantization import FLOAT_LAYERS
+from .quantization import FLOAT_LAYERS, RESIDUAL_PRODUCTS
 from .tflite_metadata import add_metadata, image_classifier_metadata
 
 # Limit of GPU and NPU delegates.
@@ -138,15 +138,36 @@ def quantize(content, precision, images, batch_size):
             quantizer.add_static_config(
                 regex=".*", operation_name=operation, activation_num_bits=8, weight_num_bits=8
             )
+            quantizer.add_dynamic_config(
+                regex=f".*{RESIDUAL_PRODUCTS}.*", operation_name=operation, num_bits=8
+            )
     quantizer.update_quantization_recipe(f".*{FLOAT_LAYERS}.*", "*", algorithm_key="no_quantize")
     # Progress bars that count operations, and a warning that calibration keeps all tensors.
     with contextlib.redirect_stderr(io.StringIO()):
         ranges = None
         if images:
             batches = [{"images": np.repeat(image[None], batch_size, 0)} for image in images]
-            ranges = quantizer.calibrate({"serve": batches}, num_threads=os.cpu_count())
+            ranges = _ranges(content, quantizer.get_quantization_recipe(), batches)
         result = quantizer.quantize(ranges, enable_progress_report=False)
     return bytes(result.quantized_model)
+
+
+def _ranges(content, recipe, batches):
+    """Returns the smallest and the largest value of each tensor over all images, by its name.
+
+    `Quantizer.calibrate` would take a moving average of the images' ranges, which cuts off values
+    of about every second image.
+    """
+    library = "ai_edge_quantizer"
+    manager = import_export_package(f"{library}.recipe_manager").RecipeManager()
+    manager.load_quantization_recipe(recipe)
+    calibrator = import_export_package(f"{library}.calibrator").Calibrator(
+        bytearray(content),
+        num_threads=os.cpu_count(),
+        qsv_update_func=import_export_package(f"{library}.utils.qsv_utils").min_max_update,
+    )
+    calibrator.calibrate({"serve": batches}, manager)
+    return calibrator.get_model_qsvs()
 
 
 def with_default_size(content, image_size):

@@ -68,10 +68,12 @@ def check_installation(folder: str = _PARENT) -> None:
 def _check_parts(folder, installed):
     """Warns if the two distributions are of different versions, or one holds the other's files."""
     parts = [
-        next((name for name in installed if name.startswith(f"{part.replace('-', '_')}-")), None)
+        name
         for part in (APPLICATIONS, RUNTIME)
+        for name in installed
+        if name.startswith(f"{part.replace('-', '_')}-")
     ]
-    if None in parts:
+    if len(parts) != 2:
         return
     applications, runtime = (name.removesuffix(".dist-info").split("-")[-1] for name in parts)
     with open(os.path.join(folder, parts[0], "METADATA"), encoding="utf-8") as file:

@@ -11,6 +11,7 @@ hook. Nothing of it stays once Keras is imported.
 import importlib
 import importlib.util
 import sys
+from typing import Any
 
 
 def when_keras_is_imported(module: str) -> None:
@@ -37,7 +38,8 @@ class _AfterKeras:
             # Back in its place: TensorFlow only asks where Keras is, and loads it later.
             sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
+            loader: Any = _Loader(spec.loader, self)
+            spec.loader = loader
         return spec
 
 

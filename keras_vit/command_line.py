@@ -232,7 +232,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         with safe_output():
             return _report(error, arguments)
-    quiet = contextlib.nullcontext()
+    quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if needs_tensorflow:
         from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
 

@@ -18,8 +18,9 @@ MODULES = {
     "scikit-learn": "sklearn",
     "tensorflow-serving-api": "tensorflow_serving",
 }
-# TensorFlow Datasets imports one and does not declare it; uvicorn parses requests with the other.
-NOT_IMPORTED = {"h11", "importlib_resources"}
+# TensorFlow Datasets and model-signing import one each and do not declare it; uvicorn parses
+# requests with h11.
+NOT_IMPORTED = {"h11", "importlib_resources", "pyopenssl"}
 # Tools of this repository, and the builds of TensorFlow and its data sets for TPUs.
 WITHOUT_IMPORTS = {"bench", "dev", "docs", "peers", "release", "tpu"}
 

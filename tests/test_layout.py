@@ -27,6 +27,7 @@ MAY_IMPORT = {
         "configs.base_layers",
         "configs.blocks",
         "configs.position_resize",
+        "configs.resnet_configs",
         "keras_private",
     },
     "utils": {"utils", "_installation"},
@@ -221,11 +222,13 @@ def test_this_project_is_installed_by_its_own_name():
             text = path.read_text()
             found = re.search(r"pip install\b[^`\n]*\bkeras[-_]vit\b(?!-applications)", text)
             assert found is None, f"{path}: {found}"
-            # An extra of this project, from a checkout or from the package index.
+            # An extra of this project, from a checkout, its wheel or the package index.
             for call, target in re.findall(r"(pip install [^\n]*?)([\w.-]+)\[[\w,{]+\}?\]", text):
-                assert target == "keras-vit-applications" or (
-                    target == "." and ("-e" in call or "editable" in call)
-                ), f"{path}: {call}{target}"
+                from_checkout = target == "." and ("-e" in call or "editable" in call)
+                is_wheel = "dist/" in call and target.startswith("keras_vit_runtime-")
+                assert target == "keras-vit-applications" or from_checkout or is_wheel, (
+                    f"{path}: {call}{target}"
+                )
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code():

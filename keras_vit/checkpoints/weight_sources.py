@@ -1,4 +1,4 @@
-"""What a value of `weights=` means: a row of the catalogue, a repository, a file or a folder."""
+"""Weights by name or path: a row of the catalogue, a repository, a file or a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from keras_vit.checkpoints.catalogue import (
     known_weights,
     rows,
 )
-from keras_vit.checkpoints.repositories import repository_folder
+from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_holds_one_model
 
 # Ends of the names of files of weights.
@@ -40,8 +41,10 @@ def classifier_folder(
             repository has nothing that is read.
         OSError: If a repository cannot be downloaded.
     """
-    if (downloaded := repository_folder(folder_or_name)) is not None:
-        return downloaded
+    if RepositoryName.parse(folder_or_name) is not None:
+        from keras_vit.checkpoints.repositories import repository_folder  # A path needs no readers.
+
+        return required(repository_folder(folder_or_name), "the name of a repository")
     released = find_released(folder_or_name, model) or find_released(folder_or_name)
     if not released:
         return pathlib.Path(folder_or_name)

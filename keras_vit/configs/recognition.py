@@ -302,7 +302,10 @@ def _shown_by_config(config):
 def _stem_of_shapes(shown, resnet, epsilon_in):
     if "widths" in shown:
         return PoolingStem(shown["widths"], shown["root_width"], epsilon_in)
-    return ResNetStem(*resnet, epsilon_in) if "root_width" in shown else None
+    if "root_width" not in shown:
+        return None
+    num_blocks, width_factor = resnet
+    return ResNetStem(num_blocks, width_factor, epsilon_in)
 
 
 def _pooled_widths(shapes):

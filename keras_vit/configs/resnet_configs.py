@@ -90,7 +90,7 @@ class PoolingStem:
     width: int = 32
     epsilon_in: Literal["deviation", "variance"] = "deviation"
 
-    groups: ClassVar[int] = 8  # Of each GroupNorm.
+    groups: ClassVar[int] = 8  # Each GroupNorm has so many.
 
     def __post_init__(self):
         object.__setattr__(self, "widths", tuple(self.widths))

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.configs import PoolingStem
+from keras_vit.configs.resnet_configs import PoolingStem
 from keras_vit.layers.norms import GroupNorm
 
 # The place of epsilon in the formula, and its value in the official training code.
@@ -75,7 +75,8 @@ class StandardizedConv2D(keras.layers.Layer):
         self.strides = strides
         self.padding = padding
         self.epsilon_in = epsilon_in
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        # A name stays one until the kernel is made: making the object draws a seed.
+        self.kernel_initializer = kernel_initializer
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -105,6 +106,9 @@ class StandardizedConv2D(keras.layers.Layer):
         return centred / (ops.sqrt(variance) + epsilon)
 
     def get_config(self):
+        initializer = self.kernel_initializer
+        if isinstance(initializer, keras.initializers.Initializer):
+            initializer = keras.initializers.serialize(initializer)
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -112,7 +116,7 @@ class StandardizedConv2D(keras.layers.Layer):
             "strides": self.strides,
             "padding": self.padding,
             "epsilon_in": self.epsilon_in,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "kernel_initializer": initializer,
         }
 
 

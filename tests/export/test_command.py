@@ -27,7 +27,7 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
     [
         (
             ("--to", "saved_model", "--precision", "int8"),
-            "--precision is for --to tflite, onnx or openvino. Received: --to saved_model",
+            "--precision is for --to onnx, tflite or openvino. Received: --to saved_model",
         ),
         (
             ("--to", "openvino", "--precision", "float16"),

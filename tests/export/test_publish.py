@@ -64,7 +64,7 @@ def test_verify_repeats_the_check_of_an_export(tflite, classifier):
 
 def test_verify_names_the_formats(classifier, tmp_path):
     with pytest.raises(
-        ValueError, match=r"saved_model.pb, model.xml or classifier.js, or a file ending"
+        ValueError, match=r"model.xml, saved_model.pb or classifier.js, or a file ending"
     ):
         keras_vit.export.verify(tmp_path, classifier)
 

@@ -13,7 +13,7 @@ import dataclasses
 
 import numpy as np
 from scipy import optimize
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 _MIN_OF_LABEL = 5  # Images with and without a label; with less nothing is known of it.
 _MAX_FITTED = 2**22  # Scores that the mixture is fitted to.
@@ -92,16 +92,18 @@ def doubts_of_labels(scores: np.ndarray, targets: np.ndarray) -> list[LabelDoubt
 def _probabilities(scores, labels):
     """Returns the probability that each label is wrong, and the share of wrong labels."""
     others = scores.shape[1] - 1
+    relative = scores - scores[np.arange(len(labels)), labels][:, np.newaxis]
 
-    def likelihoods(scores, labels, sharpness):
-        own = softmax(scores * np.exp(sharpness), axis=1)[np.arange(len(labels)), labels]
+    def likelihoods(relative, sharpness):
+        with np.errstate(over="ignore"):  # Infinity is the reciprocal of a likelihood of 0.
+            own = 1 / np.exp(relative * np.exp(sharpness)).sum(axis=1)  # The label's softmax.
         return own, (1 - own) / others  # Every other class gives this label alike.
 
     step = max(1, scores.size // _MAX_FITTED)
-    some, their_labels = scores[::step], labels[::step]
+    some = relative[::step]
 
     def loss(parameters):
-        right, wrong = likelihoods(some, their_labels, parameters[0])
+        right, wrong = likelihoods(some, parameters[0])
         noise = expit(parameters[1])
         # As if one wrong label more had been seen: a few images cannot show that there is none.
         first = np.log(noise) / len(some)
@@ -110,7 +112,7 @@ def _probabilities(scores, labels):
     best = optimize.minimize(
         loss, _START, method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-6, "maxiter": 100}
     )
-    right, wrong = likelihoods(scores, labels, best.x[0])
+    right, wrong = likelihoods(relative, best.x[0])
     noise = float(expit(best.x[1]))
     probability = noise * wrong / np.maximum((1 - noise) * right + noise * wrong, 1e-300)
     return probability, noise

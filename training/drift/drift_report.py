@@ -1,4 +1,4 @@
-"""What is found about drift: a summary, the page with the strangest photos, and JSON."""
+"""The report of drift: a summary, the page with the strangest photos, and JSON."""
 
 from __future__ import annotations
 

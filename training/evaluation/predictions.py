@@ -309,8 +309,11 @@ def build_evaluated(
 
 def _evaluated(opened, image_size, evaluation):
     """The description of an opened model for another image size or way of resizing."""
-    preprocessing = opened.preprocessing_for(image_size, evaluation)
-    return dataclasses.replace(opened.description, preprocessing=preprocessing)
+    preprocessing, known = opened.preprocessing_for(image_size, evaluation), opened.description
+    origins = {**known.origins}
+    if evaluation not in (None, known.preprocessing.evaluation):
+        origins["evaluation"] = "given"
+    return dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
 
 
 def evaluated_classifier(classifier: Classifier, task: str | None = None) -> EvaluatedModel:

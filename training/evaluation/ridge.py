@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 _CHUNK = 4096  # Rows in float64 at a time: no second copy of all features.
+_LEFT_OUT = 2**26  # Left-out residuals in memory: 512 MiB.
 
 
 class Decomposition:
@@ -102,18 +103,18 @@ class Decomposition:
         places = _places_of_groups(groups, rows)
         moments = self._moments(values)
 
-        errors = dict.fromkeys(choices, 0.0)
-        if len(choices) > 1:
-            for chunk, rotated, together in self._parts(places):
-                for choice in choices:
-                    found = self._left_out(values[chunk], rotated, moments, choice, together)
-                    errors[choice] += float(np.square(found[0]).sum())
-        chosen = min(errors, key=errors.__getitem__)
-        leverages, residuals = np.empty(rows), np.empty_like(values)
-        for chunk, rotated, together in self._parts(places):
-            found = self._left_out(values[chunk], rotated, moments, chosen, together)
-            residuals[chunk], leverages[chunk] = found
-        errors[chosen] = float(np.square(residuals).sum())
+        # As many choices in one pass over the rows as fit into memory.
+        at_once, errors, chosen = max(1, _LEFT_OUT // values.size), {}, choices[0]
+        for start in range(0, len(choices), at_once):
+            tried = choices[start : start + at_once]
+            found = np.empty((len(tried), *values.shape)), np.empty((len(tried), rows))
+            for place, rotated, together in self._parts(places):
+                parts = self._left_out(values[place], rotated, moments, tried, together)
+                found[0][:, place], found[1][:, place] = parts
+            for choice, *of_choice in zip(tried, *found, strict=True):
+                errors[choice] = float(np.square(of_choice[0]).sum())
+                if choice == choices[0] or errors[choice] < errors[chosen]:
+                    chosen, (residuals, leverages) = choice, of_choice
         coefficients = moments / self._denominators(chosen)[:, np.newaxis]
         weights = self._axes @ coefficients[: len(self._axes.T)]
         constant = (
@@ -165,8 +166,11 @@ class Decomposition:
         alone, groups = places
         for chunk, rotated in self._rotated(alone):
             yield chunk, rotated, False
-        for group in groups:
-            yield group, np.concatenate([part for _, part in self._rotated(group)]), True
+        for some in _chunks_of_groups(groups):  # One product for many small groups.
+            rotated = np.concatenate([part for _, part in self._rotated(np.concatenate(some))])
+            ends = np.cumsum([len(group) for group in some])
+            for group, part in zip(some, np.split(rotated, ends[:-1]), strict=True):
+                yield group, part, True
 
     def _moments(self, targets):
         """Returns T'Y, `(R + 1, K)`, or `(R, K)` without a constant term."""
@@ -181,19 +185,28 @@ class Decomposition:
         constant = [len(self._features)] * self._bias
         return np.concatenate([self._eigenvalues + l2, constant])
 
-    def _left_out(self, targets, rotated, moments, l2, together):
-        """Returns the residuals of rows that are left out, each or together, and leverages."""
-        denominators = self._denominators(l2)
-        leverages = np.square(rotated) @ (1 / denominators)
-        residuals = targets - rotated @ (moments / denominators[:, np.newaxis])
+    def _left_out(self, targets, rotated, moments, choices, together):
+        """Returns the residuals of rows that are left out, each or together, and leverages.
+
+        The residuals are `(C, n, K)` and the leverages `(C, n)`, for C regularisations.
+        """
+        denominators = np.stack([self._denominators(l2) for l2 in choices])  # (C, R)
+        leverages = (np.square(rotated) @ (1 / denominators).T).T
+        coefficients = moments[:, np.newaxis] / denominators.T[:, :, np.newaxis]  # (R, C, K)
+        predictions = rotated @ coefficients.reshape(len(moments), -1)
+        predictions = predictions.reshape(len(rotated), len(choices), -1).swapaxes(0, 1)
+        residuals = targets - predictions
         if not together:
-            return residuals / (1 - leverages)[:, np.newaxis], leverages
-        # (I - T_g (T'T + l2)^-1 T_g')^-1, by the smaller of the two systems.
-        if len(rotated) <= len(denominators):
-            hat = (rotated / denominators) @ rotated.T
-            return np.linalg.solve(np.eye(len(rotated)) - hat, residuals), leverages
-        rest = np.diag(denominators) - rotated.T @ rotated
-        return residuals + rotated @ np.linalg.solve(rest, rotated.T @ residuals), leverages
+            return residuals / (1 - leverages)[:, :, np.newaxis], leverages
+        for number, diagonal in enumerate(denominators):
+            # (I - T_g (T'T + l2)^-1 T_g')^-1, by the smaller of the two systems.
+            if len(rotated) <= len(diagonal):
+                hat = (rotated / diagonal) @ rotated.T
+                residuals[number] = np.linalg.solve(np.eye(len(rotated)) - hat, residuals[number])
+            else:
+                rest = np.diag(diagonal) - rotated.T @ rotated
+                residuals[number] += rotated @ np.linalg.solve(rest, rotated.T @ residuals[number])
+        return residuals, leverages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,3 +300,15 @@ def _places_of_groups(groups, rows):
     parts = np.split(order, np.cumsum(counts)[:-1])
     alone = np.sort(np.concatenate([[], *(part for part in parts if len(part) == 1)]).astype(int))
     return alone, [part for part in parts if len(part) > 1]
+
+
+def _chunks_of_groups(groups) -> Iterator[list[np.ndarray]]:
+    """Yields lists of groups, each with at most `_CHUNK` rows together or of one group."""
+    some: list[np.ndarray] = []
+    for group in groups:
+        if some and sum(map(len, some)) + len(group) > _CHUNK:
+            yield some
+            some = []
+        some.append(group)
+    if some:
+        yield some

@@ -250,15 +250,19 @@ def start_or_continue(
             "Several runs must have equal steps (--steps), as each would fit others into its "
             f"minutes. Received: minutes={settings.minutes:g}"
         )
-    in_data, defaults = data.to_json(), DataSpec().to_json()
+    in_data = data.to_json()
     fields = {**more, **settings.to_json(), **{field: in_data[field] for field in _SAME_DATA}}
     for field in varied:
         fields.pop(field)
     fields = json.loads(json.dumps(fields))
     path = folder / name
     if path.exists():
-        # Sweeps of earlier versions have fewer fields.
-        known = {**{field: defaults[field] for field in _SAME_DATA}, **read_json(path)}
+        # Sweeps of earlier versions have fewer fields: the later ones did not change them.
+        defaults = json.loads(json.dumps({**type(settings)().to_json(), **DataSpec().to_json()}))
+        known = {
+            **{field: defaults[field] for field in fields if field in defaults},
+            **read_json(path),
+        }
         known.pop("result", None)
         check_same_settings(path, known, fields)
         return

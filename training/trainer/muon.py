@@ -22,6 +22,8 @@ ITERATIONS = 5
 STEP_RMS = 0.2
 # Kernels of several input axes and one output axis: (heads, units of a head, D).
 _JOINED_INPUTS = ("*/out/kernel",)
+# Kernels of the heads.
+HEADS = tuple(f"*{layer}/kernel" for layer in CLASSIFIER_LAYERS)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -59,7 +61,7 @@ class Muon(Adam):
         self,
         learning_rate: LearningRate = 1e-3,
         momentum: float = 0.95,
-        not_orthogonal: Sequence[str] = tuple(f"*{layer}/kernel" for layer in CLASSIFIER_LAYERS),
+        not_orthogonal: Sequence[str] = HEADS,
         **kwargs: Any,
     ):
         super().__init__(learning_rate, **kwargs)

@@ -159,3 +159,62 @@ def test_the_command_finds_the_decision_again(calibrated, photos, tmp_path, caps
     assert code in (0, None)
     assert "at most 20.0% of the answers are wrong" in capsys.readouterr().out
     assert load_classifier(calibrated.folder).description.decision.threshold > 0
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """Pictures that may have each of three colours, or none: the table, to train and to test."""
+    folder, rng = tmp_path_factory.mktemp("labels"), np.random.default_rng(1)
+    rows = ["path,label,split"]
+    for number in range(240):
+        given = rng.random(3) < 0.4
+        pixels = 60 + 90 * given + rng.normal(0, 40, 3) + rng.normal(0, 10, (8, 8, 3))
+        write_picture(folder / f"{number}.png", np.clip(pixels, 0, 255))
+        names = ";".join(name for name, has in zip(("red", "green", "blue"), given) if has)
+        rows.append(f"{number}.png,{names},{'train' if number < 90 else 'test'}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder / "labels.csv"
+
+
+def test_thresholds_of_labels_are_found_again_on_the_export(labelled, tmp_path):
+    images = keras.Input((8, 8, 3))
+    colors = keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(images))
+    features = keras.layers.Dense(12, name="hidden")(colors)
+    outputs = keras.layers.Dense(3, "sigmoid", name="predictions")(features)
+    model = keras.Model(images, outputs)
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))
+    model.get_layer("hidden").set_weights([turned, np.zeros(12)])
+    head = turned.T @ np.tile(4 * np.eye(3)[:, ::-1], (4, 1))  # Classes are sorted by name.
+    model.get_layer("predictions").set_weights([head, np.full(3, 2.5)])
+    save_classifier(
+        tmp_path / "colors", model, sorted(NAMES), Preprocessing((8, 8)), task="multilabel"
+    )
+    bound = DecisionSettings(max_missed=0.1, strange=0.05)
+    before = calibrate(tmp_path / "colors", labelled, bound, log=str)
+
+    path = tmp_path / "colors.tflite"
+    report = keras_vit.export.tflite(
+        before,
+        path,
+        precision="int8",
+        check_images=labelled.parent,
+        minimum_agreement=0.5,
+        decide=decide_on(labelled, log=str),
+    )
+    assert any("at most 10.0% of the photos with a label lack it" in note for note in report.notes)
+    opened = keras_vit.open_model(path).classifier()
+    decision, limits = opened.description.decision, opened.description.labels.thresholds
+    assert decision.error == "missed"
+    assert decision.max_error == 0.1
+    assert limits[:3] != before.description.labels.thresholds
+    np.testing.assert_allclose(limits[:3], before.description.labels.thresholds, atol=0.1)
+
+    # As many images of a label are below its threshold as the bound allows of the tested ones.
+    given = [row.split(",")[1].split(";") for row in labelled.read_text().splitlines()[91:]]
+    files = [labelled.parent / f"{number}.png" for number in range(90, 240)]
+    found = [dict(prediction.top) for prediction in opened.predict(files, top=4)]
+    tested = np.random.default_rng(0).permutation(150)[30:]
+    for name, limit in zip(sorted(NAMES), limits, strict=False):
+        probabilities = [found[place][name] for place in tested if name in given[place]]
+        missed = sum(probability <= limit for probability in probabilities)
+        assert missed == int(0.1 * (len(probabilities) + 1)) - 1
