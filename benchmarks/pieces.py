@@ -101,6 +101,8 @@ PIECES = {
         "start": "identity",
         "learning_rate": 1e-2,
     },
+    "BatchNorm, rate 1e-2": {"norm": "batch", "standardized": False, "learning_rate": 1e-2},
+    "Adam, rate 1e-3": {"optimizer": "adam", "learning_rate": 1e-3},
     "whitening": {"start": "whitening"},
     "two blocks": {"config": changed(depth=2)},
     "patches of 2 cells": {"config": changed(patch_size=2)},
