@@ -94,6 +94,29 @@ def test_another_form_replaces_the_files_of_the_first_and_no_others(hub, command
     np.testing.assert_allclose(opened.to_model()[0](IMAGES), expected, atol=1e-6)
 
 
+def test_files_of_timm_are_read_by_the_repositorys_name(hub, command, pets):
+    pytest.importorskip("safetensors")
+    outcome = command("push", pets, NAME, "--as", "timm")
+    assert outcome.code == 0, outcome
+    files = pushed(hub)
+    assert files.keys() == {"README.md", "config.json", "model.safetensors"}
+    assert b"library_name: timm" in files["README.md"]
+    assert "pretrained_cfg" in json.loads(files["config.json"])
+    opened = keras_vit.open_model(f"hf:{NAME}")
+    expected = load_classifier(pets).model(IMAGES)
+    np.testing.assert_allclose(opened.to_model()[0](IMAGES), expected, atol=1e-6)
+
+
+def test_the_card_has_what_calibration_found(hub, command):
+    outcome = command("push", "vit_mini4_cifar10", NAME)
+    assert outcome.code == 0, outcome
+    card = pushed(hub)["README.md"].decode()
+    assert "type: coverage" in card
+    assert "type: selective_risk" in card
+    assert "at most 0.05 with probability 0.95" in card
+    assert "license: apache-2.0" in card
+
+
 def test_a_run_is_repeated_from_the_commit_that_it_started_from(
     hub, command, pets, colors, tmp_path
 ):

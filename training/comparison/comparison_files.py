@@ -85,7 +85,7 @@ def table_rows(measures: Sequence[Measure]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [_HEADER]
     for measure in measures:
         if measure.class_name is None or id(measure) in kept:
-            p_value = "" if measure.p_value is None else f"{measure.p_value:.4f}"
+            p_value = p_value_text(measure.p_value)
             rows.append((for_line(measure.name), str(measure), p_value, f"{measure.count:,}"))
     return rows
 
@@ -169,3 +169,10 @@ def _write_junit(path, verdicts):
             ElementTree.SubElement(test, kinds[verdict.outcome], message=message)
     with atomic_write(path) as partial:
         ElementTree.ElementTree(suite).write(partial, encoding="utf-8", xml_declaration=True)
+
+
+def p_value_text(p_value: float | None) -> str:
+    """Returns a p-value with four digits, as "<0.0001" where they would be zeros; "" for None."""
+    if p_value is None:
+        return ""
+    return f"{p_value:.4f}" if p_value >= 0.00005 else "<0.0001"

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from keras_vit.training.comparison.comparison_files import p_value_text
 from keras_vit.training.comparison.paired import Pairs, mcnemar, score, tango_interval
 from keras_vit.training.evaluation.intervals import holm
 
@@ -62,3 +63,9 @@ def test_holm_multiplies_the_least_by_their_number_and_keeps_the_order():
     # statsmodels.stats.multitest.multipletests(..., method="holm").
     np.testing.assert_allclose(holm([0.04, 0.01, 0.03, 0.5]), [0.09, 0.04, 0.09, 0.5])
     assert holm([]) == []
+
+
+def test_a_small_p_value_is_not_printed_as_zero():
+    assert [p_value_text(value) for value in (0.25, 0.00005, 0.00004, None)] == [
+        *("0.2500", "0.0001", "<0.0001", ""),
+    ]
