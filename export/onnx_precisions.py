@@ -50,9 +50,9 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
         content: An `onnx.ModelProto`, whose constants are folded.
         images: Calibration images, as the model takes them, without the batch's dimension.
         fused: Whether the pairs are those that ONNX Runtime fuses. Its matrix products take 8 bits
-            and a bias, and give float32; its convolutions also give 8 bits, so those whose results
-            are added to the residual stream are computed in float32. Weights have 7 bits, as a sum
-            of two products with 8 has more than 16 bits, which cuts it off on x86 without VNNI.
+            and a bias, and give float32; its convolutions give 8 bits, so those whose results are
+            added to the residual stream are computed in float32. Matrices have 7 bits: on x86
+            without VNNI two products are added in 16 bits, which cuts off sums of 8 x 8 bits.
             Other runtimes are faster and more exact without.
     """
     library = import_export_package("onnx")

@@ -163,16 +163,19 @@ def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path):
     )
     opset = [onnx.helper.make_opsetid("", 18)]
     content = onnx.helper.make_model(graph, opset_imports=opset, ir_version=10)
-    images = rng.normal(size=(5, 4, 8, 8)).astype("float32")
+    images = rng.random((5, 4, 8, 8)).astype("float32")
     path = str(tmp_path / "int8.onnx")
     onnx.save(onnx_precisions.quantize(content, images), path)
 
     operations = fused(path)
     counts = {name: operations.count(name) for name in ("QLinearConv", "QGemm")}
     assert counts == {"QLinearConv": 1, "QGemm": 1}  # The residual convolution is in float32.
-    sessions = [runtime.InferenceSession(x) for x in (content.SerializeToString(), path)]
+    options = runtime.SessionOptions()  # In float32: convolutions may be cut off without VNNI.
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    models = (content.SerializeToString(), path)
+    sessions = [runtime.InferenceSession(model, options) for model in models]
     exact, found = (session.run(None, {"images": images})[0] for session in sessions)
-    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()  # Weights have 7 bits.
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
 
 
 @pytest.mark.slow
