@@ -128,10 +128,11 @@ def _fetched(hub, name, commit, files, **options):
     folder = _snapshot(hub, name, commit, files, **options)
     for file in sorted(missing):
         path = path_inside(folder, file)
-        content = path.resolve()
+        # With Xet the content is itself a link, into a store of all repositories.
+        content = path.parent / os.readlink(path) if path.is_symlink() else path
         if not _is_content(content):
-            path.unlink()
-            content.unlink(missing_ok=True)
+            for place in (content.resolve(), content, path):
+                place.unlink(missing_ok=True)
             raise RepositoryError(f"{file} was damaged on its way and removed; call again")
     return folder
 

@@ -46,9 +46,9 @@ TIMM = ["vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2", "deit3_small_pa
 @pytest.fixture
 def the_hub(hub, monkeypatch):
     """The fake Hub, also for the functions of huggingface_hub that hold its address."""
-    import huggingface_hub
+    from huggingface_hub import hf_api
 
-    monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", hub.address)
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.address)
     return hub
 
 
