@@ -3,6 +3,7 @@
 The libraries are not requirements of the tests: pip install torch timm transformers torchvision.
 """
 
+import contextlib
 import json
 
 import keras
@@ -45,10 +46,14 @@ TIMM = ["vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2", "deit3_small_pa
 
 @pytest.fixture
 def the_hub(hub, monkeypatch):
-    """The fake Hub, also for the functions of huggingface_hub that hold its address."""
+    """The fake Hub, also for what holds the address from its import on."""
     from huggingface_hub import hf_api
 
     monkeypatch.setattr(hf_api.api, "endpoint", hub.address)
+    with contextlib.suppress(ImportError):
+        from transformers.utils import hub as of_transformers
+
+        monkeypatch.setattr(of_transformers, "_hf_api", None)
     return hub
 
 
