@@ -33,7 +33,7 @@ from .publish import write_export
 from .texts import NAMES
 from .web_folder import PAGE, Web
 
-# Names that a push of any form may have; those of another form are removed.
+# Names that a push of any form may have; another form removes them.
 PUSHED_FILES = frozenset(
     (*READ_FILES, PAGE, TYPES, SCRIPT, ONNX_MODEL, *SERVED.values(), TRANSFORMERS_JS, *NAMES)
 )
