@@ -23,10 +23,20 @@ from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.intervals import mean_interval
 from keras_vit.utils.text_tables import markdown_table
 
-PHOTOGRAPHS = (
-    "astronaut brick cat coffee coins grass gravel hubble_deep_field immunohistochemistry moon "
-    "retina rocket"
-).split()
+PHOTOGRAPHS = [
+    "astronaut",
+    "brick",
+    "cat",
+    "coffee",
+    "coins",
+    "grass",
+    "gravel",
+    "hubble_deep_field",
+    "immunohistochemistry",
+    "moon",
+    "retina",
+    "rocket",
+]
 SIDES = (96, 160)  # Pixels of the smallest and the largest square.
 IMAGES = {"train": 20, "test": 100}  # Of each class.
 
