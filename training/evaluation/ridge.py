@@ -178,7 +178,7 @@ class Decomposition:
         return products
 
     def _root(self, l2):
-        """Returns M with M M' = (X'X + l2 I)^-1 in the span of the rows: lower triangular if square."""
+        """Returns M with M M' = (X'X + l2 I)^-1 in the span of the rows, triangular if square."""
         scaled = self._axes / np.sqrt(self._eigenvalues + l2)
         square = len(scaled) == len(scaled.T)
         return np.linalg.qr(scaled.T, mode="r").T if square else scaled
