@@ -28,14 +28,14 @@ from keras_vit.utils.text_tables import markdown_table
 
 GATES = "top_1 > -0.5, negative_flips < 1%, class_recall > -3"
 COMMON = {"accumulate": 1, "optimizer": "adam", "validation": 0.0, "samples": "none"}
-# The package's weights of CIFAR-10 at 32 pixels, transferred to digits.
 DIGITS = FineTuning(
-    model="ViT-Mini/4",
-    weights="cifar10",
+    model=keras_vit.ViTConfig(2, 64, 4, 256, 4),
+    weights=None,
     learning_rate=1e-3,
-    steps=200,
+    image_size=8,
+    steps=600,
     batch_size=32,
-    warmup_steps=20,
+    warmup_steps=50,
     augmentation="jitter",
     flip="never",
     **COMMON,
@@ -47,6 +47,7 @@ CIFAR = FineTuning(
     image_size=16,
     steps=500,
     batch_size=100,
+    augmentation="padded_crop",
     **COMMON,
 )
 SIDE = 16  # Pixels of CIFAR-10's images, reduced from 32.
