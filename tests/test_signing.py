@@ -51,17 +51,21 @@ def test_one_changed_byte_in_any_file_fails(name, signed, keys):
     content = bytearray((signed / name).read_bytes())
     content[len(content) // 2] ^= 1
     (signed / name).write_bytes(content)
-    assert name in message(signed, keys / "own.pub.pem")
+    assert message(signed, keys / "own.pub.pem").endswith(f"own.pub.pem. Received: changed {name}")
 
 
 def test_a_further_a_missing_and_a_renamed_file_fail(signed, keys):
     (signed / "new.txt").write_text("x")
-    assert "new.txt" in message(signed, keys / "own.pub.pem")
+    assert message(signed, keys / "own.pub.pem").endswith("Received: new new.txt")
     (signed / "new.txt").unlink()
     (signed / "classes.txt").rename(signed / "labels.txt")
-    assert "labels.txt" in message(signed, keys / "own.pub.pem")
+    found = message(signed, keys / "own.pub.pem")
+    assert found.endswith("Received: new labels.txt; missing classes.txt")
     (signed / "labels.txt").unlink()
-    assert "classes.txt" in message(signed, keys / "own.pub.pem")
+    assert message(signed, keys / "own.pub.pem").endswith("Received: missing classes.txt")
+    for number in range(5):
+        (signed / f"{number}.txt").write_text("x")
+    assert "new 0.txt, 1.txt, 2.txt and 2 further;" in message(signed, keys / "own.pub.pem")
 
 
 def test_another_key_fails(signed, keys):
@@ -73,7 +77,7 @@ def test_a_file_is_signed_alone(keys, tmp_path):
     sign(tmp_path / "model.tflite", keys / "own.pem")
     check_signature(tmp_path / "model.tflite", keys / "own.pub.pem")
     (tmp_path / "model.tflite").write_bytes(b"Weights")
-    assert "must be as it was signed" in message(tmp_path / "model.tflite", keys / "own.pub.pem")
+    assert message(tmp_path / "model.tflite", keys / "own.pub.pem").endswith("other bytes")
 
 
 def test_a_missing_and_a_damaged_signature_are_one_line(signed, keys):
