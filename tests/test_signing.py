@@ -1,7 +1,6 @@
 """Signatures: what is found by `verify --signature`, and the errors of keys and files."""
 
 import pathlib
-import subprocess
 
 import pytest
 
@@ -9,6 +8,7 @@ pytest.importorskip("model_signing")
 
 from keras_vit import command_line
 from keras_vit.utils.signing import check_signature, sign
+from makers import write_keys
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +16,7 @@ def keys(tmp_path_factory):
     """Two pairs of keys: private and public."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("own", "other"):
-        private, public = folder / f"{name}.pem", folder / f"{name}.pub.pem"
-        made = ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", private]
-        for arguments in (made, ["ec", "-in", private, "-pubout", "-out", public]):
-            subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+        write_keys(folder, name)
     return folder
 
 

@@ -27,7 +27,7 @@ from keras_vit.training.data.split_record import PARTS, Contents, SplitRecord, r
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
-from keras_vit.training.trainer.devices import Place, backend_devices
+from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
 
@@ -147,7 +147,9 @@ class Job:
         if start_step:
             lines["resumed"] = f"after step {start_step}"
         self.options.log(describe_plan(plan, lines))
-        expected = ExpectedTime(self.options.log, settings, start_step, _evaluated(plan, start_step))
+        expected = ExpectedTime(
+            self.options.log, settings, start_step, _evaluated(plan, start_step)
+        )
         history = train(
             trainer,
             batches,
