@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_vit.description import describe
 from keras_vit.models.build import build
+from keras_vit.prediction import predict_batch
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
@@ -85,11 +86,12 @@ def answer_rate(config: Any, shape: tuple[int, ...], settings: Settings) -> floa
     with dtype_policy(settings.precision):
         model = build(config, weights=None, input_shape=shape)
     count = max(1, min(settings.micro_batch_size, round(_OPERATIONS / flops)))
-    images = keras.ops.zeros((count, *shape))
+    images = np.zeros((count, *shape), "float32")
+    predict_batch(model, images)  # Compiles.
 
     def seconds():
         began = time.perf_counter()
-        keras.ops.convert_to_numpy(model(images, training=False)[0, 0])  # Waits for the device.
+        predict_batch(model, images)
         return time.perf_counter() - began
 
     return count * flops / min(seconds() for _ in range(3))
