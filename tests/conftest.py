@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -31,6 +32,19 @@ def _without_grappler(pytestconfig):
         import tensorflow as tf
 
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Returns a browser whose camera shows a test picture."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with sync_api.sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
 
 
 class Golden:
