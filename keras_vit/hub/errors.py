@@ -62,7 +62,7 @@ def _reason(error: BaseException, site: str) -> str:
     if "RevisionNotFoundError" in names:
         return "there is no such revision any more; write a branch, a tag or a commit that is there"
     if is_offline(error):
-        return f"{site} cannot be reached or broke off, and it is not in the cache ({_short(error)})"
+        return f"{site} cannot be reached or broke off, and it is not in the cache: {_short(error)}"
     if status in (401, 403):
         return f"{_REASONS[status]}; {_LOG_IN[site]}"
     if status in _REASONS:
