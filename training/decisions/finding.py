@@ -13,7 +13,7 @@ from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import MISSED, Decision
 from keras_vit.description.drift_reference import MAX_IMAGES, DriftReference
-from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of
+from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of, output_signals
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import Bound, find_threshold, least_answered
@@ -142,7 +142,11 @@ def reference_of(
         tested = tested.at(places)
         leverages = None if leverages is None else leverages[places]
     probabilities = scaled_probabilities(tested.logits, temperature, is_multilabel=is_multilabel)
-    signals = {**answer_signals(probabilities, leverages), **tested.light}
+    signals = {
+        **answer_signals(probabilities, leverages),
+        **tested.light,
+        **output_signals(probabilities),
+    }
     confusion: tuple = ()
     if not is_multilabel:
         pairs = np.stack([tested.labels, signals[CLASS]], axis=1)
