@@ -13,6 +13,8 @@ _LOG_IN = {
     "Hugging Face": "log in with `hf auth login`, or set HF_TOKEN",
     "Kaggle": "log in with a token: set KAGGLE_API_TOKEN",
 }
+# The variables that name the folders of their caches.
+_CACHES = {"Hugging Face": "HF_HUB_CACHE", "Kaggle": "KAGGLEHUB_CACHE"}
 _REASONS = {
     401: "the server knows no such repository for this user: the name is wrong, or it is private",
     403: "the token has no rights for this",
@@ -32,16 +34,17 @@ def import_hugging_face() -> Any:
 
 
 @contextlib.contextmanager
-def one_line_errors(action: str, site: str, place: str) -> Iterator[None]:
+def one_line_errors(action: str, site: str, cache: str = "") -> Iterator[None]:
     """Raises the errors of a package for downloads and uploads as a `RepositoryError`.
 
     Args:
         action: What the block does, such as "hf:owner/name cannot be downloaded".
         site: "Hugging Face" or "Kaggle".
-        place: The folder that it writes, for a full disk.
+        cache: The site's cache, if the block writes there, for a full disk.
     """
+    advice = f"Free space there, or set {_CACHES[site]} to another folder."
     try:
-        with named_disk_errors(place):
+        with named_disk_errors(cache, lambda: advice) if cache else contextlib.nullcontext():
             yield
     except Exception as error:
         if disk_error(error) or type(error) in (ValueError, ImportError):
@@ -59,7 +62,7 @@ def _reason(error: BaseException, site: str) -> str:
     if "RevisionNotFoundError" in names:
         return "there is no such revision any more; write a branch, a tag or a commit that is there"
     if is_offline(error):
-        return f"{site} cannot be reached, and it is not in the cache ({_short(error)})"
+        return f"{site} cannot be reached or broke off, and it is not in the cache: {_short(error)}"
     if status in (401, 403):
         return f"{_REASONS[status]}; {_LOG_IN[site]}"
     if status in _REASONS:

@@ -1,10 +1,14 @@
 """Images whose label is probably wrong, by predictions that did not use the image.
 
-The images are in the order of self-confidence and margin relative to the thresholds of confident
-learning (Northcutt et al., arXiv 1911.00068): the mean score of each class among its own images.
-The scores are left-out predictions of a ridge regression. The probability that a label is wrong is
-from a mixture that is fitted to all labels by maximum likelihood: a label follows the softmax of
-the scores, or with the probability `noise` it is any other class.
+The predictions are left-out scores of a ridge regression. Linear discriminant analysis of the
+scores, with equal classes, makes probabilities of them: it knows which classes are confused, where
+a softmax of the scores does not. The order is self-confidence, the probability of the label, and
+the thresholds are those of confident learning (Northcutt et al., arXiv 1911.00068): the mean
+probability of each class among its own images.
+
+The probability that a label is wrong is from a mixture that is fitted to all labels by maximum
+likelihood: a label follows the softmax of the discriminants at some temperature, or with the
+probability `noise` it is any other class.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ import dataclasses
 
 import numpy as np
 from scipy import optimize
-from scipy.special import expit
+from scipy.special import expit, log_softmax
+
+from keras_vit.training.evaluation.ridge import one_hot
 
 _MIN_OF_LABEL = 5  # Images with and without a label; with less nothing is known of it.
 _MAX_FITTED = 2**22  # Scores that the mixture is fitted to.
-_START = (2.3, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
+_START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
+_PRIOR_IMAGES = 20  # Of each class: few images have the means and the covariance of all classes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +33,9 @@ class LabelDoubts:
 
     Args:
         proposed: The class that each image most likely has, other than its label, int `(N,)`.
-        confidence: How far the score of the label is above its class's threshold, minus half of the
-            same of the proposed class, `(N,)`: the mean of self-confidence and margin, which finds
-            more than either. The lower, the more doubtful.
-        listed: Whether the label is below its threshold and further so than the proposed class,
-            `(N,)`.
+        confidence: The logarithm of the label's probability, `(N,)`. The lower, the more doubtful.
+        listed: Whether the label is below its threshold, and another class is above its own and
+            more probable, `(N,)`.
         probability: Probability that the label is wrong, `(N,)`.
         noise: Share of wrong labels, by the mixture. It counts only labels that stand out.
     """
@@ -55,17 +60,20 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
         labels: Class numbers `(N,)`.
     """
     rows = np.arange(len(labels))
+    logits = _discriminants(scores, labels)
+    confidences = log_softmax(logits, axis=1)
+    own = confidences[rows, labels]
     counts = np.bincount(labels, minlength=scores.shape[1])
-    own = scores[rows, labels]
-    sums = np.bincount(labels, own, minlength=scores.shape[1])
-    above = scores - sums / np.maximum(counts, 1)
-    others = above.copy()
+    thresholds = np.bincount(labels, np.exp(own), scores.shape[1]) / np.maximum(counts, 1)
+    others = confidences.copy()
     others[rows, labels] = -np.inf
     proposed = others.argmax(axis=1)
-    given, best = above[rows, labels], others[rows, proposed]
-    listed = given < np.minimum(best, 0)
-    probability, noise = _probabilities(scores, labels)
-    return LabelDoubts(proposed, given - best / 2, listed, probability, noise)
+    best = others[rows, proposed]
+    listed = (
+        (np.exp(own) < thresholds[labels]) & (np.exp(best) > thresholds[proposed]) & (own < best)
+    )
+    probability, noise = _probabilities(logits, labels)
+    return LabelDoubts(proposed, own, listed, probability, noise)
 
 
 def doubts_of_labels(scores: np.ndarray, targets: np.ndarray) -> list[LabelDoubts]:
@@ -87,6 +95,25 @@ def doubts_of_labels(scores: np.ndarray, targets: np.ndarray) -> list[LabelDoubt
             doubts = dataclasses.replace(doubts, listed=none > 0, probability=none, noise=0.0)
         found.append(doubts)
     return found
+
+
+def _discriminants(scores, labels):
+    """Returns logits of linear discriminant analysis with equal classes, `(N, K)`."""
+    count, classes = scores.shape
+    rows, own = np.arange(count), one_hot(labels, classes)
+    counts = own.sum(axis=0)
+    mean_own = scores[rows, labels].mean()
+    mean_other = (scores.sum() / count - mean_own) / (classes - 1)
+    prior = np.where(np.eye(classes, dtype=bool), mean_own, mean_other)
+    weights = counts[:, np.newaxis] + _PRIOR_IMAGES
+    means = (own.T @ scores + _PRIOR_IMAGES * prior) / weights
+    deviations = scores - means[labels]
+    covariance = deviations.T @ deviations
+    variance = max(np.trace(covariance) / (count * classes), 1e-12)
+    images = classes * _PRIOR_IMAGES
+    covariance += images * variance * np.eye(classes)
+    directions = np.linalg.solve(covariance / (count + images), means.T)
+    return scores @ directions - (means.T * directions).sum(axis=0) / 2
 
 
 def _probabilities(scores, labels):

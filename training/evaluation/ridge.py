@@ -7,7 +7,7 @@ With X the centred features `(N, D)`, Y the centred targets `(N, K)` and X'X = V
     y_i - y_i without row i = r_i / (1 - h(x_i))       PRESS (Allen, 1974)
 
 A row or a group of rows is left out, and any `l2` tried, without another decomposition. If
-N < D, the eigenvectors come from XX' `(N, N)`. All is computed in float64, by NumPy alone.
+N < D, the eigenvectors come from XX' `(N, N)`. All is computed in float64.
 
 `few_shot.LinearMap` computes the same weights with the rounding of the official code.
 """
@@ -15,13 +15,15 @@ N < D, the eigenvectors come from XX' `(N, N)`. All is computed in float64, by N
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import blas
 
 _CHUNK = 4096  # Rows in float64 at a time: no second copy of all features.
-_LEFT_OUT = 2**26  # Left-out residuals in memory: 512 MiB.
+_CHOOSING = 4096  # Rows, or a group more, whose left-out errors choose the regularisation.
 
 
 class Decomposition:
@@ -83,7 +85,7 @@ class Decomposition:
         Args:
             targets: `(N, K)`, finite.
             l2: Regularisation, added to the eigenvalues of the sums of squares. Of several, the
-                one with the smallest squared leave-one-out error.
+                one with the smallest squared leave-one-out error of 4,096 rows.
             groups: Group of each row, int `(N,)`: all rows of a group are left out together. By
                 default each row is a group.
 
@@ -101,33 +103,26 @@ class Decomposition:
         if not choices or not all(0 < value < np.inf for value in choices):
             raise ValueError(f"l2 must be positive numbers. Received: l2={l2}")
         places = _places_of_groups(groups, rows)
-        moments = self._moments(values)
-
-        # As many choices in one pass over the rows as fit into memory.
-        at_once, errors, chosen = max(1, _LEFT_OUT // values.size), {}, choices[0]
-        for start in range(0, len(choices), at_once):
-            tried = choices[start : start + at_once]
-            found = np.empty((len(tried), *values.shape)), np.empty((len(tried), rows))
-            for place, rotated, together in self._parts(places):
-                parts = self._left_out(values[place], rotated, moments, tried, together)
-                found[0][:, place], found[1][:, place] = parts
-            for choice, *of_choice in zip(tried, *found, strict=True):
-                errors[choice] = float(np.square(of_choice[0]).sum())
-                if choice == choices[0] or errors[choice] < errors[chosen]:
-                    chosen, (residuals, leverages) = choice, of_choice
-        coefficients = moments / self._denominators(chosen)[:, np.newaxis]
-        weights = self._axes @ coefficients[: len(self._axes.T)]
-        constant = (
-            coefficients[-1] - self._mean @ weights if self._bias else np.zeros(len(values.T))
-        )
+        mean = values.mean(axis=0) * self._bias
+        centred, products = values - mean, self._products(values)
+        chosen = choices[0]
+        if len(choices) > 1:
+            chosen = self._chosen(centred, products, choices, _some_places(places))
+        root = self._root(chosen)
+        weights = root @ (root.T @ products)
+        residuals, leverages = np.empty(values.shape), np.empty(rows)
+        for place, whitened, together in self._parts(places, root):
+            fitted = whitened @ (root.T @ products)
+            residuals[place], leverages[place] = self._left_out(
+                centred[place] - fitted, whitened, together
+            )
         return Ridge(
             weights,
-            constant,
+            mean - self._mean @ weights,
             chosen,
             leverages,
             residuals,
             values - residuals,
-            {choice: error / values.size for choice, error in errors.items()},
             self,
         )
 
@@ -155,58 +150,66 @@ class Decomposition:
             chunk = places[start : start + _CHUNK]
             yield chunk, self._features[chunk].astype("float64") - self._mean
 
-    def _rotated(self, places) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields places of rows, and these rows in the axes: T = [X V, 1], so T'T is diagonal."""
+    def _rotated(self, places, root) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields places of rows, and these rows times the axes or a root, `(n, R)`."""
         for chunk, centred in self._centred(places):
-            constant = np.ones((len(chunk), int(self._bias)))
-            yield chunk, np.concatenate([centred @ self._axes, constant], axis=1)
+            if root is self._axes or len(root) != len(root.T):
+                yield chunk, centred @ root
+            else:  # A triangular one, in half the time.
+                yield chunk, blas.dtrmm(1.0, root.T, centred.T).T
 
-    def _parts(self, places) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    def _parts(self, places, root) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
         """Yields what `_rotated` does, and whether the rows are left out together."""
         alone, groups = places
-        for chunk, rotated in self._rotated(alone):
+        for chunk, rotated in self._rotated(alone, root):
             yield chunk, rotated, False
         for some in _chunks_of_groups(groups):  # One product for many small groups.
-            rotated = np.concatenate([part for _, part in self._rotated(np.concatenate(some))])
+            parts = [part for _, part in self._rotated(np.concatenate(some), root)]
             ends = np.cumsum([len(group) for group in some])
-            for group, part in zip(some, np.split(rotated, ends[:-1]), strict=True):
+            split = np.split(np.concatenate(parts), ends[:-1])
+            for group, part in zip(some, split, strict=True):
                 yield group, part, True
 
-    def _moments(self, targets):
-        """Returns T'Y, `(R + 1, K)`, or `(R, K)` without a constant term."""
+    def _products(self, targets):
+        """Returns X'Y, `(D, K)`."""
         products = np.zeros((len(self._mean), targets.shape[1]))
         for chunk, centred in self._centred(np.arange(len(targets))):
             products += centred.T @ targets[chunk]
-        sums = targets.sum(axis=0, keepdims=True)
-        return np.concatenate([self._axes.T @ products, sums[: int(self._bias)]])
+        return products
 
-    def _denominators(self, l2):
-        """Returns the diagonal of T'T + l2, without `l2` for the constant term."""
-        constant = [len(self._features)] * self._bias
-        return np.concatenate([self._eigenvalues + l2, constant])
+    def _root(self, l2):
+        """Returns M with M M' = (X'X + l2 I)^-1 in the span of the rows, triangular if square."""
+        scaled = self._axes / np.sqrt(self._eigenvalues + l2)
+        square = len(scaled) == len(scaled.T)
+        return np.linalg.qr(scaled.T, mode="r").T if square else scaled
 
-    def _left_out(self, targets, rotated, moments, choices, together):
-        """Returns the residuals of rows that are left out, each or together, and leverages.
+    def _chosen(self, targets, products, choices, places):
+        """Returns the regularisation with the smallest squared left-out error at some places."""
+        errors = np.zeros(len(choices))
+        moments = self._axes.T @ products
+        for place, rotated, together in self._parts(places, self._axes):
+            for number, l2 in enumerate(choices):
+                scales = self._eigenvalues + l2
+                fitted = rotated @ (moments / scales[:, np.newaxis])
+                whitened = rotated / np.sqrt(scales)
+                residuals, _ = self._left_out(targets[place] - fitted, whitened, together)
+                errors[number] += np.square(residuals).sum()
+        return choices[int(errors.argmin())]
 
-        The residuals are `(C, n, K)` and the leverages `(C, n)`, for C regularisations.
-        """
-        denominators = np.stack([self._denominators(l2) for l2 in choices])  # (C, R)
-        leverages = (np.square(rotated) @ (1 / denominators).T).T
-        coefficients = moments[:, np.newaxis] / denominators.T[:, :, np.newaxis]  # (R, C, K)
-        predictions = rotated @ coefficients.reshape(len(moments), -1)
-        predictions = predictions.reshape(len(rotated), len(choices), -1).swapaxes(0, 1)
-        residuals = targets - predictions
+    def _left_out(self, residuals, whitened, together):
+        """Returns residuals `(n, K)` of rows that are left out, each or together, and leverages."""
+        shift = self._bias / len(self._features)
+        leverages = np.square(whitened).sum(axis=1) + shift
         if not together:
-            return residuals / (1 - leverages)[:, :, np.newaxis], leverages
-        for number, diagonal in enumerate(denominators):
-            # (I - T_g (T'T + l2)^-1 T_g')^-1, by the smaller of the two systems.
-            if len(rotated) <= len(diagonal):
-                hat = (rotated / diagonal) @ rotated.T
-                residuals[number] = np.linalg.solve(np.eye(len(rotated)) - hat, residuals[number])
-            else:
-                rest = np.diag(diagonal) - rotated.T @ rotated
-                residuals[number] += rotated @ np.linalg.solve(rest, rotated.T @ residuals[number])
-        return residuals, leverages
+            return residuals / (1 - leverages)[:, np.newaxis], leverages
+        # (I - Z Z')^-1, by the smaller of the two systems.
+        columns = np.pad(whitened, ((0, 0), (0, 1)), constant_values=np.sqrt(shift))
+        if len(columns) <= len(columns.T):
+            left_out = np.linalg.solve(np.eye(len(columns)) - columns @ columns.T, residuals)
+        else:
+            rest = np.eye(len(columns.T)) - columns.T @ columns
+            left_out = residuals + columns @ np.linalg.solve(rest, columns.T @ residuals)
+        return left_out, leverages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +224,6 @@ class Ridge:
         left_out_residuals: Targets minus predictions of the map that is fitted without the row
             or its group, `(N, K)`.
         left_out_predictions: These predictions, `(N, K)`.
-        errors: The mean squared left-out residual of each `l2` that was tried.
         decomposition: The decomposition of the training features.
     """
 
@@ -231,7 +233,6 @@ class Ridge:
     leverages: np.ndarray
     left_out_residuals: np.ndarray
     left_out_predictions: np.ndarray
-    errors: dict[float, float]
     decomposition: Decomposition = dataclasses.field(repr=False)
 
     @classmethod
@@ -300,6 +301,18 @@ def _places_of_groups(groups, rows):
     parts = np.split(order, np.cumsum(counts)[:-1])
     alone = np.sort(np.concatenate([[], *(part for part in parts if len(part) == 1)]).astype(int))
     return alone, [part for part in parts if len(part) > 1]
+
+
+def _some_places(places):
+    """Returns places of rows and groups as `_places_of_groups` does, of `_CHOOSING` rows or so."""
+    alone, groups = places
+    rows = len(alone) + sum(map(len, groups))
+    if rows <= _CHOOSING:
+        return places
+    rng, share = np.random.default_rng(0), _CHOOSING / rows
+    chosen = rng.permutation(len(groups))[: math.ceil(share * len(groups))]
+    alone = rng.permutation(alone)[: math.ceil(share * len(alone))]
+    return np.sort(alone), [groups[number] for number in chosen]
 
 
 def _chunks_of_groups(groups) -> Iterator[list[np.ndarray]]:

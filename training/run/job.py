@@ -261,7 +261,7 @@ class Job:
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.
 
-        Data that would have to be downloaded are described instead.
+        Data or a repository that would have to be downloaded are named instead.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
@@ -281,19 +281,19 @@ class Job:
                 )
             return describe_plan(plan, lines)
         except NotPrepared as missing:
-            return f"{missing}. A dry run fetches nothing; the rest of the plan needs the data"
+            return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
 
     def plan(self, replicas: int = 1, *, download: bool = True) -> TrainingPlan:
         """Returns everything that is known before the model is built; writes nothing.
 
         Args:
             replicas: Devices that share a batch.
-            download: Whether missing data are downloaded; see `open_source`.
+            download: Whether missing data and repositories are downloaded; see `open_source`.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
-        settings = with_fixed_repositories(self.settings)
+        settings = with_fixed_repositories(self.settings, download=download)
         check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)

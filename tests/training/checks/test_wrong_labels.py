@@ -43,12 +43,33 @@ def test_the_expected_number_of_wrong_labels_is_near_the_real_one(share):
 def test_an_image_is_listed_by_the_thresholds_of_confident_learning():
     scores, labels, _ = noisy(0.1)
     doubts = doubts_of_classes(scores, labels)
-    above = scores - [scores[labels == k, k].mean() for k in range(CLASSES)]
-    for number, label in enumerate(labels):
-        best = max(above[number, k] for k in range(CLASSES) if k != label)
-        own = above[number, label]
-        assert doubts.listed[number] == (own < 0 and own < best)
-        assert doubts.confidence[number] == pytest.approx(own - best / 2)
+    given = np.exp(doubts.confidence)
+    thresholds = [given[labels == k].mean() for k in range(CLASSES)]
+    assert doubts.listed.any()
+    assert (given[doubts.listed] < np.take(thresholds, labels[doubts.listed])).all()
+    assert (given[doubts.listed] < 0.5).all()
+    assert set(doubts.ranked()) == set(np.flatnonzero(doubts.listed))
+    assert (np.diff(doubts.confidence[doubts.ranked()]) >= 0).all()
+
+
+def test_confidences_are_linear_discriminant_analysis_for_many_images(monkeypatch):
+    analysis = pytest.importorskip("sklearn.discriminant_analysis")
+    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 0)
+    rng = np.random.default_rng(0)
+    labels = np.arange(IMAGES) % CLASSES
+    scores = np.eye(CLASSES)[labels] @ rng.normal(size=(CLASSES, CLASSES)) * 0.3
+    scores += rng.normal(size=(IMAGES, CLASSES)) @ rng.normal(size=(CLASSES, CLASSES))
+    model = analysis.LinearDiscriminantAnalysis(solver="lsqr").fit(scores, labels)
+    expected = model.predict_log_proba(scores)[np.arange(IMAGES), labels]
+    np.testing.assert_allclose(doubts_of_classes(scores, labels).confidence, expected, atol=1e-9)
+
+
+def test_few_images_have_the_order_of_a_softmax_of_their_scores(monkeypatch):
+    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 1e9)
+    scores, labels, _ = noisy(0.1)
+    doubts = doubts_of_classes(scores, labels)
+    others = np.where(np.eye(CLASSES, dtype=bool)[labels], -np.inf, scores)
+    np.testing.assert_array_equal(doubts.proposed, others.argmax(axis=1))
 
 
 def test_each_label_of_multi_label_data_is_doubted_by_itself():
