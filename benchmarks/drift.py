@@ -182,7 +182,7 @@ def print_folders(path: str, num_folders: int, num_changes: int) -> None:
     }
 
     def alarms(references, folders, kind):
-        """Of folders `(R, T)`, those that a test finds; `references` has the counts of each."""
+        """How many folders `(R, T)` drift; `references` has the counts of each."""
         found = 0
         for row, reference in enumerate(references):
             photos = {name: folders[name][row] for name in kinds[kind]}

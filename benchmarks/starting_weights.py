@@ -38,7 +38,7 @@ PHOTOGRAPHS = [
     "rocket",
 ]
 SIDES = (96, 160)  # Pixels of the smallest and the largest square.
-IMAGES = {"train": 20, "test": 100}  # Of each class.
+IMAGES = {"train": 20, "test": 100}  # In each class.
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ RECIPE = FineTuning(
 PROBE = dataclasses.replace(
     RECIPE, model=None, weights="vit_mini4_cifar10", train="head", image_size=16, steps=150
 )
-OLD_DIGITS = 200  # Of the 599 that new classifiers are trained on.
+OLD_DIGITS = 200  # The first ones of 599, on which new classifiers are trained.
 CURES = {
     "labels alone": {},
     "teacher": {},

@@ -49,11 +49,11 @@ def one_line_errors(action: str, site: str, cache: str = "") -> Iterator[None]:
     except Exception as error:
         if disk_error(error) or type(error) in (ValueError, ImportError):
             raise  # Ours, or a disk's: they are lines already.
-        reason = str(error) if isinstance(error, RepositoryError) else _reason(error, site)
+        reason = str(error) if isinstance(error, RepositoryError) else _reason(error, site, cache)
         raise RepositoryError(f"{action}: {reason}") from error
 
 
-def _reason(error: BaseException, site: str) -> str:
+def _reason(error: BaseException, site: str, cache: str) -> str:
     """What a user can do about an error, in one line."""
     names = {base.__name__ for base in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
@@ -62,13 +62,14 @@ def _reason(error: BaseException, site: str) -> str:
     if "RevisionNotFoundError" in names:
         return "there is no such revision any more; write a branch, a tag or a commit that is there"
     if is_offline(error):
-        return f"{site} cannot be reached or broke off, and it is not in the cache: {_short(error)}"
+        missing = ", and it is not in the cache" if cache else ""
+        return f"{site} cannot be reached or broke off{missing}: {_short(error)}"
     if status in (401, 403):
         return f"{_REASONS[status]}; {_LOG_IN[site]}"
     if status in _REASONS:
         return _REASONS[status]
     if error.__cause__ is not None and status is None:
-        return _reason(error.__cause__, site)
+        return _reason(error.__cause__, site, cache)
     return _short(error)
 
 

@@ -116,6 +116,11 @@ def test_the_card_has_what_calibration_found(hub, command):
     assert "at most 0.05 with probability 0.95" in card
     assert card.count("license: apache-2.0") == 1
     assert "\n# ViT-Mini/4, 10 classes\n" in card
+    outcome = command("push", "vit_mini4_cifar10", "owner/timm", "--as", "timm")
+    assert "note: the decision of keras-vit calibrate is left out" in outcome.out
+    card = hub.repositories["model", "owner/timm"].files["README.md"].decode()
+    assert "type: accuracy" in card
+    assert "selective_risk" not in card
 
 
 def test_a_dry_run_of_training_downloads_no_weights(hub, command, pets, colors, tmp_path):
@@ -190,4 +195,5 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
     line = refused("push", pets, NAME, "--private")
     assert "must be private: change it in its settings" in line
     hub.close()
-    assert f"{NAME} cannot be pushed: Hugging Face cannot be reached" in refused("push", pets, NAME)
+    line = refused("push", pets, NAME)
+    assert f"{NAME} cannot be pushed: Hugging Face cannot be reached or broke off: " in line

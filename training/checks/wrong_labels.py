@@ -3,7 +3,7 @@
 The predictions are left-out scores of a ridge regression. Linear discriminant analysis of the
 scores, with equal classes, makes probabilities of them: it knows which classes are confused, where
 a softmax of the scores does not. The order is self-confidence, the probability of the label, and
-the thresholds are those of confident learning (Northcutt et al., arXiv 1911.00068): the mean
+the thresholds come from confident learning (Northcutt et al., arXiv 1911.00068): the mean
 probability of each class among its own images.
 
 The probability that a label is wrong is from a mixture that is fitted to all labels by maximum
@@ -24,7 +24,7 @@ from keras_vit.training.evaluation.ridge import one_hot
 _MIN_OF_LABEL = 5  # Images with and without a label; with less nothing is known of it.
 _MAX_FITTED = 2**22  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
-_PRIOR_IMAGES = 20  # Of each class: few images have the means and the covariance of all classes.
+_PRIOR_IMAGES = 20  # In each class: few images have the means and the covariance of all classes.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ def hub_card(
         datasets: Names of the Hub's data sets that it was trained on.
     """
     hub = import_hugging_face()
+    if not FORMS[form].has_decision:
+        description = dataclasses.replace(description, decision=None)
     data = hub.ModelCardData(
         **hub_licence(description.licence),
         library_name=FORMS[form].library,

@@ -70,7 +70,7 @@ def expected_time(settings: Settings, config: Any, steps: int, evaluated: int) -
     )
 
 
-def answer_rate(config: Any, shape: tuple[int, ...], settings: Settings) -> float:
+def answer_rate(config: Any, shape: tuple[int, int, int], settings: Settings) -> float:
     """Returns the operations per second of a model's answers on the first device.
 
     A model of at most two of its blocks, with random weights, answers a few images.
