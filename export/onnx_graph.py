@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,29 +101,6 @@ def keep_scales(graph: Any) -> None:
         return source is not None and source.op_type == "MatMul"
 
     separate(graph, [n for n in graph.node if n.op_type == "Reshape" and product_before(n)])
-
-
-def remove_pairs(graph: Any, is_given: Callable[[Any], object]) -> None:
-    """Removes the QuantizeLinear and DequantizeLinear of the results of nodes.
-
-    Args:
-        graph: An `onnx.GraphProto`.
-        is_given: Function from a node to whether it is one of these.
-    """
-    made_by = {name: node for node in graph.node for name in node.output}
-    removed, given = set(), {}
-    for node in graph.node:
-        rounding = made_by.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
-        source = made_by.get(rounding.input[0]) if rounding is not None else None
-        if source is not None and is_given(source):
-            removed |= {*node.output, *rounding.output}
-            given[node.output[0]] = rounding.input[0]
-    for node in graph.node:
-        for place, name in enumerate(node.input):
-            node.input[place] = given.get(name, name)
-    replace(graph.node, [node for node in graph.node if node.output[0] not in removed])
-    used = {name for node in graph.node for name in node.input}
-    replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in used])
 
 
 def replace(field: Any, messages: Iterable[Any]) -> None:

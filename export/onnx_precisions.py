@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .export_format import import_export_package
-from .onnx_graph import remove_pairs, replace
-from .quantization import FLOAT_LAYERS, RESIDUAL_PRODUCTS
+from .onnx_graph import replace
+from .quantization import FLOAT_LAYERS
 
 # With a constant operand, the weights, these are in 8 bits.
 INTEGER_OPERATIONS = ("MatMul", "Gemm", "Conv")
@@ -50,10 +50,10 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
         content: An `onnx.ModelProto`, whose constants are folded.
         images: Calibration images, as the model takes them, without the batch's dimension.
         fused: Whether the pairs are those that ONNX Runtime fuses. Its matrix products take 8 bits
-            and a bias, and give float32; its convolutions give 8 bits, so those whose results are
-            added to the residual stream are computed in float32. Matrices have 7 bits: on x86
-            without VNNI two products are added in 16 bits, which cuts off sums of 8 x 8 bits.
-            Other runtimes are faster and more exact without.
+            and a bias, and give float32. Its convolutions are integer ones only if they give 8
+            bits, so they are in float32, except in a network of convolutions alone. Matrices have
+            7 bits: on x86 without VNNI two products are added in 16 bits, which cuts off sums of
+            8 x 8 bits. Other runtimes are faster and more exact without.
     """
     library = import_export_package("onnx")
     quantization = import_export_package("onnxruntime.quantization")
@@ -73,7 +73,11 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
             for node in products
             if node.input[1] not in constants or re.search(FLOAT_LAYERS, node.name)
         ]
-        matrices = [node.input[1] for node in products if node.op_type == "Gemm"]
+        matrices = [
+            node.input[1]
+            for node in products
+            if node.op_type == "Gemm" and node.name not in in_float
+        ]
         quantization.quantize_static(
             prepared,
             quantized,
@@ -85,18 +89,15 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
             extra_options={
-                "OpTypesToExcludeOutputQuantization": ("Gemm",) if fused else INTEGER_OPERATIONS,
+                "OpTypesToExcludeOutputQuantization": (
+                    () if fused and not matrices else INTEGER_OPERATIONS
+                ),
                 "TensorQuantOverrides": {
                     name: [{"axis": 1, "reduce_range": True}] for name in matrices if fused
                 },
             },
         )
-        content = library.load(quantized)
-    remove_pairs(
-        content.graph,
-        lambda node: node.op_type == "Conv" and re.search(RESIDUAL_PRODUCTS, node.name),
-    )
-    return content
+        return library.load(quantized)
 
 
 class _Batches:
