@@ -1,12 +1,14 @@
-"""False alarms of `serve --monitor` on shuffled test images, and photos until it notices changes.
+"""False alarms of `serve --monitor` and `drift` on test images, and the changes that they notice.
 
     python benchmarks/drift.py scores vit_mini4_cifar10 --data cifar10-images --output scores.npz
     python benchmarks/drift.py streams scores.npz
+    python benchmarks/drift.py folders scores.npz
     python benchmarks/drift.py cost ViT-Ti/16 ViT-S/16 ViT-B/16
 
-The first command computes the signals of the test images, unchanged and changed; the second needs
-no model. Half of the test images are the reference, the other half is the stream. The third
-measures the time of the monitor against the time of models.
+The first command computes the signals of the test images, unchanged and changed; the second and the
+third need no model. Half of the test images are the reference, the other half is the stream, or the
+images that folders are drawn from. The last measures the time of the monitor against the time of
+models.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from keras_vit.monitoring.signals import (
     image_signals,
 )
 from keras_vit.prediction import predict_batch
+from keras_vit.training.drift.shift_tests import shift_tests
 from keras_vit.utils.text_tables import markdown_table
 
 CHANGED = 2000  # Images of each change.
@@ -89,7 +92,8 @@ def write_scores(name: str, data: str, output: str) -> None:
                 np.asarray(image(place)) for place in range(start, min(start + _BATCH, count))
             ]
             inputs = classifier.preprocess(np.stack(pixels))
-            parts.append(measured.signals(inputs, *measured.answers(inputs)))
+            answers = measured.answers(inputs)
+            parts.append(measured.signals(inputs, *answers, with_outputs=True))
         for signal in parts[0]:
             arrays[f"{key}/{signal}"] = np.concatenate([part[signal] for part in parts])
         print(key, count, flush=True)
@@ -135,13 +139,8 @@ def alarm_times(reference, streams, seed: int) -> np.ndarray:
 
 def print_streams(path: str, num_streams: int, num_changes: int) -> None:
     """Prints the table of false alarms and of photos until an alarm."""
-    with np.load(path) as arrays:
-        sets: dict[str, dict[str, np.ndarray]] = {}
-        for key in arrays:
-            change, signal = key.rsplit("/", 1)
-            sets.setdefault(change, {})[signal] = arrays[key]
-    clean = sets.pop("clean")
-    digits = sets.pop("digits")
+    clean, sets = read_scores(path)
+    clean = {name: clean[name] for name in SIGNALS}
     total = len(clean[CLASS])
     half = total // 2
     rng = np.random.default_rng(1)
@@ -157,42 +156,97 @@ def print_streams(path: str, num_streams: int, num_changes: int) -> None:
         flush=True,
     )
     rows = [("change", "strength", "alarms", "photos until the alarm: median", "90%")]
-    # The changed images are from the second half, so the first half is the reference.
     known = {name: values[:half] for name, values in clean.items()}
-    rest = {name: values[half:] for name, values in clean.items()}
-
-    def add(change, strength, streams):
-        count = len(streams[CLASS])
-        of = {name: np.tile(values, (count, 1)) for name, values in known.items()}
-        found = alarm_times(of, streams, seed=3)
+    for change, strength, streams in changed_streams(clean, sets, rng, num_changes, CHANGED):
+        of = {name: np.tile(values, (num_changes, 1)) for name, values in known.items()}
+        of_signals = {name: streams[name] for name in SIGNALS}
+        found = alarm_times(of, of_signals, seed=3)
         late = np.where(found > 0, found, np.iinfo(int).max)
         texts = [
             "-" if value == np.iinfo(int).max else f"{value:.0f}"
             for value in (np.quantile(late, q, method="higher") for q in (0.5, 0.9))
         ]
-        rows.append((change, strength, f"{(found > 0).sum()} of {count}", *texts))
+        rows.append((change, strength, f"{(found > 0).sum()} of {num_changes}", *texts))
+    print(markdown_table(rows), flush=True)
 
+
+def print_folders(path: str, num_folders: int, num_changes: int) -> None:
+    """Prints how often `drift` finds the changes of folders, by signals, by outputs and by both."""
+    clean, sets = read_scores(path)
+    half = len(clean[CLASS]) // 2
+    rng = np.random.default_rng(1)
+    kinds = {
+        "5 signals": list(SIGNALS),
+        "outputs": [name for name in clean if name not in SIGNALS],
+        "all": list(clean),
+    }
+
+    def alarms(references, folders, kind):
+        """How many folders `(R, T)` drift; `references` has the counts of each."""
+        found = 0
+        for row, reference in enumerate(references):
+            photos = {name: folders[name][row] for name in kinds[kind]}
+            tests = shift_tests(reference, photos)
+            found += any(test.corrected <= ALARM_LEVEL for test in tests)
+        return found
+
+    rows = [("change", "strength", "photos", *kinds)]
+    for size in (100, 1000):
+        orders = np.array([rng.permutation(2 * half) for _ in range(num_folders)])
+        known, folders = _split(clean, orders[:, : half + size], half)
+        references = [
+            counts_of({name: values[row] for name, values in known.items()})
+            for row in range(num_folders)
+        ]
+        found = [f"{alarms(references, folders, kind)} of {num_folders}" for kind in kinds]
+        rows.append(("none", "", f"{size:,}", *found))
+        reference = counts_of({name: values[:half] for name, values in clean.items()})
+        for change, strength, folders in changed_streams(clean, sets, rng, num_changes, size):
+            found = [
+                f"{alarms([reference] * num_changes, folders, kind)} of {num_changes}"
+                for kind in kinds
+            ]
+            rows.append((change, strength, f"{size:,}", *found))
+    print(markdown_table(rows), flush=True)
+
+
+def read_scores(path: str) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Returns the numbers of the unchanged images by signal, and of each change."""
+    with np.load(path) as arrays:
+        sets: dict[str, dict[str, np.ndarray]] = {}
+        for key in arrays:
+            change, signal = key.rsplit("/", 1)
+            sets.setdefault(change, {})[signal] = arrays[key]
+    return sets.pop("clean"), sets
+
+
+def changed_streams(clean, sets, rng, count, length):
+    """Yields a change, its strength, and `count` streams of `length` photos by signal.
+
+    The changed images are from the second half, so the first half is the reference.
+    """
+    half = len(clean[CLASS]) // 2
+    rest = {name: values[half:] for name, values in clean.items()}
+    digits = sets["digits"]
     for key, values in sets.items():
+        if key == "digits":
+            continue
         change, _, strength = key.partition(" ")
-        places = _drawn(rng, len(values[CLASS]), num_changes, len(values[CLASS]))
-        add(change, strength, {name: numbers[places] for name, numbers in values.items()})
+        places = _drawn(rng, len(values[CLASS]), count, length)
+        yield change, strength, {name: values[name][places] for name in clean}
     for share in (0.05, 0.1, 0.2):
-        places = _drawn(rng, half, num_changes, CHANGED)
+        places = _drawn(rng, half, count, length)
         others = rng.integers(0, len(digits[CLASS]), places.shape)
         is_new = rng.random(places.shape) < share
-        add(
-            "new class",
-            f"{share:.0%}",
-            {
-                name: np.where(is_new, digits[name][others], values[places])
-                for name, values in rest.items()
-            },
-        )
+        mixed = {
+            name: np.where(is_new, digits[name][others], values[places])
+            for name, values in rest.items()
+        }
+        yield "new class", f"{share:.0%}", mixed
     for factor in (1.5, 2, 3):
         weights = np.where(rest[CLASS] == 3, float(factor), 1.0)
-        places = rng.choice(half, (num_changes, CHANGED), p=weights / weights.sum())
-        add("one class", f"x {factor:g}", {name: values[places] for name, values in rest.items()})
-    print(markdown_table(rows), flush=True)
+        places = rng.choice(half, (count, length), p=weights / weights.sum())
+        yield "one class", f"x {factor:g}", {name: v[places] for name, v in rest.items()}
 
 
 def _split(values, orders, half):
@@ -241,6 +295,10 @@ def main() -> None:
     streams.add_argument("scores")
     streams.add_argument("--streams", type=int, default=1000)
     streams.add_argument("--changes", type=int, default=50, help="streams of each change")
+    folders = commands.add_parser("folders")
+    folders.add_argument("scores")
+    folders.add_argument("--folders", type=int, default=1000)
+    folders.add_argument("--changes", type=int, default=40, help="folders of each change")
     cost = commands.add_parser("cost")
     cost.add_argument("models", nargs="+", help="names of models")
     arguments = parser.parse_args()
@@ -248,6 +306,8 @@ def main() -> None:
         print_costs(arguments.models)
     elif arguments.command == "scores":
         write_scores(arguments.classifier, arguments.data, arguments.output)
+    elif arguments.command == "folders":
+        print_folders(arguments.scores, arguments.folders, arguments.changes)
     else:
         print_streams(arguments.scores, arguments.streams, arguments.changes)
 

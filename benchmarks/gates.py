@@ -35,12 +35,14 @@ def main() -> None:
     for count in (1000, 10_000):
         for gate, truth, draw in cases(count):
             rows.append(row(gate, truth, count, draw, rng, repeats))
-    few = max(repeats // 10, 20)
+    few = max(repeats // 5, 20)
     for per_class in (100, 300, 1000):
         count, gate = per_class * CLASSES, "class_recall > -3"
         worse = by_class(count, 0.1)
-        rows.append(row(gate, "one class 10 points worse", count, worse, rng, 20))
-        rows.append(row(gate, "equal", count, by_class(count, 0.0), rng, 20))
+        rows.append(row(gate, "one class 10 points worse", count, worse, rng, few))
+        spoiled = by_class(count, 0.1, flips=0.0)
+        rows.append(row(gate, "the same answers, one class 10% spoiled", count, spoiled, rng, few))
+        rows.append(row(gate, "equal", count, by_class(count, 0.0), rng, few))
         limit = by_class(count, 0.03)
         rows.append(row(gate, "one class 3 points worse", count, limit, rng, few))
     for count in (1000, 10_000):
@@ -79,15 +81,19 @@ def cases(count):
         yield "negative_flips < 1%", f"{flips:.1%} flip", negative
 
 
-def by_class(count, worse):
-    """Returns a function that draws classes of equal size, of which the last is worse."""
+def by_class(count, worse, flips=0.02):
+    """Returns a function that draws classes of equal size, of which the last is worse.
+
+    In each class the share `flips` of the answers flips both ways.
+    """
     size = count // CLASSES
 
     def draw(rng):
         measures = []
         for number in range(CLASSES):
-            losses = 0.02 + (worse if number == CLASSES - 1 else 0)
-            counts = rng.multinomial(size, (0.9 - losses, losses, 0.02, 0.08)).tolist()
+            losses = flips + (worse if number == CLASSES - 1 else 0)
+            shares = (0.9 - losses, losses, flips, 0.1 - flips)
+            counts = rng.multinomial(size, shares).tolist()
             measures.append(difference("class_recall", Pairs(*counts), str(number)))
         return measures
 

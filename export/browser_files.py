@@ -35,6 +35,8 @@ RUNTIME = {
         "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2"
     ),
 }
+# Their names in exports: many servers do not know .mjs, and browsers then refuse it.
+SERVED = {name: name.replace(".mjs", ".js") for name in RUNTIME}
 
 # transformers.js then passes pixels on unchanged: `onnx/model.onnx` preprocesses them.
 _PROCESSOR = {
@@ -74,10 +76,7 @@ def classifier_files(
         "thresholds": classifier.thresholds,
         "view": _view(classifier.preprocessing),
     }
-    # Many servers do not know .mjs, and browsers then refuse it.
-    files = {
-        name.replace(".mjs", ".js"): content for name, content in _runtime_files(runtime).items()
-    }
+    files = {SERVED[name]: content for name, content in _runtime_files(runtime).items()}
     outputs = [ATTENTION] if has_rollout(classifier.model) else []
     model = onnx_content(classifier, OPSET, "uint8", outputs)
     return {

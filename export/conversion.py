@@ -157,6 +157,11 @@ def convert(
         photos = read_images(sample_files(samples, converted.weights.folder))
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
+    if converted.description.decision is not None:
+        notes.append(
+            "the decision of keras-vit calibrate is left out: no image is unknown there, and "
+            "probabilities are without its temperature"
+        )
     if converted.class_names and converted.description.labels.is_multilabel:
         notes += _MULTILABEL_NOTES[name]
         if name == "classifier" and converted.description.labels.thresholds is None:

@@ -6,8 +6,11 @@ import json
 import pathlib
 import shutil
 import zipfile
+from collections.abc import Mapping
+from typing import Any
 
 from keras_vit.checkpoints.hdf5 import check_keras_archive
+from keras_vit.checkpoints.repositories import READ_FILES
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.description.without_paths import without_paths
 from keras_vit.images.listing import image_files
@@ -22,11 +25,26 @@ from keras_vit.utils.files import (
 )
 from keras_vit.utils.json_files import read_json
 
-PAGE = "index.html"
+from .browser_files import SERVED
+from .browser_templates import ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, TYPES
+from .conversion import convert
+from .html_page import HTML
+from .publish import write_export
+from .texts import NAMES
+from .web_folder import PAGE, Web
+
+# Names that a push of any form may have; another form removes them.
+PUSHED_FILES = frozenset(
+    (*READ_FILES, PAGE, TYPES, SCRIPT, ONNX_MODEL, *SERVED.values(), TRANSFORMERS_JS, *NAMES)
+)
 
 
 def write_form(
-    form: str, classifier: pathlib.Path, folder: pathlib.Path, *, samples: bool = False
+    form: str,
+    classifier: pathlib.Path,
+    folder: pathlib.Path,
+    samples: bool,
+    browser: Mapping[str, Any],
 ) -> list[str]:
     """Writes the files of a classifier in a form; returns a sentence for each difference.
 
@@ -34,7 +52,8 @@ def write_form(
         form: A key of `keras_vit.hub.forms.FORMS`.
         classifier: The classifier's folder.
         folder: The folder to write, which does not exist.
-        samples: Whether its photos are among the files.
+        samples: Whether its photos are among the files of the form "folder".
+        browser: Options of the form "web"; see `BrowserFormat`.
 
     Raises:
         ValueError: If it has no such form, or the check of an export fails.
@@ -43,35 +62,23 @@ def write_form(
         _write_folder(classifier, folder, samples)
         return []
     if form == "web":
-        from .publish import write_export  # With TensorFlow.
-        from .web_folder import Web
-
-        write_export(Web(samples=None if samples else "none"), classifier, folder)
+        write_export(Web(**browser), classifier, folder)
         return []
-    from .conversion import convert
-
     return convert(classifier, folder, to={"transformers": "huggingface"}.get(form, form))
 
 
-def write_page(
-    classifier: pathlib.Path, folder: pathlib.Path, title: str, *, samples: bool = False
-) -> None:
+def write_page(classifier: pathlib.Path, folder: pathlib.Path, browser: Mapping[str, Any]) -> None:
     """Writes the page of a classifier for a Space.
 
     Args:
         classifier: The classifier's folder.
         folder: The folder to write.
-        title: The title of the page.
-        samples: Whether the classifier's photos are in it.
+        browser: Options of the page; see `BrowserFormat`.
 
     Raises:
         ValueError: If the check of the page fails.
     """
-    from .html_page import HTML
-    from .publish import write_export
-
-    export = HTML(title=title, samples=None if samples else "none")
-    write_export(export, classifier, folder / PAGE)
+    write_export(HTML(**browser), classifier, folder / PAGE)
 
 
 def _write_folder(classifier, folder, samples):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -31,6 +32,19 @@ def _without_grappler(pytestconfig):
         import tensorflow as tf
 
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Returns a browser whose camera shows a test picture."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with sync_api.sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
 
 
 class Golden:
@@ -176,29 +190,47 @@ def service():
         server._stop()
 
 
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """A fake Hugging Face Hub, with an empty cache, to which a token may write."""
-    constants = pytest.importorskip("huggingface_hub.constants")
-    from fake_hub import TOKEN, FakeHub
+def _served(server, monkeypatch, tmp_path, *, xet):
+    """Yields a fake Hub, with an empty cache, to which a token may write."""
+    from fake_hub import TOKEN
+    from huggingface_hub import constants
 
     from keras_vit.checkpoints import repositories
 
-    server = FakeHub()
     template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
     for name, value in {
         "ENDPOINT": server.address,
         "HUGGINGFACE_CO_URL_TEMPLATE": template,
         "HF_HUB_CACHE": str(tmp_path / "hub_cache"),
         "HF_TOKEN_PATH": str(tmp_path / "no_token"),
-        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_XET": not xet,
     }.items():
         monkeypatch.setattr(constants, name, value)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet_cache"))
     server.forget = repositories._download.cache_clear  # As another process.
     server.forget()
     yield server
     server.close()
     server.forget()
     assert server.violations == []
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A fake Hugging Face Hub that stores files by Git LFS."""
+    pytest.importorskip("huggingface_hub")
+    from fake_hub import FakeHub
+
+    yield from _served(FakeHub(), monkeypatch, tmp_path, xet=False)
+
+
+@pytest.fixture
+def xet_hub(monkeypatch, tmp_path):
+    """A fake Hugging Face Hub that stores files by Xet."""
+    pytest.importorskip("hf_xet")
+    pytest.importorskip("pyarrow")  # Unpacks what hf_xet packs.
+    from fake_xet import FakeXetHub
+
+    yield from _served(FakeXetHub(), monkeypatch, tmp_path, xet=True)

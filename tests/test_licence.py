@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.description.licences import card_header, licence_in_card
+from keras_vit.description.licences import card_header, licence_in_card, without_header
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
@@ -77,6 +77,8 @@ def test_a_converted_folder_has_the_licence_of_its_source(to, licence, model, tm
 
 def test_a_name_that_the_hub_does_not_know_is_that_of_another_licence():
     assert card_header("mit") == "---\nlicense: mit\n---\n"
+    assert without_header(f"{card_header('mit')}\n# A model\n\n---\n") == "# A model\n\n---\n"
+    assert without_header("# A model\n\n---\n") == "# A model\n\n---\n"
     assert "license: other\nlicense_name: dinov3-license\n" in card_header("dinov3-license")
 
 

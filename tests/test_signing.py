@@ -1,7 +1,6 @@
 """Signatures: what is found by `verify --signature`, and the errors of keys and files."""
 
 import pathlib
-import subprocess
 
 import pytest
 
@@ -9,6 +8,7 @@ pytest.importorskip("model_signing")
 
 from keras_vit import command_line
 from keras_vit.utils.signing import check_signature, sign
+from makers import write_keys
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +16,7 @@ def keys(tmp_path_factory):
     """Two pairs of keys: private and public."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("own", "other"):
-        private, public = folder / f"{name}.pem", folder / f"{name}.pub.pem"
-        made = ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", private]
-        for arguments in (made, ["ec", "-in", private, "-pubout", "-out", public]):
-            subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+        write_keys(folder, name)
     return folder
 
 
@@ -51,17 +48,21 @@ def test_one_changed_byte_in_any_file_fails(name, signed, keys):
     content = bytearray((signed / name).read_bytes())
     content[len(content) // 2] ^= 1
     (signed / name).write_bytes(content)
-    assert name in message(signed, keys / "own.pub.pem")
+    assert message(signed, keys / "own.pub.pem").endswith(f"own.pub.pem. Received: changed {name}")
 
 
 def test_a_further_a_missing_and_a_renamed_file_fail(signed, keys):
     (signed / "new.txt").write_text("x")
-    assert "new.txt" in message(signed, keys / "own.pub.pem")
+    assert message(signed, keys / "own.pub.pem").endswith("Received: new new.txt")
     (signed / "new.txt").unlink()
     (signed / "classes.txt").rename(signed / "labels.txt")
-    assert "labels.txt" in message(signed, keys / "own.pub.pem")
+    found = message(signed, keys / "own.pub.pem")
+    assert found.endswith("Received: new labels.txt; missing classes.txt")
     (signed / "labels.txt").unlink()
-    assert "classes.txt" in message(signed, keys / "own.pub.pem")
+    assert message(signed, keys / "own.pub.pem").endswith("Received: missing classes.txt")
+    for number in range(5):
+        (signed / f"{number}.txt").write_text("x")
+    assert "new 0.txt, 1.txt, 2.txt and 2 further;" in message(signed, keys / "own.pub.pem")
 
 
 def test_another_key_fails(signed, keys):
@@ -73,7 +74,7 @@ def test_a_file_is_signed_alone(keys, tmp_path):
     sign(tmp_path / "model.tflite", keys / "own.pem")
     check_signature(tmp_path / "model.tflite", keys / "own.pub.pem")
     (tmp_path / "model.tflite").write_bytes(b"Weights")
-    assert "must be as it was signed" in message(tmp_path / "model.tflite", keys / "own.pub.pem")
+    assert message(tmp_path / "model.tflite", keys / "own.pub.pem").endswith("other bytes")
 
 
 def test_a_missing_and_a_damaged_signature_are_one_line(signed, keys):

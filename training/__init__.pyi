@@ -20,6 +20,7 @@ from .run.folder import (
     Checkpoints as Checkpoints,
 )
 from .settings import (
+    DecisionSettings as DecisionSettings,
     FineTuning as FineTuning,
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,

@@ -34,7 +34,7 @@ _BESIDE = (
 )  # fmt: skip
 # The weights, the first that a repository has: one file, or an index and its parts.
 _WEIGHTS = (MODEL, SAFETENSORS, INDEX, WEIGHTS)
-# What a repository may hold of a model and a new push of another form replaces.
+# All that is read.
 READ_FILES = tuple(dict.fromkeys((*UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, KERAS_HUB_HEAD)))
 _PART = re.compile(r"[\w.-]+-\d{5}-of-(\d{5})\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".msgpack")
@@ -64,6 +64,21 @@ def fixed_name(name: object) -> str | None:
         OSError: As `repository_folder`.
     """
     return None if _parsed(name) is None else str(_download(str(name))[0])
+
+
+def cached_name(name: object) -> str | None:
+    """Returns `fixed_name` of a repository that is whole in the cache, else None; asks no server.
+
+    A branch of the Hub is its newest cached commit; Kaggle needs the version.
+    """
+    repository = _parsed(name)
+    if repository is None:
+        return None
+    if repository.scheme == KAGGLE:
+        held = kaggle.cached(repository, WEIGHTS)
+    else:
+        held = hugging_face.cached(repository, choose_files, READ_FILES)
+    return None if held is None else str(held[0])
 
 
 def _parsed(name):

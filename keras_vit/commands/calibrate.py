@@ -8,7 +8,7 @@ from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.few_shot import FewShot
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.fields import changed, part, setting
+from keras_vit.utils.fields import REQUIRED, changed, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,13 @@ class Calibrate(Command):
     The decision is kept in the classifier's folder: predict, evaluate, serve and export use it.
     """
 
-    model: str = shared_arguments.classifier()
+    model: str = setting(
+        REQUIRED,
+        "a classifier's folder",
+        unit="MODEL",
+        positional=True,
+        completion=("classifiers",),
+    )
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
     bounds: DecisionSettings = part(DecisionSettings)
     split: str | None = setting(

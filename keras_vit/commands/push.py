@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import tempfile
+from typing import Any
 
 from keras_vit.commands import Command
+from keras_vit.export.export_format import BrowserFormat
 from keras_vit.hub.forms import FORMS
-from keras_vit.utils.fields import REQUIRED, setting
+from keras_vit.utils.fields import REQUIRED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,7 +18,7 @@ class Push(Command):
     """Push a classifier to the Hugging Face Hub, with a model card, in one commit.
 
     No photos, paths or names of training images are pushed. --dry-run prints every file and
-    its size, and needs neither a network nor a token.
+    its size, and asks the Hub nothing.
     """
 
     folder: str = setting(
@@ -45,15 +47,29 @@ class Push(Command):
     )
     samples: bool = setting(False, "push the photos in the classifier's folder too")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
+    browser: dict[str, Any] = part(
+        BrowserFormat,
+        only=("check_images", "runtime"),
+        make=dict,
+        group="with --space and --as web",
+    )
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.hub.uploads import check_name, check_token, upload
+        from keras_vit.utils.files import named_disk_errors
 
         check_name(self.repository)
+        if self.browser and not self.space and self.form != "web":
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in self.browser)
+            raise ValueError(f"{flags} must be given with --space or --as web")
         if not self.dry_run:
             check_token()  # Before the work.
-        with tempfile.TemporaryDirectory() as scratch:
+        advice = "Free space there, or set TMPDIR to another folder."
+        with (
+            named_disk_errors(tempfile.gettempdir(), lambda: advice),
+            tempfile.TemporaryDirectory() as scratch,
+        ):
             uploads = self._uploads(pathlib.Path(scratch))
             for given in uploads:
                 print(given)
@@ -65,12 +81,11 @@ class Push(Command):
 
     def _uploads(self, scratch):
         """Everything that is pushed, once all files of it are written."""
-        from keras_vit.checkpoints.repositories import READ_FILES
         from keras_vit.checkpoints.weight_sources import classifier_folder
         from keras_vit.description.description_texts import description_of_folder
         from keras_vit.description.licences import CARD
         from keras_vit.description.without_paths import without_paths
-        from keras_vit.export.hub_files import PAGE, write_form, write_page
+        from keras_vit.export.hub_files import PAGE, PUSHED_FILES, write_form, write_page
         from keras_vit.hub.uploads import Upload
         from keras_vit.training.run.hub_card import hub_card, space_card
         from keras_vit.utils.files import CLASSES, MODEL_CARD, RECIPE, model_in
@@ -84,8 +99,9 @@ class Push(Command):
         card = next(
             (path for name in (MODEL_CARD, CARD) if (path := classifier / name).is_file()), None
         )
-        model = scratch / "model"
-        for note in write_form(self.form, classifier, model, samples=self.samples):
+        model, title = scratch / "model", self.repository.partition("/")[2]
+        browser = {"title": title, "samples": None if self.samples else "none", **self.browser}
+        for note in write_form(self.form, classifier, model, self.samples, browser):
             print(f"note: {note}")
         text = hub_card(
             description,
@@ -96,11 +112,11 @@ class Push(Command):
             datasets=self.dataset,
         )
         (model / CARD).write_text(text, encoding="utf-8")
-        uploads = [Upload(self.repository, model, private=self.private, replaced=READ_FILES)]
+        uploads = [Upload(self.repository, model, private=self.private, replaced=PUSHED_FILES)]
         if self.space:
-            page, title = scratch / "page", self.repository.partition("/")[2]
+            page = scratch / "page"
             page.mkdir()
-            write_page(classifier, page, title, samples=self.samples)
+            write_page(classifier, page, browser)
             text = space_card(description, title=title, repository=self.repository, page=PAGE)
             (page / CARD).write_text(text, encoding="utf-8")
             uploads.append(Upload(self.repository, page, "space", self.private))

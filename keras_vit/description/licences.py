@@ -13,6 +13,7 @@ UNKNOWN = "unknown"  # Where none is stated; the Hub's name for that, too.
 CARD = "README.md"  # The card in folders of other code bases and in repositories.
 CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
+_HEADER = re.compile(r"---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _NAME = re.compile(r"[\w.+-]{1,64}")
 # Identifiers that the Hugging Face Hub knows; any other name may stand as the name of "other".
 _IDENTIFIERS = re.compile(
@@ -32,7 +33,7 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
                 text = file.read(_MOST).decode("utf-8", errors="replace")
         except OSError:
             continue
-        header = re.match(r"---\r?\n(.*?)\r?\n---", text, re.DOTALL)
+        header = _HEADER.match(text)
         lines = header[1] if header else ""
         fields = dict(re.findall(r"^(license|license_name):[ \t]*(.*?)[ \t\r]*$", lines, re.M))
         names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
@@ -60,3 +61,9 @@ def card_header(licence: str) -> str:
     """Returns the start of a card with a licence, as `licence_in_card` and the Hub read it."""
     fields = [f"{name}: {value}\n" for name, value in hub_licence(licence).items()]
     return f"---\n{''.join(fields)}---\n"
+
+
+def without_header(card: str) -> str:
+    """Returns the text of a card after its YAML header, if it has one."""
+    header = _HEADER.match(card)
+    return card[header.end() :].lstrip() if header else card

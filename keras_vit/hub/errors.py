@@ -13,6 +13,8 @@ _LOG_IN = {
     "Hugging Face": "log in with `hf auth login`, or set HF_TOKEN",
     "Kaggle": "log in with a token: set KAGGLE_API_TOKEN",
 }
+# The variables that name the folders of their caches.
+_CACHES = {"Hugging Face": "HF_HUB_CACHE", "Kaggle": "KAGGLEHUB_CACHE"}
 _REASONS = {
     401: "the server knows no such repository for this user: the name is wrong, or it is private",
     403: "the token has no rights for this",
@@ -32,25 +34,26 @@ def import_hugging_face() -> Any:
 
 
 @contextlib.contextmanager
-def one_line_errors(action: str, site: str, place: str) -> Iterator[None]:
+def one_line_errors(action: str, site: str, cache: str = "") -> Iterator[None]:
     """Raises the errors of a package for downloads and uploads as a `RepositoryError`.
 
     Args:
         action: What the block does, such as "hf:owner/name cannot be downloaded".
         site: "Hugging Face" or "Kaggle".
-        place: The folder that it writes, for a full disk.
+        cache: The site's cache, if the block writes there, for a full disk.
     """
+    advice = f"Free space there, or set {_CACHES[site]} to another folder."
     try:
-        with named_disk_errors(place):
+        with named_disk_errors(cache, lambda: advice) if cache else contextlib.nullcontext():
             yield
     except Exception as error:
         if disk_error(error) or type(error) in (ValueError, ImportError):
             raise  # Ours, or a disk's: they are lines already.
-        reason = str(error) if isinstance(error, RepositoryError) else _reason(error, site)
+        reason = str(error) if isinstance(error, RepositoryError) else _reason(error, site, cache)
         raise RepositoryError(f"{action}: {reason}") from error
 
 
-def _reason(error: BaseException, site: str) -> str:
+def _reason(error: BaseException, site: str, cache: str) -> str:
     """What a user can do about an error, in one line."""
     names = {base.__name__ for base in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
@@ -59,13 +62,14 @@ def _reason(error: BaseException, site: str) -> str:
     if "RevisionNotFoundError" in names:
         return "there is no such revision any more; write a branch, a tag or a commit that is there"
     if is_offline(error):
-        return f"{site} cannot be reached, and it is not in the cache ({_short(error)})"
+        missing = ", and it is not in the cache" if cache else ""
+        return f"{site} cannot be reached or broke off{missing}: {_short(error)}"
     if status in (401, 403):
         return f"{_REASONS[status]}; {_LOG_IN[site]}"
     if status in _REASONS:
         return _REASONS[status]
     if error.__cause__ is not None and status is None:
-        return _reason(error.__cause__, site)
+        return _reason(error.__cause__, site, cache)
     return _short(error)
 
 

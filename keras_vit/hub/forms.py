@@ -13,11 +13,13 @@ class Form:
         library: The Hub's name of the library that loads it: `library_name` of a model card.
         language: The language of `loading`, as in a block of Markdown.
         loading: Lines that load it, with the repository as NAME.
+        has_decision: Whether its files hold what `calibrate` found.
     """
 
     library: str
     language: str
     loading: str
+    has_decision: bool
 
 
 FORMS = {
@@ -29,6 +31,7 @@ FORMS = {
 classifier = keras_vit.load_classifier("hf:NAME")
 print(classifier.predict("image.jpg"))
 model = keras.saving.load_model("hf://NAME")  # The model alone.""",
+        has_decision=True,
     ),
     "transformers": Form(
         "transformers",
@@ -36,6 +39,7 @@ model = keras.saving.load_model("hf://NAME")  # The model alone.""",
         """from transformers import pipeline
 
 print(pipeline("image-classification", "NAME")("image.jpg"))""",
+        has_decision=False,
     ),
     "timm": Form(
         "timm",
@@ -45,6 +49,7 @@ print(pipeline("image-classification", "NAME")("image.jpg"))""",
 model = timm.create_model("hf_hub:NAME", pretrained=True).eval()
 config = timm.data.resolve_model_data_config(model)
 transform = timm.data.create_transform(**config, is_training=False)""",
+        has_decision=False,
     ),
     "web": Form(
         "transformers.js",
@@ -53,6 +58,7 @@ transform = timm.data.create_transform(**config, is_training=False)""",
 
 const classify = await pipeline("image-classification", "NAME", { dtype: "fp32" });
 console.log(await classify("image.jpg"));""",
+        has_decision=True,
     ),
 }
 

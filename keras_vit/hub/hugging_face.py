@@ -56,17 +56,17 @@ def download(
     """
     hub = import_hugging_face()
     name, revision = repository.name, repository.revision or _MAIN
-    cached = _cached(hub, name, revision, choose, known)
-    if repository.is_fixed and cached is not None:
-        return repository, cached
+    held = cached(repository, choose, known)
+    if repository.is_fixed and held is not None:
+        return held
     cache = hub.constants.HF_HUB_CACHE
     with one_line_errors(f"{repository} cannot be downloaded", "Hugging Face", cache):
         try:
             found = hub.HfApi(**_LIBRARY).model_info(name, revision=revision)
         except Exception as error:
-            if is_offline(error) and cached is not None:
-                _say_that_it_is_cached(repository, cached)
-                return repository.at(cached.name), cached
+            if is_offline(error) and held is not None:
+                _say_that_it_is_cached(repository, held[1])
+                return held
             _check_kind(hub, name, error)
             raise
         names = [file.rfilename for file in found.siblings or ()]
@@ -83,6 +83,28 @@ def download(
     return repository.at(found.sha), folder
 
 
+def cached(
+    repository: RepositoryName,
+    choose: Callable[[Sequence[str]], tuple[list[str], list[str]]],
+    known: Sequence[str],
+) -> tuple[RepositoryName, pathlib.Path] | None:
+    """Returns what `download` does, for a repository that is whole in the cache, else None.
+
+    A branch is its newest cached commit. Nothing is asked of the Hub.
+    """
+    hub = import_hugging_face()
+    name, revision = repository.name, repository.revision or _MAIN
+    paths = (hub.try_to_load_from_cache(name, file, revision=revision) for file in known)
+    found = next((path for path in paths if isinstance(path, str)), None)
+    if found is None:
+        return None
+    folder = pathlib.Path(found).parent
+    with contextlib.suppress(ValueError):  # Without weights yet.
+        choose(os.listdir(folder))
+        return repository.at(folder.name), folder
+    return None
+
+
 class _NoBar(tqdm):
     """No progress bar, for files that take no time."""
 
@@ -96,19 +118,6 @@ def _snapshot(hub, name, revision, files, **options):
     )
 
 
-def _cached(hub, name, revision, choose, known):
-    """The folder of a repository that is whole in the cache, or None."""
-    paths = (hub.try_to_load_from_cache(name, file, revision=revision) for file in known)
-    found = next((path for path in paths if isinstance(path, str)), None)
-    if found is None:
-        return None
-    folder = pathlib.Path(found).parent
-    with contextlib.suppress(ValueError):  # Without weights yet.
-        choose(os.listdir(folder))
-        return folder
-    return None
-
-
 def _fetched(hub, name, commit, files, **options):
     """Downloads files of a commit, compares them with their hashes and returns their folder."""
     missing = {
@@ -119,10 +128,11 @@ def _fetched(hub, name, commit, files, **options):
     folder = _snapshot(hub, name, commit, files, **options)
     for file in sorted(missing):
         path = path_inside(folder, file)
-        content = path.resolve()
+        # With Xet the content is itself a link, into a store of all repositories.
+        content = path.parent / os.readlink(path) if path.is_symlink() else path
         if not _is_content(content):
-            path.unlink()
-            content.unlink(missing_ok=True)
+            for place in (content.resolve(), content, path):
+                place.unlink(missing_ok=True)
             raise RepositoryError(f"{file} was damaged on its way and removed; call again")
     return folder
 

@@ -38,8 +38,8 @@ def download(
     handle = str(repository).removeprefix(repository.scheme)
     place = import_optional("kagglehub.config", "kaggle:", "hub").get_cache_folder()
     with one_line_errors(f"{repository} cannot be downloaded", "Kaggle", place):
-        if repository.is_fixed and (folder := _cached(repository, weights)):
-            return repository, folder
+        if held := cached(repository, weights):
+            return held
         try:
             folder = pathlib.Path(kagglehub.model_download(handle, needed)).parent
         except Exception as error:
@@ -62,13 +62,15 @@ def download(
     return fixed, folder
 
 
-def _cached(repository: RepositoryName, weights: str) -> pathlib.Path | None:
-    """The folder of a version that is whole in the cache, or None."""
+def cached(repository: RepositoryName, weights: str) -> tuple[RepositoryName, pathlib.Path] | None:
+    """Returns what `download` does, for a version that is whole in the cache, else None."""
+    if not repository.is_fixed:
+        return None
     caches: Any = import_optional("kagglehub.cache", "kaggle:", "hub")
     handles = import_optional("kagglehub.handle", "kaggle:", "hub")
     handle = handles.parse_model_handle(str(repository).removeprefix(repository.scheme))
     found = caches.Cache().load_from_cache(handle, weights)
-    return pathlib.Path(found).parent if found else None
+    return (repository, pathlib.Path(found).parent) if found else None
 
 
 def _download_if_there(kagglehub, handle, file):

@@ -80,7 +80,7 @@ def upload(given: Upload) -> str:
     api = hub.HfApi(library_name="keras-vit")
     place = {"repo_id": given.name, "repo_type": given.kind}
     shown = f"{_KINDS[given.kind]}{given.name}"
-    with one_line_errors(f"{shown} cannot be pushed", "Hugging Face", str(given.folder)):
+    with one_line_errors(f"{shown} cannot be pushed", "Hugging Face"):
         sdk = {"space_sdk": "static"} if given.kind == "space" else {}
         api.create_repo(**place, private=given.private or None, exist_ok=True, **sdk)
         found = api.repo_info(**place)

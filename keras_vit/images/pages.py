@@ -27,10 +27,11 @@ STYLE = """
 body { font-family: sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; }
 th { text-align: left; padding-right: 1rem; font-weight: normal; opacity: .75; }
 figure { margin: 2rem 0; }
-img { max-width: 100%; height: auto; border: 1px solid #8884; }
+img, svg { max-width: 100%; height: auto; }
+img { border: 1px solid #8884; }
 figcaption { margin-top: .4rem; line-height: 1.4; overflow-wrap: anywhere; }
 small { opacity: .75; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: 1rem; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: 1rem; }
 .grid figure { margin: 0; padding: .6rem; border: 1px solid #8884; border-radius: .4rem; }
 .grid img { display: block; margin: 0 auto; min-width: 4rem; border: 0; }
 .grid figcaption { font-size: .9rem; }

@@ -22,6 +22,9 @@ FAMILIARITY, PROBABILITY = "familiarity", "probability"
 BRIGHTNESS, SHARPNESS = "brightness", "sharpness"
 SIGNALS = (FAMILIARITY, PROBABILITY, CLASS, BRIGHTNESS, SHARPNESS)
 
+OUTPUT = "output"  # With a class: the odds of that class, which a test of a folder reads.
+MAX_OUTPUTS = 1000  # Classes; a reference of more has no outputs.
+
 _STEPS = 8  # To a factor of two.
 _LIGHT_STEPS = 64  # To a unit of the model's input, which is often from -1 to 1.
 _TINY = 1e-7
@@ -45,10 +48,25 @@ def answer_signals(
     return found
 
 
-def odds_number(probability):
-    """Returns the odds of a probability in eighths of a power of two, int of the same shape."""
+def output_signals(probabilities: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the odds of each class in powers of two, int `(B,)` each, by the name of the output.
+
+    Args:
+        probabilities: Rows of the known classes, `(B, K)`.
+
+    Returns:
+        K signals; none with more than 1,000 classes.
+    """
+    if probabilities.shape[1] > MAX_OUTPUTS:
+        return {}
+    numbers = odds_number(probabilities, steps=1)
+    return {f"{OUTPUT} {k}": column for k, column in enumerate(numbers.T)}
+
+
+def odds_number(probability, steps=_STEPS):
+    """Returns the odds of a probability in parts of a power of two, int of the same shape."""
     p = np.clip(np.asarray(probability, "float64"), _TINY, 1 - _TINY)
-    return _step(_STEPS * np.log2(p / (1 - p)))
+    return _step(steps * np.log2(p / (1 - p)))
 
 
 def image_signals(images: np.ndarray) -> dict[str, np.ndarray]:
@@ -108,7 +126,11 @@ class MeasuredClassifier:
         return rows[:, :-1], rows[:, -1]
 
     def signals(
-        self, inputs: Sequence[np.ndarray], rows: np.ndarray, leverages: np.ndarray | None
+        self,
+        inputs: Sequence[np.ndarray],
+        rows: np.ndarray,
+        leverages: np.ndarray | None,
+        with_outputs: bool = False,
     ) -> dict[str, np.ndarray]:
         """Returns the signals of B answered inputs, int `(B,)` each.
 
@@ -116,6 +138,7 @@ class MeasuredClassifier:
             inputs: Inputs from `Classifier.input_of`.
             rows: Rows from `answers`.
             leverages: Leverages from `answers`.
+            with_outputs: Whether to add the outputs of all classes.
         """
         decision = self._classifier.description.decision
         if decision is not None and decision.in_outputs:
@@ -124,7 +147,8 @@ class MeasuredClassifier:
             known = self._classifier.preprocessing
             decoding = image_formats.decoding
             inputs = [np.asarray(decoding.apply_preprocessing(image, known)) for image in inputs]
-        return {**answer_signals(rows, leverages), **image_signals(np.stack(inputs))}
+        outputs = output_signals(rows) if with_outputs else {}
+        return {**answer_signals(rows, leverages), **image_signals(np.stack(inputs)), **outputs}
 
 
 def counts_of(signals: Mapping[str, np.ndarray]) -> dict[str, dict[int, int]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 
 from keras_vit.utils.files import atomic_write, check_file
 from keras_vit.utils.optional_packages import import_optional
+from keras_vit.utils.safe_text import for_line
 
 SIGNATURE = ".sig"  # The end of a signature's name, a Sigstore bundle in JSON.
 
@@ -107,7 +110,7 @@ def check_signature(
     except Exception as error:
         raise ValueError(
             f"{path} must be as it was signed in {signature} with the key of {key}. "
-            f"Received: {_reason(error)}"
+            f"Received: {_differences(str(error)) or _reason(error)}"
         ) from error
     return f"Signature: every file is as it was signed with the key of {key}."
 
@@ -123,6 +126,31 @@ def _existing(path):
     if not path.exists():
         raise ValueError(f"There must be a file or folder. Not found: {path}")
     return path
+
+
+_DIFFERENCES = {
+    "changed": r"Hash mismatch for '(.*)': Expected",
+    "new": "Extra files found in model '.*?': (.*)",
+    "missing": "Missing files in model '.*?': (.*)",
+}
+
+
+def _differences(text):
+    """Names of the files that `model-signing` reports, without its digests; "" for other errors."""
+    prefix, _, listed = text.partition("Signature mismatch: ")
+    if prefix or not listed:
+        return ""
+    messages = ast.literal_eval(listed)
+    parts = []
+    for kind, pattern in _DIFFERENCES.items():
+        found = [match[1] for match in map(re.compile(pattern, re.S).match, messages) if match]
+        names = [name for joined in found for name in joined.split(", ")]
+        further = f" and {len(names) - 3} further" if len(names) > 3 else ""
+        if names == ["."]:  # A file that is signed alone.
+            parts.append("other bytes")
+        elif names:
+            parts.append(f"{kind} {', '.join(map(for_line, names[:3]))}{further}")
+    return "; ".join(parts)
 
 
 def _reason(error):

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import tempfile
 
 import pytest
 
@@ -82,6 +83,42 @@ def test_a_conversion_names_its_path(name, given, tiny, tmp_path, small_files, c
     assert "cannot be written: File too large. Free space there" in line
     assert os.listdir(tmp_path) == []
     assert main(["convert", str(tiny), str(output), *given]) == 0
+
+
+@pytest.mark.parametrize("form", ["folder", "transformers"])
+def test_a_push_names_the_temporary_folder(
+    form, tiny, tmp_path, hub, small_files, capfd, monkeypatch
+):
+    pytest.importorskip("safetensors")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    given = ["push", str(tiny), "owner/pets", "--as", form]
+    small_files(2000)
+    code = main(given)
+    small_files(resource.RLIM_INFINITY)
+    line = in_one_line(capfd.readouterr().err)
+    assert code == 2
+    assert str(tmp_path) in line
+    assert line.endswith(
+        "cannot be written: File too large. Free space there, or set TMPDIR to another folder."
+    )
+    assert os.listdir(tmp_path) == []
+    assert hub.requests == []
+    assert main(given) == 0
+
+
+def test_a_download_names_the_cache_and_goes_on(tiny, hub, tmp_path, small_files, capfd):
+    hub.add("owner/pets", {path.name: path.read_bytes() for path in tiny.iterdir()})
+    given = ["convert", "hf:owner/pets", str(tmp_path / "a.npz")]
+    small_files(6000)  # The description fits, the weights do not.
+    code = main(given)
+    small_files(resource.RLIM_INFINITY)
+    line = in_one_line(capfd.readouterr().err)
+    assert code == 2
+    assert "cannot be written: File too large. Free space there, or set HF_HUB_CACHE to" in line
+    before = hub.fetched()
+    assert before["classes.txt"] == 1
+    assert main(given) == 0
+    assert hub.fetched() - before == {"model.keras": 1}
 
 
 @pytest.mark.parametrize("name", ["evaluate", "few-shot", "convert"])

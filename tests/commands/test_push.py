@@ -114,7 +114,32 @@ def test_the_card_has_what_calibration_found(hub, command):
     assert "type: coverage" in card
     assert "type: selective_risk" in card
     assert "at most 0.05 with probability 0.95" in card
-    assert "license: apache-2.0" in card
+    assert card.count("license: apache-2.0") == 1
+    assert "\n# ViT-Mini/4, 10 classes\n" in card
+    outcome = command("push", "vit_mini4_cifar10", "owner/timm", "--as", "timm")
+    assert "note: the decision of keras-vit calibrate is left out" in outcome.out
+    card = hub.repositories["model", "owner/timm"].files["README.md"].decode()
+    assert "type: accuracy" in card
+    assert "selective_risk" not in card
+
+
+def test_a_dry_run_of_training_downloads_no_weights(hub, command, pets, colors, tmp_path):
+    assert command("push", pets, NAME).code == 0
+    given = ("--image-size", "8", "--steps", "2", "--batch-size", "4", "--accumulate", "1")
+    given = ("finetune", "--data", colors, *given, "--output", tmp_path / "run", "--dry-run")
+    for flags in (("--weights", f"hf:{NAME}"), ("--weights", pets, "--teacher", f"hf:{NAME}@main")):
+        before = list(hub.requests)
+        outcome = command(*given, *flags)
+        assert outcome.code == 0, outcome
+        assert f"{flags[-1]} would be downloaded. A dry run fetches nothing" in outcome.out
+        assert hub.requests == before
+    keras_vit.open_model(f"hf:{NAME}")
+    hub.forget()
+    before = list(hub.requests)
+    outcome = command(*given, "--weights", f"hf:{NAME}")
+    assert outcome.code == 0, outcome
+    assert f"hf:{NAME}@{hub.repositories['model', NAME].refs['main']}" in outcome.out
+    assert hub.requests == before
 
 
 def test_a_run_is_repeated_from_the_commit_that_it_started_from(
@@ -155,6 +180,8 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
 ):
     assert "must be OWNER/NAME. Received: pets" in refused("push", pets, "pets")
     assert "A classifier's folder must be pushed" in refused("push", tmp_path, NAME)
+    line = refused("push", pets, NAME, "--runtime", tmp_path)
+    assert "--runtime must be given with --space or --as web" in line
     monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
     assert "the token has no rights for this; log in" in refused("push", pets, NAME)
     monkeypatch.delenv("HF_TOKEN")
@@ -168,4 +195,5 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
     line = refused("push", pets, NAME, "--private")
     assert "must be private: change it in its settings" in line
     hub.close()
-    assert f"{NAME} cannot be pushed: Hugging Face cannot be reached" in refused("push", pets, NAME)
+    line = refused("push", pets, NAME)
+    assert f"{NAME} cannot be pushed: Hugging Face cannot be reached or broke off: " in line

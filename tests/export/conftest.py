@@ -1,8 +1,6 @@
 """A tiny classifier, real image files and one export of each kind, made once."""
 
-import os
 import pathlib
-import shutil
 
 import numpy as np
 import PIL.Image
@@ -120,19 +118,6 @@ def runtime(tmp_path_factory):
 
     package = f"onnxruntime-web@{browser_files.VERSION}"
     return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """Returns a browser whose camera shows a test picture."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    arguments += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
-    with sync_api.sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from keras_vit.export.part_checksums import check_parts, checksums_json
 from keras_vit.export.publish import texts_of
 from keras_vit.images.decoding import read_image
 from keras_vit.utils.files import CLASSES
+from keras_vit.utils.signing import check_signature, sign
+from makers import write_keys
 
 WITH_RUNTIME = ("onnx", "openvino", "tflite", "saved_model")  # Run by the default tests.
 SLOW = pytest.mark.slow
@@ -139,6 +141,24 @@ def test_one_flipped_byte_is_found_in_every_precision(tflite, tmp_path, precisio
         with pytest.raises(ValueError, match="Received: model is changed"):
             keras_vit.export.verify(path)
         path.write_bytes(good)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_flipped_bit_anywhere_in_an_export_does_not_fit_its_signature(copied, name, tmp_path):
+    pytest.importorskip("model_signing")
+    path, (private, public) = copied(name), write_keys(tmp_path, "own")
+    sign(path, private)
+    check_signature(path, public)
+    for file in [path] if path.is_file() else filter(pathlib.Path.is_file, path.rglob("*")):
+        good = file.read_bytes()
+        for place in np.linspace(0, len(good) - 1, 5).astype(int) if good else ():
+            flip(file, place)
+            with pytest.raises(ValueError, match="as it was signed") as error:
+                check_signature(path, public)
+            part = f"changed {file.relative_to(path).as_posix()}"
+            found = part if path.is_dir() else "other bytes"
+            assert str(error.value).endswith(f" Received: {found}")
+        file.write_bytes(good)
 
 
 @pytest.mark.parametrize("name", FORMATS)

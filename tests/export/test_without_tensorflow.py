@@ -1,5 +1,6 @@
-"""An export in another runtime than TensorFlow is run without TensorFlow and Keras."""
+"""An export in another runtime than TensorFlow is run without TensorFlow, Keras and SciPy."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,6 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import keras_vit
+from keras_vit.answering import decision_hash
+from keras_vit.classifier import Classifier
+from keras_vit.description.decision import Decision
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import write_classes
 
@@ -16,7 +21,7 @@ import sys
 
 class Absent:
     def find_spec(name, path=None, target=None):
-        if name in ("tensorflow", "keras", "jax"):
+        if name in ("tensorflow", "keras", "jax", "scipy"):
             raise ModuleNotFoundError(f"No module named {name}")
 
 sys.meta_path.insert(0, Absent)
@@ -78,6 +83,32 @@ def test_evaluate_needs_neither_and_gives_the_figures_of_the_keras_model(
         name: pytest.approx(value, abs=1e-4) for name, value in expected.pop("calibration").items()
     }
     assert received == json.loads(json.dumps(expected))
+
+
+def test_an_evaluation_with_unknown_needs_neither_and_gives_the_figures_of_the_keras_model(
+    classifier, tmp_path
+):
+    decision = Decision(temperature=1.5, threshold=0.98, sha256=decision_hash(classifier.model, {}))
+    description = dataclasses.replace(classifier.description, decision=decision)
+    deciding = Classifier.of(classifier.model, description)
+    path, data = tmp_path / "animals.onnx", tmp_path / "data"
+    keras_vit.export.onnx(deciding, path, check_images=classifier.folder / "samples")
+    write_classes(data, 9, {"grey owl": 90, "red fox": (200, 80, 30)}, suffix=".jpg", noise=60)
+
+    expected = evaluate_classifier(deciding, data)
+    assert 0 < expected.selective.answered < expected.count
+    report = tmp_path / "report"
+    done = run("evaluate", path, "--data", data, "--output", report)
+    assert done.returncode == 0, done.stderr
+    assert expected.selective.lines()[0] in done.stdout  # With its exact interval.
+    received = json.loads((report / "metrics.json").read_text())["decision"]
+    before = received.pop("uncalibrated")
+    wanted = expected.to_json()["decision"]
+    assert before["expected_error"] == pytest.approx(
+        wanted.pop("uncalibrated")["expected_error"],
+        abs=1e-4,  # Logarithms of float32 probabilities.
+    )
+    assert received == wanted
 
 
 @pytest.mark.parametrize("name", ["onnx", "tflite"])

@@ -19,26 +19,28 @@ import resource
 import shutil
 import sys
 import unittest.mock
-import zipfile
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import PIL.Image
 import tensorflow as tf
+from good_files import NAMES, SIZE, Reader, classifier, image, model
+from weight_readers import (
+    converted,
+    copied,
+    keras_hub_folder,
+    read_weights,
+    saved,
+    sharded,
+    torch_folder,
+)
 
-import keras_vit
 from keras_vit import export
-from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.formats import read_values
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.export import browser_files, verification
 from keras_vit.export.options import ServingLimits
 from keras_vit.export.service import Service
 from keras_vit.images.decoding import read_image, reading_error
-from keras_vit.models.opening import open_model
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data.sources import open_source
 from keras_vit.training.data.spec import DataSpec
@@ -48,139 +50,7 @@ from keras_vit.training.run.classifier_jobs import FineTune
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.run_options import RunOptions
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
-SIZE = (12, 8)
 VERIFY_SECONDS = 100.0  # For an export to answer; less than fuzz.py has for a file.
-NAMES = ("red fox", "blå hval", "grey owl")
-
-
-class Reader(NamedTuple):
-    """A reader of files.
-
-    Args:
-        make: Writes the good files into a new folder.
-        read: Reads a folder.
-        also: Errors of a runtime that refuse a file, in addition to ValueError and OSError.
-    """
-
-    make: Callable[[pathlib.Path], object]
-    read: Callable[[pathlib.Path], Any]
-    also: tuple[type[Exception], ...] = ()
-
-
-@functools.cache
-def model():
-    """A Vision Transformer with all that its size allows."""
-    keras.utils.set_random_seed(0)
-    config = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
-    built = keras_vit.build(config, input_shape=(*SIZE, 3), classes=3)
-    head = built.get_layer("predictions")
-    head.kernel.assign(np.random.default_rng(0).normal(size=head.kernel.shape))
-    return built
-
-
-def image(number=0):
-    pixels = np.random.default_rng(number).integers(256, size=(13, 10, 3), dtype="uint8")
-    return PIL.Image.fromarray(pixels)
-
-
-def classifier(folder):
-    recipe = {"model": "ViT-Ti/16", "settings": {"steps": 3}, "data": {"data": "x"}}
-    save_classifier(folder, model(), NAMES, Preprocessing(SIZE), recipe=recipe)
-    (folder / "samples").mkdir()
-    for number in range(4):
-        image(number).save(folder / "samples" / f"{number}.png")
-
-
-# Weights
-
-
-def _values(checkpoint):
-    return [np.shape(value) for value in read_values(checkpoint.arrays.values())]
-
-
-def read_weights(path, **known):
-    """Opens weights with the facts about them, reads the values, and builds the model."""
-    opened = open_model(path, **known)
-    if opened.checkpoint is not None:
-        _values(opened.checkpoint)
-    if (config := opened.description.config) is not None:
-        assert config.width <= 4096, "a model of this size in a small file"
-    with contextlib.suppress(ValueError):
-        keras_vit.load_checkpoint(model(), path)
-    assert opened.description.facts
-    return opened.to_model()
-
-
-def _converted(name, to=None, **options):
-    """A reader of what `convert` writes, a file or a folder."""
-
-    def make(folder):
-        folder.mkdir()
-        classifier(folder / "classifier")
-        place = folder / name if pathlib.Path(name).suffix else folder / "converted"
-        export.convert(folder / "classifier", place, to=to, **options)
-        shutil.rmtree(folder / "classifier")
-        if place.is_dir():
-            for path in place.iterdir():
-                path.rename(folder / path.name)
-            place.rmdir()
-
-    is_file = bool(pathlib.Path(name).suffix)
-    return Reader(make, lambda folder: read_weights(folder / name if is_file else folder))
-
-
-def _sharded(folder):
-    _converted("x", "huggingface").make(folder)
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    names = sorted(arrays)
-    weight_map = {}
-    for part, chosen in enumerate((names[::2], names[1::2])):
-        file = f"model-{part + 1:05}-of-00002.safetensors"
-        save_file({name: arrays[name] for name in chosen}, folder / file)
-        weight_map |= dict.fromkeys(chosen, file)
-    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def _torch(folder):
-    import torch
-    from safetensors.numpy import load_file
-
-    _converted("x", "huggingface").make(folder)
-    arrays = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
-    torch.save(state, folder / "pytorch_model.bin")
-
-
-def _copied(*parts):
-    """A reader of a golden file."""
-
-    def make(folder):
-        folder.mkdir()
-        shutil.copy(GOLDEN.joinpath(*parts), folder)
-
-    return Reader(make, lambda folder: _values(open_checkpoint(folder / parts[-1])))
-
-
-def _saved(name, save, **known):
-    def make(folder):
-        folder.mkdir()
-        save(folder / name)
-
-    return Reader(make, lambda folder: read_weights(folder / name, **known))
-
-
-def _keras_hub_folder(folder):
-    """KerasHub's folder is the archive's weights and the config of its backbone."""
-    folder.mkdir()
-    with zipfile.ZipFile(GOLDEN / "keras_hub" / "classifier.keras") as archive:
-        for name in ("config.json", "model.weights.h5", "metadata.json"):
-            (folder / name).write_bytes(archive.read(name))
 
 
 # Images and data
@@ -548,20 +418,20 @@ def _check_predictions(answer):
 
 
 READERS = {
-    "npz": _converted("a.npz"),
-    "keras": _saved("a.keras", lambda path: model().save(path)),
-    "weights_h5": _saved(
+    "npz": converted("a.npz"),
+    "keras": saved("a.keras", lambda path: model().save(path)),
+    "weights_h5": saved(
         "a.weights.h5", lambda path: model().save_weights(path), gelu="tanh", num_heads=2
     ),
-    "keras_3_h5": _copied("vit_keras", "keras_3.weights.h5"),
-    "keras_2_h5": _copied("vit_keras", "keras_2.h5"),
-    "keras_hub": _copied("keras_hub", "classifier.keras"),
-    "keras_hub_folder": Reader(_keras_hub_folder, read_weights),
-    "safetensors": _converted("a.safetensors"),
-    "hugging_face": _converted("x", "huggingface"),
-    "shards": Reader(_sharded, read_weights),
-    "timm": _converted("x", "timm"),
-    "torch": Reader(_torch, read_weights),
+    "keras_3_h5": copied("vit_keras", "keras_3.weights.h5"),
+    "keras_2_h5": copied("vit_keras", "keras_2.h5"),
+    "keras_hub": copied("keras_hub", "classifier.keras"),
+    "keras_hub_folder": Reader(keras_hub_folder, read_weights),
+    "safetensors": converted("a.safetensors"),
+    "hugging_face": converted("x", "huggingface"),
+    "shards": Reader(sharded, read_weights),
+    "timm": converted("x", "timm"),
+    "torch": Reader(torch_folder, read_weights),
     "classifier": Reader(classifier, lambda folder: load_classifier(folder).predict(
         folder / "samples")),
     "classifier_weights": Reader(classifier, read_weights),

@@ -96,9 +96,9 @@ class FakeServer:
 class FakeHub(FakeServer):
     """The fake Hub. `repositories` holds a `Repository` by ("model", "owner/name")."""
 
-    def __init__(self):
+    def __init__(self, handler=None):
         self.repositories, self.objects, self.rights = {}, {}, {TOKEN: "write", READ_TOKEN: "read"}
-        super().__init__(HubHandler)
+        super().__init__(handler or HubHandler)
 
     def add(self, name, files, kind="model", **fields):
         """Adds a repository with one commit and returns the commit's hash."""
@@ -234,8 +234,11 @@ class HubHandler(_Answer):
         if path not in repository.commits[sha]:
             self.refuse(404, "EntryNotFound", "Entry not found")
             return
-        content = repository.commits[sha][path]
+        self.answer_file(path, sha, repository.commits[sha][path])
+
+    def answer_file(self, path, sha, content, more=()):
         headers = {"X-Repo-Commit": sha, "ETag": f'"{etag_of(content)}"', "Accept-Ranges": "bytes"}
+        headers |= dict(more)
         if is_lfs(content):
             headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(len(content))}
         self.send_file(path, self.server_state.objects.get(("served", path), content), headers)

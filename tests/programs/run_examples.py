@@ -30,6 +30,7 @@ from keras_vit.command_line import main
 from keras_vit.training.evaluation import few_shot, predictions, protocols
 
 CLASSES = ("cat", "dog")
+FOLDERS = ("holiday/a", "holiday/b", "pictures/a", "strangers/a")
 SIDE = 32
 WEIGHTS = "vit_mini4_cifar10"  # In the package, for a plain model of 32 pixels.
 
@@ -55,7 +56,7 @@ def make_files():
         folder(name, CLASSES)
     folder("cifar10-images", keras_vit.load_classifier(WEIGHTS).class_names, train=5, test=1)
     shutil.copy("photos/test/cat/0.png", "more/train/cat/copy.png")
-    for name in ("cat", "frog", "garden", "sofa", "image", "holiday/a", "holiday/b", "pictures/a"):
+    for name in ("cat", "frog", "garden", "sofa", "image", "shoe", *FOLDERS):
         image(f"{name}.jpg", (200, 90, 90))
     image("sofa.png", (10, 90, 90))
     rows = [f"photos/train/{label}/{index}.png,{label}" for label in CLASSES for index in range(6)]
@@ -67,6 +68,12 @@ def make_files():
     for name in ("digits", "photos"):
         shutil.copytree("runs/pets", f"runs/{name}")
     run(["convert", "runs/pets", "hf_folder", "--to", "huggingface"])
+    rows = [
+        f"photos/test/{c}/{n}.png,{c if n else 'cat;dog'},test" for c in CLASSES for n in range(3)
+    ]
+    rows += [f"photos/train/{c}/{n}.png,{c if n else ''},train" for c in CLASSES for n in range(6)]
+    pathlib.Path("scenes.csv").write_text("\n".join(["path,label,split", *rows]) + "\n")
+    run(["finetune", "--data", "scenes.csv", *given, "--output", "runs/scenes"])
     model = keras_vit.build("ViT-Mini/4", weights=WEIGHTS)
     keras_vit.save_checkpoint(model, "ViT-B_16.npz")
 

@@ -3,7 +3,7 @@
 The predictions are left-out scores of a ridge regression. Linear discriminant analysis of the
 scores, with equal classes, makes probabilities of them: it knows which classes are confused, where
 a softmax of the scores does not. The order is self-confidence, the probability of the label, and
-the thresholds are those of confident learning (Northcutt et al., arXiv 1911.00068): the mean
+the thresholds come from confident learning (Northcutt et al., arXiv 1911.00068): the mean
 probability of each class among its own images.
 
 The probability that a label is wrong is from a mixture that is fitted to the labels by maximum
@@ -25,8 +25,8 @@ from keras_vit.training.evaluation.ridge import one_hot
 _MIN_OF_LABEL = 5  # Images with and without a label; with less nothing is known of it.
 _MAX_FITTED = 2**18  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
-_FITS = 3  # Of the analysis and the mixture, by turns.
-_PRIOR_IMAGES = 20  # Of each class: few images have the means and the covariance of all classes.
+_FITS = 3  # Turns of the analysis and the mixture.
+_PRIOR_IMAGES = 20  # In each class: few images have the means and the covariance of all classes.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import align_columns
@@ -130,7 +131,13 @@ def compare_classifiers(
         for gate in gates
     )
     without = sorted(set(common) - {common[k] for k in true})
-    lines = [f"images  {len(true):,} of {len(common):,} classes that both have", *lines, *apart]
+    top_1 = [accuracy_text(report.top_1, report.count) for report in reports]
+    lines = [
+        f"images  {len(true):,} of {len(common):,} classes that both have",
+        f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
+        *lines,
+        *apart,
+    ]
     if reports[0].skipped:
         lines.append(f"skipped {len(reports[0].skipped)} files that cannot be read")
     if without:

@@ -18,7 +18,7 @@ READ_BYTES = 4 * 2**20  # Read buffer of a file.
 
 
 class NotPrepared(ValueError):
-    """A data set would have to be downloaded first; the message has the source and the size."""
+    """Data or weights would have to be downloaded first; the message names them."""
 
 
 class Records(abc.ABC):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier
 from keras_vit.description.description_texts import texts_of
+from keras_vit.images.listing import image_files
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
@@ -32,7 +33,7 @@ def calibrate(
     settings: DecisionSettings | None = None,
     *,
     split: str | None = None,
-    unknown: str | os.PathLike | None = None,
+    unknown: str | os.PathLike | Sequence | None = None,
     batch_size: int = 32,
     cache: str | os.PathLike | None = None,
     progress: bool = False,
@@ -76,6 +77,7 @@ def calibrate(
             f"Received: {folder}"
         )
     settings.check(classifier.description.labels)
+    strangers = None if unknown is None else image_files(unknown)
     images = calibration_images(classifier, data_spec(data, **data_options), split, log)
     labels = classifier.description.labels
     check_counts(images.known.labels, labels, settings)
@@ -105,8 +107,8 @@ def calibrate(
         log(line)
     decided = with_decision(classifier, found)
     write_decision(folder, decided, found)
-    if unknown is not None:
-        log(refused_line(decided, unknown, batch_size))
+    if strangers is not None:
+        log(refused_line(decided, strangers, batch_size))
     return decided
 
 
@@ -220,8 +222,9 @@ def write_decision(folder: pathlib.Path, classifier: Classifier, found: FoundDec
         write_text(folder / name, text)
     card = folder / MODEL_CARD
     if card.is_file():
-        text, _, _ = card.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")
-        write_text(card, text + card_section(found.lines))
+        text, _, old = card.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")
+        _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
+        write_text(card, text + card_section(found.lines) + heading + rest)
 
 
 def card_section(lines: tuple[str, ...]) -> str:
@@ -233,8 +236,11 @@ def card_section(lines: tuple[str, ...]) -> str:
     )
 
 
-def refused_line(classifier: Classifier, unknown: str | os.PathLike, batch_size: int = 32) -> str:
+def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: int = 32) -> str:
     """Returns how many images of none of the classes are refused, in one line."""
-    predictions = [p for p in classifier.predict(unknown, batch_size=batch_size) if not p.error]
-    refused = sum(p.labels == classifier.description.decision.classes[-1:] for p in predictions)
-    return f"strangers {refused} of {len(predictions)} images are answered with unknown"
+    predictions = classifier.predict(strangers, batch_size=batch_size)
+    read = [prediction for prediction in predictions if not prediction.error]
+    refused = sum(p.labels == classifier.description.decision.classes[-1:] for p in read)
+    line = f"strangers {refused} of {len(read)} images are answered with unknown"
+    unread = len(predictions) - len(read)
+    return f"{line}; {unread} could not be read" if unread else line

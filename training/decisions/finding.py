@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 
 from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
-from keras_vit.description.decision import MISSED, UNKNOWN, Decision
+from keras_vit.description.decision import MISSED, Decision
 from keras_vit.description.drift_reference import MAX_IMAGES, DriftReference
-from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of
+from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of, output_signals
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import Bound, find_threshold, least_answered
@@ -142,7 +142,11 @@ def reference_of(
         tested = tested.at(places)
         leverages = None if leverages is None else leverages[places]
     probabilities = scaled_probabilities(tested.logits, temperature, is_multilabel=is_multilabel)
-    signals = {**answer_signals(probabilities, leverages), **tested.light}
+    signals = {
+        **answer_signals(probabilities, leverages),
+        **tested.light,
+        **output_signals(probabilities),
+    }
     confusion: tuple = ()
     if not is_multilabel:
         pairs = np.stack([tested.labels, signals[CLASS]], axis=1)
@@ -177,11 +181,11 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
             f"{', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}"
         )
     if settings.max_error is not None:
-        needed = least_answered(settings.max_error, settings.confidence)
+        needed = least_answered(settings.max_error, settings.confidence_of_each)
         if len(given) - _num_choosing(len(given)) < needed:
             total = math.ceil(needed / (1 - CHOOSING_SHARE))
             raise ValueError(
-                f"At most {settings.max_error:.1%} of errors with {settings.confidence:.0%} "
+                f"At most {settings.max_error:.1%} of errors with {_percent(settings.confidence)} "
                 f"confidence needs at least {needed} answered photos without an error, so {total} "
                 f"calibration photos. Received: {len(given)}"
             )
@@ -232,15 +236,12 @@ def _with_threshold(found, labels, choosing, testing, is_familiar, settings):
     )
     if settings.max_error is None:
         return dataclasses.replace(found, answered=int(is_familiar[1].sum()))
-    # One bound for classes, one for parents; both hold together with the given confidence.
-    table = check_parents(settings.parent_of, names)
-    bounds = 2 if table else 1
-    confidence = 1 - (1 - settings.confidence) / bounds
+    table, confidence = settings.parent_of, settings.confidence_of_each
     bound = _bound(parts, _class_answers, settings.max_error, confidence)
     if bound is None:
         raise ValueError(
             f"No threshold keeps the errors below {settings.max_error:.1%} with "
-            f"{settings.confidence:.0%} confidence: take more calibration photos or a larger "
+            f"{_percent(settings.confidence)} confidence: take more calibration photos or a larger "
             f"--max-error. Received: {_most_confident(parts[1])}"
         )
     found = dataclasses.replace(
@@ -298,24 +299,6 @@ def _most_confident(part):
     order = np.argsort(-confidence, kind="stable")[: max(len(confidence) // 2, 1)]
     wrong = int((~is_right[order]).sum())
     return f"{wrong} errors among the {len(order)} most confident of {len(labels)} photos"
-
-
-def check_parents(parents: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Returns the parent of each class that has one.
-
-    Raises:
-        ValueError: If a class is unknown, or a parent is a class.
-    """
-    unknown = sorted(set(parents) - set(names))
-    if unknown:
-        raise ValueError(
-            f"The table of parents must name classes of the classifier ({', '.join(names[:5])}"
-            f"{', ...' if len(names) > 5 else ''}). Received: {', '.join(unknown[:5])}"
-        )
-    wrong = sorted({*parents.values()} & {*names, UNKNOWN})
-    if wrong:
-        raise ValueError(f"A parent must not be a class. Received: {', '.join(wrong[:5])}")
-    return dict(parents)
 
 
 def _with_label_thresholds(found, labels, testing, settings):
@@ -383,8 +366,8 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
         lines.append(f"on average at most {found.max_error:.1%} {of}, for {photos}")
     elif found.max_error is not None:
         lines.append(
-            f"with {found.confidence:.0%} confidence at most {found.max_error:.1%} of the answers "
-            f"are wrong, for {photos}"
+            f"with {_percent(found.confidence)} confidence at most {found.max_error:.1%} of the "
+            f"answers are wrong, for {photos}"
         )
     low, high = exact_interval(found.answered, found.images)
     answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
@@ -393,8 +376,15 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
     else:
         strange = f"refused as strange at most {settings.strange:.1%} of known photos"
     lines.append(f"{answered} · {strange}")
+    if settings.parents and not found.parents:
+        lines.append("parents are not answered: no threshold on their sums is within the bound")
     before, after = found.calibration_errors or (math.nan, math.nan)
     lines.append(
         f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
     )
     return lines
+
+
+def _percent(confidence):
+    """A confidence in percent, never rounded to 100."""
+    return f"{100 * confidence:.10g}%"

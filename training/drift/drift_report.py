@@ -24,7 +24,8 @@ from .shift_tests import ShiftTest
 
 DRIFT_HTML, DRIFT_JSON = "drift.html", "drift.json"
 
-_SHOWN_CLASSES = 10  # In the summary: the classes whose share changed most.
+# In the summary: the classes whose share changed most, and the outputs with the lowest p-values.
+_SHOWN_CLASSES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,9 @@ class DriftReport:
     @property
     def drifted(self) -> tuple[str, ...]:
         """The signals whose corrected p-value is at most the alarm level."""
-        return tuple(test.signal for test in self.tests if test.corrected <= self.alarm_level)
+        return tuple(
+            dict.fromkeys(test.signal for test in self.tests if test.corrected <= self.alarm_level)
+        )
 
     @property
     def exit_code(self) -> int:
@@ -57,8 +60,15 @@ class DriftReport:
         return int(bool(self.drifted))
 
     def __str__(self) -> str:
-        table = align_columns(table_rows(self.tests), left=[0, 1])
+        outputs = sorted(
+            (test for test in self.tests if test.class_name is not None),
+            key=lambda test: test.p_value,
+        )
+        shown = [test for test in self.tests if test not in outputs[_SHOWN_CLASSES:]]
+        table = align_columns(table_rows(shown), left=[0, 1])
         lines = [*self.lines, "", table]
+        if len(outputs) > _SHOWN_CLASSES:
+            lines.append(f"and the outputs of {len(outputs) - _SHOWN_CLASSES} further classes")
         changes = sorted(self.classes.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
         for name, (before, now) in changes[:_SHOWN_CLASSES]:
             lines.append(f"class   {for_line(name)}: {before:.1%} -> {now:.1%} (estimated)")
@@ -85,8 +95,14 @@ def table_rows(tests: Sequence[ShiftTest]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("signal", "test", "statistic", "p", "p by Holm")]
     for test in tests:
         numbers = (test.statistic, test.p_value, test.corrected)
-        rows.append((test.signal, test.name, *(f"{number:.3g}" for number in numbers)))
+        rows.append((_title(test), test.name, *(f"{number:.3g}" for number in numbers)))
     return rows
+
+
+def _title(test):
+    if test.class_name is None:
+        return test.signal
+    return f"{test.signal} of {for_line(test.class_name)}"
 
 
 def write_files(
@@ -101,7 +117,7 @@ def write_files(
         by: The signal by which they are the strangest.
     """
     tests = {
-        f"{test.signal} ({test.name})": f"{test.statistic:.3g}, p {test.corrected:.3g} by Holm"
+        f"{_title(test)} ({test.name})": f"{test.statistic:.3g}, p {test.corrected:.3g} by Holm"
         for test in drift.tests
     }
     classes = {

@@ -17,6 +17,8 @@ from keras_vit.monitoring.monitor import check_alarm_level, required_reference, 
 from keras_vit.monitoring.signals import (
     CLASS,
     FAMILIARITY,
+    MAX_OUTPUTS,
+    OUTPUT,
     PROBABILITY,
     MeasuredClassifier,
     counts_of,
@@ -79,8 +81,19 @@ def find_drift(
         lines.append("strange without familiarity: an export, or no training images in calibrate")
     # The strangest are shown; an export has only their probability.
     by = FAMILIARITY if FAMILIARITY in names else PROBABILITY
-    tests = shift_tests(known, {name: signals[name] for name in names})
     class_names = classifier.known_classes
+    outputs = {f"{OUTPUT} {number}": name for number, name in enumerate(class_names)}
+    if f"{OUTPUT} 0" not in signals:
+        lines.append(f"outputs of the classes are not tested: more than {MAX_OUTPUTS:,} classes")
+    elif f"{OUTPUT} 0" not in known:
+        lines.append("outputs of the classes are not tested: calibrate again (keras-vit calibrate)")
+    tested = {name: values for name, values in signals.items() if name in {*names, *outputs}}
+    tests = [
+        dataclasses.replace(test, signal=OUTPUT, class_name=outputs[test.signal])
+        if test.signal in outputs
+        else test
+        for test in shift_tests(known, tested)
+    ]
     classes = _classes(reference, signals[CLASS], class_names, lines)
     drift = DriftReport(tuple(tests), classes, tuple(lines), alarm_level)
     if output is None:
@@ -121,7 +134,7 @@ def _measure(classifier, measured, files: Sequence[str], batch_size, progress):
                     f"batch that starts with {places[0]}"
                 )
             kept += places
-            parts.append(measured.signals(inputs, rows, leverages))
+            parts.append(measured.signals(inputs, rows, leverages, with_outputs=True))
     lines = [f"skipped {for_line(file)}: {for_line(reason)}" for file, reason in skipped[:5]]
     if len(skipped) > 5:
         lines.append(f"skipped {len(skipped) - 5} further files that cannot be read")

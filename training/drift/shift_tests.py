@@ -30,6 +30,7 @@ class ShiftTest:
         statistic: The largest difference of the two distributions, or chi-square.
         p_value: Without a correction.
         corrected: By Holm's method for all tests of a report.
+        class_name: The class whose output is tested, if the signal is the output of a class.
     """
 
     signal: str
@@ -37,6 +38,7 @@ class ShiftTest:
     statistic: float
     p_value: float
     corrected: float = 1.0
+    class_name: str | None = None
 
 
 def shift_tests(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
-from keras_vit.utils.optional_packages import import_optional
 
 CONFIDENCE = 0.95
 
@@ -16,14 +15,29 @@ _QUANTILE = (1 + CONFIDENCE) / 2  # The level of two-sided intervals.
 
 
 def exact_interval(count: int, total: int) -> tuple[float, float]:
-    """Returns the exact 95% interval of a share (Clopper and Pearson, 1934).
+    """Returns the exact 95% interval of a share (Clopper and Pearson, 1934), without SciPy.
 
     Args:
         count: The successes.
         total: The trials, at least 1.
     """
-    interval = _stats().binomtest(count, total).proportion_ci(CONFIDENCE, "exact")
-    return float(interval.low), float(interval.high)
+    return _lowest_share(count, total), 1 - _lowest_share(total - count, total)
+
+
+def _lowest_share(count, total):
+    """The share with which so many successes or more have a probability of 2.5%."""
+    if not count:
+        return 0.0
+    factorials = np.append(0, np.cumsum(np.log(np.arange(1, total + 1))))  # Logarithms.
+    right = np.arange(count, total + 1)
+    wrong = total - right
+    choices = factorials[total] - factorials[right] - factorials[wrong]
+    low, high = 0.0, count / total
+    for _ in range(60):  # Halvings: to 2^-60.
+        share = (low + high) / 2
+        tail = np.exp(choices + right * math.log(share) + wrong * math.log1p(-share)).sum()
+        low, high = (share, high) if tail < 1 - _QUANTILE else (low, share)
+    return low
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
@@ -83,8 +97,10 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     Args:
         values: Two values or more.
     """
+    import scipy.stats  # Not in the runtime, which has no runs.
+
     mean, count = statistics.fmean(values), len(values)
-    reach = _stats().t.ppf(_QUANTILE, count - 1) * statistics.stdev(values) / count**0.5
+    reach = scipy.stats.t.ppf(_QUANTILE, count - 1) * statistics.stdev(values) / count**0.5
     return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
 
 
@@ -96,7 +112,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     result = np.empty(len(values))
     result[order] = np.minimum(corrected, 1)
     return result.tolist()
-
-
-def _stats():
-    return import_optional("scipy.stats", "This interval", "evaluate")

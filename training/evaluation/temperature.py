@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_vit.utils.optional_packages import import_optional
-
 _RANGE = (0.05, 20.0)  # Bounds of 1 / T.
 
 
@@ -23,8 +21,10 @@ def scaled_probabilities(
         float64 `(N, K)`.
     """
     scaled = np.asarray(logits, "float64") / temperature
-    special = import_optional("scipy.special", "A temperature", "evaluate")
-    return special.expit(scaled) if is_multilabel else special.softmax(scaled, axis=1)
+    if is_multilabel:
+        return np.exp(-np.logaddexp(0, -scaled))
+    exponentials = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -63,5 +63,6 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         return 1 / low
     if slope(high) <= 0:
         return 1 / high
-    optimize = import_optional("scipy.optimize", "A temperature", "evaluate")
-    return 1 / optimize.brentq(slope, low, high, xtol=1e-9)
+    import scipy.optimize  # Not in the runtime, which fits none.
+
+    return 1 / scipy.optimize.brentq(slope, low, high, xtol=1e-9)

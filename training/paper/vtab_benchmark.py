@@ -27,6 +27,7 @@ from keras_vit.training.data.vtab_tasks import (
 )
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.features import default_cache, extract
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.predictions import EvaluatedModel, build_evaluated
 from keras_vit.training.evaluation.protocols import VtabOptions
 from keras_vit.training.evaluation.results import Result, check_same_settings, read_result
@@ -176,23 +177,23 @@ def summarize(results: Iterable[Result]) -> str:
     results = list(results)
     header, *paper_rows = tables.paper_table("9")
     paper = [dict(zip(header, row, strict=True)) for row in paper_rows]
-    by_task: dict[str, list[float]] = {}
+    by_task: dict[str, list[Result]] = {}
     for result in results:
-        by_task.setdefault(result.task, []).append(100 * result.metrics["top_1"])
+        by_task.setdefault(result.task, []).append(result)
     lines = [["", "median", *(row["model"] for row in paper), "by seed"]]
     medians: dict[str, float] = {}
     for group in GROUPS:
         tasks = [task.title for task in resolve([group]).values()]
         for title in tasks:
-            values = by_task.get(title, [])
+            values = [(seed.metrics["top_1"], seed.images) for seed in by_task.get(title, [])]
             if values:
-                medians[title] = statistics.median(values)
+                medians[title] = 100 * statistics.median(top_1 for top_1, _ in values)
             lines.append(
                 [
                     title,
                     f"{medians[title]:.1f}" if values else "",
                     *(row[title] for row in paper),
-                    "  ".join(f"{value:.2f}" for value in values),
+                    "  ".join(accuracy_text(*value) for value in values),
                 ]
             )
         lines.append(_mean_line(f"{group} (mean of {len(tasks)})", tasks, medians, paper))

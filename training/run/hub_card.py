@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import LOADING
 from keras_vit.description import Description
 from keras_vit.description.decision import Decision
-from keras_vit.description.licences import hub_licence
+from keras_vit.description.licences import hub_licence, without_header
 from keras_vit.hub.errors import import_hugging_face
 from keras_vit.hub.forms import FORMS, loading_lines
 from keras_vit.hub.repository_names import HUGGING_FACE, RepositoryName
@@ -45,6 +46,8 @@ def hub_card(
         datasets: Names of the Hub's data sets that it was trained on.
     """
     hub = import_hugging_face()
+    if not FORMS[form].has_decision:
+        description = dataclasses.replace(description, decision=None)
     data = hub.ModelCardData(
         **hub_licence(description.licence),
         library_name=FORMS[form].library,
@@ -55,6 +58,7 @@ def hub_card(
         model_name=repository.partition("/")[2],
         eval_results=_results(hub, description, recipe, datasets) or None,
     )
+    text = without_header(text)
     for of_folder in (loading_block(False), loading_block(True), LOADING):
         text = text.replace(f"{of_folder}\n", "")
     title, _, rest = text.partition("\n")

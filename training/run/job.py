@@ -27,7 +27,7 @@ from keras_vit.training.data.split_record import PARTS, Contents, SplitRecord, r
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
-from keras_vit.training.trainer.devices import Place, backend_devices
+from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
 
@@ -38,7 +38,7 @@ from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions
-from .time_budget import least_time, measure, steps_within
+from .time_budget import ExpectedTime, expected_time, measure, steps_within
 from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle, with_fixed_repositories
@@ -146,7 +146,10 @@ class Job:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
             lines["resumed"] = f"after step {start_step}"
-        self.options.log(describe_plan(plan, {**_time(plan, place.replicas, start_step), **lines}))
+        self.options.log(describe_plan(plan, lines))
+        expected = ExpectedTime(
+            self.options.log, settings, start_step, _evaluated(plan, start_step)
+        )
         history = train(
             trainer,
             batches,
@@ -155,7 +158,7 @@ class Job:
             start_step=start_step,
             validate=None if plan.validation is None else self.validation(trainer, plan),
             task=plan.source.task,
-            callbacks=self.options.callbacks,
+            callbacks=(expected, *self.options.callbacks),
             tracker=self.tracker,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
@@ -258,7 +261,7 @@ class Job:
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.
 
-        Data that would have to be downloaded are described instead.
+        Data or a repository that would have to be downloaded are named instead.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
@@ -272,21 +275,25 @@ class Job:
                     "expected time: all of it"
                 )
             plan = self.plan(download=False)
-            return describe_plan(plan, {**_time(plan), **lines})
+            if minutes is None:
+                lines["time"] = expected_time(
+                    plan.settings, plan.start.config, plan.settings.steps, _evaluated(plan)
+                )
+            return describe_plan(plan, lines)
         except NotPrepared as missing:
-            return f"{missing}. A dry run fetches nothing; the rest of the plan needs the data"
+            return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
 
     def plan(self, replicas: int = 1, *, download: bool = True) -> TrainingPlan:
         """Returns everything that is known before the model is built; writes nothing.
 
         Args:
             replicas: Devices that share a batch.
-            download: Whether missing data are downloaded; see `open_source`.
+            download: Whether missing data and repositories are downloaded; see `open_source`.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
-        settings = with_fixed_repositories(self.settings)
+        settings = with_fixed_repositories(self.settings, download=download)
         check_augmentation(settings.augmentation)
         start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
         source = self.open(start, download=download)
@@ -499,17 +506,12 @@ def _batches(plan, place, start_step=0):
     )
 
 
-def _time(plan, replicas=1, start_step=0):
-    """The line of the plan about its time; with `minutes` a fact of the recipe has it."""
-    if plan.recipe["facts"].get("minutes") or getattr(plan.settings, "minutes", None):
-        return {}
+def _evaluated(plan, start_step=0):
+    """The images that a run evaluates from a step on, counted every time."""
     settings, images = plan.settings, plan.recipe["images"]
-    steps = settings.steps - start_step
-    validations = steps // settings.evaluate_every * (2 if settings.averaging else 1)
-    evaluated = images["validation"] * validations + images["test"]
-    # Logical devices of a CPU share its cores.
-    devices = 1 if backend_devices().device_memory() is None else replicas
-    return {"time": least_time(settings, plan.start.config, steps, evaluated, devices)}
+    validations = (settings.steps - start_step) // settings.evaluate_every
+    averages = 2 if settings.averaging else 1
+    return images["validation"] * validations * averages + images["test"]
 
 
 def _settings_of(recipe):

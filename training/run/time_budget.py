@@ -1,4 +1,4 @@
-"""The time of a run: the least before it begins, and the steps that fit into some minutes."""
+"""The time of a run: expected before it begins, and the steps that fit into some minutes."""
 
 from __future__ import annotations
 
@@ -15,64 +15,121 @@ import keras
 import numpy as np
 
 from keras_vit.description import describe
+from keras_vit.models.build import build
+from keras_vit.prediction import predict_batch
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
+from keras_vit.utils.progress import ProgressBar
 
 from .folder import Checkpoints
+from .transfer import dtype_policy
 
 _MIN_EXECUTIONS = 4  # After the first one, which compiles.
 _MAX_SECONDS = 10.0  # The longest measurement, and its largest share of the time:
 _MAX_SHARE = 0.05
 _USED = 0.97  # Share of the time that is left; steps vary.
-_SIDE = 1024  # Rows of the matrices whose product shows the rate of this machine.
+_DEPTH = 2  # Blocks of a model that shows the rate of this machine,
+_OPERATIONS = 3e10  # and the operations of its answers.
 # Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
 # activations and of weights.
 _PASSES = {"all": 3, "lora": 2, "head": 1}
 
 
-def least_time(
-    settings: Settings, config: Any, steps: int, evaluated: int, devices: int = 1
-) -> str:
-    """Returns the least time of a run on this machine, for the plan, as "at least 12 min ...".
+def time_text(seconds: float) -> str:
+    """Returns a time as "1 h 5 min" or "5 min 20 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
 
-    It is the time of the operations at the rate of a matrix product, which no step exceeds. Reading
-    images, augmentation, compiling and all that is no matrix product come in addition.
+
+def passes_of(settings: Settings) -> int:
+    """Returns the operations of a step's images, in units of the operations of their answers."""
+    return _PASSES[getattr(settings, "train", "all")] + int(settings.remat)
+
+
+def expected_time(settings: Settings, config: Any, steps: int, evaluated: int) -> str:
+    """Returns the expected time of a run on one device, for a dry run, as "about 12 min ...".
+
+    It is the time of the operations at the rate of the model's first blocks. Reading images,
+    augmentation and compiling come in addition.
 
     Args:
         settings: Resolved settings.
         config: The model's config.
         steps: Steps that are left.
         evaluated: Images that are evaluated in the run, counted every time.
-        devices: Devices that share a batch.
     """
-    cost = describe(config, input_shape=(*required(settings.image_size, "image_size"), 3))
-    passes = _PASSES[getattr(settings, "train", "all")] + settings.remat
-    images = passes * steps * settings.batch_size + evaluated
-    rate = devices * matrix_rate(settings.precision.removeprefix("mixed_"))
-    operations, seconds = images * cost.flops, round(images * cost.flops / rate)
-    hours, minutes = divmod(seconds // 60, 60)
-    time_text = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s"
+    shape = (*required(settings.image_size, "image_size"), 3)
+    images = passes_of(settings) * steps * settings.batch_size + evaluated
+    operations = images * describe(config, input_shape=shape).flops
+    rate = answer_rate(config, shape, settings)
     return (
-        f"at least {time_text}: {operations:.2g} operations at {rate / 1e9:.0f} GFLOP/s, now the "
-        "rate of a matrix product; more for reading, compiling and augmentation"
+        f"about {time_text(operations / rate)}: {operations:.2g} operations at "
+        f"{rate / 1e9:.2g} GFLOP/s, measured on the model's first blocks; more for reading, "
+        "compiling and augmentation"
     )
 
 
-def matrix_rate(dtype: str) -> float:
-    """Returns the operations per second of a product of two matrices on the first device.
+def answer_rate(config: Any, shape: tuple[int, int, int], settings: Settings) -> float:
+    """Returns the operations per second of a model's answers on the first device.
+
+    A model of at most two of its blocks, with random weights, answers a few images.
 
     Args:
-        dtype: "float32", "bfloat16" or "float16".
+        config: The model's config.
+        shape: `(H, W, 3)`.
+        settings: Resolved settings.
     """
-    matrix = keras.ops.ones((_SIDE, _SIDE), dtype)
+    if getattr(config, "depth", 0) > _DEPTH:
+        config = dataclasses.replace(config, depth=_DEPTH)
+    flops = describe(config, input_shape=shape).flops
+    with dtype_policy(settings.precision):
+        model = build(config, weights=None, input_shape=shape)
+    count = max(1, min(settings.micro_batch_size, round(_OPERATIONS / flops)))
+    images = np.zeros((count, *shape), "float32")
+    predict_batch(model, images)  # Compiles.
 
     def seconds():
         began = time.perf_counter()
-        keras.ops.convert_to_numpy(keras.ops.matmul(matrix, matrix)[0, 0])  # Waits for the device.
+        predict_batch(model, images)
         return time.perf_counter() - began
 
-    return 2 * _SIDE**3 / min(seconds() for _ in range(5))
+    return count * flops / min(seconds() for _ in range(3))
+
+
+class ExpectedTime(keras.callbacks.Callback):
+    """Reports the expected time of a run after its first steps.
+
+    Args:
+        log: Receives the line.
+        settings: Resolved settings.
+        start_step: Steps that were done before.
+        evaluated: Images that are evaluated in the run, counted every time.
+    """
+
+    def __init__(
+        self, log: Callable[[str], object], settings: Settings, start_step: int, evaluated: int
+    ):
+        super().__init__()
+        self.log, self.settings, self.evaluated = log, settings, evaluated
+        self.steps = required(settings.steps, "steps") - start_step
+        self.times = [time.monotonic()]
+
+    def on_train_batch_end(self, batch, logs=None):
+        if len(self.times) > _MIN_EXECUTIONS + 1:
+            return
+        float(logs["loss"])  # Waits for the device.
+        self.times.append(time.monotonic())
+        if len(self.times) == _MIN_EXECUTIONS + 2:
+            # The median, as a validation may be among them.
+            step = statistics.median(np.diff(self.times)[1:]) / self.settings.steps_per_execution
+            image = step / self.settings.batch_size / passes_of(self.settings)
+            seconds = self.times[1] - self.times[0] + self.steps * step + self.evaluated * image
+            with ProgressBar.external_write_mode():
+                self.log(
+                    f"expected {time_text(seconds)}: {self.steps} steps of {step:.3g} s, measured "
+                    f"on the first ones, and {self.evaluated:,} images to evaluate"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,11 +232,10 @@ class TimeBudget:
     @property
     def fact(self) -> dict[str, Any]:
         """The entry of `recipe.json`, which the plan and the model card print."""
-        minutes, seconds = divmod(round(self.expected), 60)
         return {
             "value": self.minutes,
             "from": f"{self.steps} steps of {self.times.step:.3g} s, measured; expected "
-            f"{minutes} min {seconds} s",
+            f"{time_text(self.expected)}",
         }
 
 

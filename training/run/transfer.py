@@ -12,14 +12,16 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
-from keras_vit.checkpoints.repositories import fixed_name
+from keras_vit.checkpoints.repositories import cached_name, fixed_name
 from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
+from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
 from keras_vit.models.opened_model import HEAD, OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
+from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 from keras_vit.utils.fields import required
 
@@ -77,18 +79,30 @@ class Start:
         }
 
 
-def with_fixed_repositories(settings: Any) -> Any:
+def with_fixed_repositories(settings: Any, *, download: bool = True) -> Any:
     """Returns the settings of a run, in which a repository is named with its commit or version.
 
     The recipe holds it, so a run that is repeated or resumed starts from the same files.
 
+    Args:
+        settings: The settings.
+        download: Whether a repository is downloaded.
+
     Raises:
+        NotPrepared: If one is not in the cache and may not be downloaded.
         ValueError: If a repository has no weights that are read.
         OSError: If it cannot be downloaded.
     """
-    given = {name: getattr(settings, name, None) for name in ("weights", "teacher")}
-    fixed = {name: fixed_name(value) for name, value in given.items()}
-    return dataclasses.replace(settings, **{name: value for name, value in fixed.items() if value})
+    fixed: dict[str, str] = {}
+    for field in ("weights", "teacher"):
+        name = getattr(settings, field, None)
+        if RepositoryName.parse(name) is None:
+            continue
+        found = fixed_name(name) if download else cached_name(name)
+        if found is None:
+            raise NotPrepared(f"{name} would be downloaded")
+        fixed[field] = found
+    return dataclasses.replace(settings, **fixed)
 
 
 def find_start(

@@ -74,30 +74,39 @@ class DecisionSettings:
         return (None, None) if self.max_false is None else (self.max_false, FALSE)
 
     @property
+    def confidence_of_each(self) -> float:
+        """The confidence of a bound: with parents there are two, which hold together."""
+        return 1 - (1 - self.confidence) / 2 if self.parents else self.confidence
+
+    @property
     def parent_of(self) -> dict[str, str]:
         """The parent of each class that has one.
 
         Raises:
-            ValueError: If the file lacks a column, or has a class twice.
+            ValueError: If the file is no such table.
             OSError: If it cannot be read.
         """
         if not isinstance(self.parents, str | os.PathLike):
             return dict(self.parents or {})
-        with open(self.parents, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+        try:
+            with open(self.parents, encoding="utf-8-sig", newline="") as file:
+                rows = list(csv.DictReader(file))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{self.parents} must be a CSV file in UTF-8. {error}") from error
         columns = set(rows[0]) if rows else set()
         if not columns >= {"class", "parent"}:
             raise ValueError(
                 "A table of parents must have the columns class and parent. Received: "
                 f"{self.parents} with {', '.join(sorted(map(str, columns))) or 'no rows'}"
             )
-        parents = {row["class"]: row["parent"] for row in rows}
+        pairs = [[(row[name] or "").strip() for name in ("class", "parent")] for row in rows]
+        parents = dict(pairs)
         if len(parents) != len(rows):
             raise ValueError(f"A class must have one row in {self.parents}. Received: one twice")
         return parents
 
     def check(self, labels: Labels) -> None:
-        """Raises ValueError if a bound is not for the task, or a class has the name "unknown"."""
+        """Raises ValueError for a bound of another task, and names that no answer can have."""
         if UNKNOWN in (labels.names or ()) and not labels.is_multilabel:
             raise ValueError(
                 f'With a decision no class may have the name "{UNKNOWN}": images without an answer '
@@ -115,3 +124,24 @@ class DecisionSettings:
             )
         if None not in (self.max_missed, self.max_false):
             raise ValueError("One of --max-missed and --max-false must be given. Received: both")
+        if self.parents:
+            if self.max_error is None:
+                raise ValueError("--parents needs a bound on the errors: --max-error.")
+            self._check_parents(labels.names or ())
+
+    def _check_parents(self, names):
+        parents = self.parent_of
+        unknown = sorted(set(parents) - set(names))
+        if unknown:
+            raise ValueError(
+                f"The table of parents must name classes of the classifier ({', '.join(names[:5])}"
+                f"{', ...' if len(names) > 5 else ''}). Received: {', '.join(unknown[:5])}"
+            )
+        without = [name for name, parent in parents.items() if not parent]
+        if without:
+            raise ValueError(
+                f"Every class in the table must have a parent. Received: none for {without[0]}"
+            )
+        wrong = sorted({*parents.values()} & {*names, UNKNOWN})
+        if wrong:
+            raise ValueError(f"A parent must not be a class. Received: {', '.join(wrong[:5])}")

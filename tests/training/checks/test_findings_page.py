@@ -2,7 +2,6 @@
 
 import csv
 import io
-import shutil
 
 import numpy as np
 import pytest
@@ -46,25 +45,15 @@ def write(path, count=6, multilabel=False):
     return path
 
 
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason='pip install -e ".[web]"')
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture(params=[1280, 390])
-def page(request, browser, tmp_path):
+def page(request, chromium, tmp_path):
     path = write(tmp_path / "check.html")
-    yield from opened(browser, path, request.param)
+    yield from opened(chromium, path, request.param)
 
 
-def opened(browser, path, width=1280):
+def opened(chromium, path, width=1280):
     """Yields a page, and fails on an error or a request of it."""
-    context = browser.new_context(offline=True, viewport={"width": width, "height": 800})
+    context = chromium.new_context(offline=True, viewport={"width": width, "height": 800})
     page = context.new_page()
     problems = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -129,8 +118,8 @@ def test_another_class_can_be_chosen_and_lists_are_separate(page):
     assert "0 decided" in page.inner_text("#status")
 
 
-def test_a_multi_label_image_gains_or_loses_one_label(browser, tmp_path):
-    for page in opened(browser, write(tmp_path / "check.html", multilabel=True)):
+def test_a_multi_label_image_gains_or_loses_one_label(chromium, tmp_path):
+    for page in opened(chromium, write(tmp_path / "check.html", multilabel=True)):
         press(page, "r")
         assert list(csv.reader(io.StringIO(saved(page, "#labels"))))[1] == [
             "ant & bee/00000.jpg",
@@ -138,9 +127,9 @@ def test_a_multi_label_image_gains_or_loses_one_label(browser, tmp_path):
         ]
 
 
-def test_five_thousand_findings_keep_few_rows_in_the_page(browser, tmp_path):
+def test_five_thousand_findings_keep_few_rows_in_the_page(chromium, tmp_path):
     path = write(tmp_path / "check.html", count=5000)
-    for page in opened(browser, path):
+    for page in opened(chromium, path):
         assert page.locator(".row").count() < 30
         longest = page.evaluate("""async () => {
           let [last, longest] = [performance.now(), 0];

@@ -207,6 +207,20 @@ def test_parents_answer_where_no_class_is_certain():
     assert ((answers == "cold") & is_right).sum() > 100
 
 
+def test_parents_that_cannot_be_answered_are_reported():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 1_000)
+    # Half of the images are certain, and the scores of the others are noise.
+    logits = (
+        rng.normal(0, 0.1, (1_000, 3)) + 9 * np.eye(3)[labels] * (np.arange(1_000) % 2)[:, None]
+    )
+    known = Scores(np.zeros((1_000, 12), "float32"), logits, labels)
+    settings = DecisionSettings(max_error=0.05, parents={"blue": "cold", "red": "warm"})
+    found = find_decision(color_model(), Labels(NAMES), known, None, settings)
+    assert found.decision.classes == ("unknown",)
+    assert any(line.startswith("parents are not answered") for line in found.lines)
+
+
 def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, strangers, capsys):
     flags = ["--data", str(photos), "--max-error", "0.15", "--strange", "0.05", "--no-cache"]
     code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
@@ -227,6 +241,9 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
         ({"max_missed": 0.1}, "must be --max-error or --parents. Received: --max-missed"),
         ({"max_error": 0.15, "parents": {"blue": "red"}}, "A parent must not be a class"),
         ({"max_error": 0.15, "parents": {"pink": "x"}}, "must name classes.*Received: pink"),
+        ({"max_error": 0.15, "parents": {"red": ""}}, "must have a parent. Received: none for red"),
+        ({"parents": {"red": "warm"}}, "--parents needs a bound on the errors: --max-error"),
+        ({"max_error": 0.02, "confidence": 0.999}, "with 99.9% confidence needs at least"),
         ({"max_error": 0.03}, "No threshold keeps the errors below"),
     ],
 )
@@ -235,6 +252,58 @@ def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, sett
     with pytest.raises(ValueError, match=message):
         calibrate(folder, photos, DecisionSettings(**settings), log=str)
     assert files_of(folder) == before
+
+
+def test_strangers_that_are_not_there_are_refused_before_anything_is_written(folder, photos):
+    before = files_of(folder)
+    with pytest.raises(ValueError, match="must be an existing file or folder"):
+        calibrate(folder, photos, BOUND, unknown=folder / "absent", log=str)
+    assert files_of(folder) == before
+
+
+def test_strangers_that_cannot_be_read_are_counted(folder, photos, strangers, tmp_path):
+    (tmp_path / "notes.png").write_text("no photo")
+    lines = []
+    files = [strangers, tmp_path / "notes.png"]
+    calibrate(folder, photos, BOUND, unknown=files, log=lines.append)
+    assert lines[-1] == "strangers 4 of 4 images are answered with unknown; 1 could not be read"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"class,parent\nred, warm \n", None),
+        (b"name,parent\nred,warm\n", "must have the columns class and parent.*with name, parent"),
+        (b"class,parent\nred,warm\nred,hot\n", "A class must have one row in .*parents.csv"),
+        (b"class,parent\nred\n", "must have a parent. Received: none for red"),
+        (b"class,parent\nred,\x80\n", "parents.csv must be a CSV file in UTF-8"),
+        (b"", "Received: .*parents.csv with no rows"),
+    ],
+)
+def test_a_table_of_parents_is_checked_before_anything_is_computed(tmp_path, content, message):
+    table = tmp_path / "parents.csv"
+    table.write_bytes(content)
+    settings = DecisionSettings(max_error=0.1, parents=str(table))
+    if message is None:
+        settings.check(Labels(NAMES))
+        assert settings.parent_of == {"red": "warm"}
+    else:
+        with pytest.raises(ValueError, match=message):
+            settings.check(Labels(NAMES))
+
+
+def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, photos):
+    card = folder / "model_card.md"
+    card.write_text("# Colors\n\n## Data\n\nPictures.\n")
+    calibrate(folder, photos, DecisionSettings(), log=str)
+    first = card.read_text()
+    card.write_text(f"{first}\n## Contact\n\nMe.\n")
+    calibrate(folder, photos, BOUND, log=str)
+    second = card.read_text()
+    assert second.startswith("# Colors\n\n## Data\n\nPictures.\n\n## Unknown images\n")
+    assert second.endswith("\n## Contact\n\nMe.\n")
+    assert "at most 15.0%" not in first
+    assert second.count("at most 15.0%") == 1
 
 
 def test_images_that_were_trained_on_are_refused(folder, photos):

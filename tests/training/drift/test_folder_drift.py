@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def test_photos_like_the_calibration_images_have_not_drifted(folder, alike):
     found = find_drift(folder, alike)
     assert found.drifted == (), str(found)
     assert found.exit_code == 0
-    assert len(found.tests) == 5
+    assert len(found.tests) == 5 + 3  # Signals and classes.
 
 
 def test_brighter_photos_have_drifted_and_the_page_shows_the_strangest(
@@ -96,3 +97,30 @@ def test_a_classifier_without_a_reference_ends_with_2_and_says_what_to_run(
 def test_the_level_must_be_a_probability(folder, alike):
     with pytest.raises(ValueError, match="alarm_level"):
         find_drift(folder, alike, alarm_level=np.float64(1.5))
+
+
+def test_the_output_of_each_class_is_tested(folder, alike, brighter, tmp_path):
+    assert [test.class_name for test in find_drift(folder, alike).tests][-3:] == [
+        "blue",
+        "green",
+        "red",
+    ]
+    photos = write_photos(tmp_path / "photos", 100, 13, names=("blue", "red"))
+    found = find_drift(folder, photos, output=tmp_path / "drift")
+    assert "output" in found.drifted
+    assert "output of green" in str(found)
+    content = json.loads((tmp_path / "drift" / "drift.json").read_text())
+    assert [test["class_name"] for test in content["tests"]][-3:] == ["blue", "green", "red"]
+
+
+def test_a_reference_without_outputs_is_used_with_a_line(folder, alike, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    description = json.loads((older / "description.json").read_text())
+    signals = description["decision"]["reference"]["signals"]
+    for name in [name for name in signals if name.startswith("output")]:
+        del signals[name]
+    (older / "description.json").write_text(json.dumps(description))
+    found = find_drift(older, alike)
+    assert len(found.tests) == 5
+    assert "outputs of the classes are not tested: calibrate again" in "\n".join(found.lines)

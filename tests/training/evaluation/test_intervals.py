@@ -12,6 +12,9 @@ from keras_vit.training.evaluation.intervals import (
 def test_the_exact_interval_is_that_of_clopper_and_pearson():
     expected = stats.beta.ppf(0.025, 81, 20), stats.beta.ppf(0.975, 82, 19)
     assert exact_interval(81, 100) == pytest.approx(expected)
+    assert exact_interval(7, 100_000) == pytest.approx(
+        stats.binomtest(7, 100_000).proportion_ci(method="exact")[:], rel=1e-9
+    )
     assert exact_interval(0, 10)[0] == 0
     assert exact_interval(10, 10)[1] == 1
 

@@ -65,6 +65,24 @@ def test_the_page_has_curves_confusion_risk_and_errors(run):
     assert len(pictures(page)) == 6 + min(wrong, 8)
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_a_window_and_asks_for_nothing(run, chromium, width):
+    context = chromium.new_context(offline=True, viewport={"width": width, "height": 800})
+    page, problems = context.new_page(), []
+    page.on("console", lambda line: problems.append(line.text))
+    page.on("request", lambda sent: sent.url.startswith("http") and problems.append(sent.url))
+    page.goto((run[1] / "run.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    shown = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+    assert min(shown) == 8
+    assert (
+        page.locator("svg").evaluate_all("all => all.map(one => one.clientWidth)")
+        == [min(480, width - 32)] * page.locator("svg").count()
+    )
+    assert problems == []
+    context.close()
+
+
 def test_the_page_has_nothing_of_other_files(run, data):
     page = (run[1] / "run.html").read_text()
     assert not re.search(r"https?://|file:|<script|<link|\bhref=", page)

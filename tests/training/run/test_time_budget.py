@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 import time
 
 import numpy as np
@@ -50,14 +51,38 @@ def run(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("train", "passes"), [("all", 3), ("head", 1)])
-def test_a_plan_without_minutes_has_the_least_time(train, passes, data, tmp_path, monkeypatch):
+def test_a_dry_run_without_minutes_has_the_expected_time(
+    train, passes, data, tmp_path, monkeypatch
+):
     settings = dataclasses.replace(SETTINGS, minutes=None, steps=40, evaluate_every=10, train=train)
     flops = keras_vit.describe(tiny_config(), input_shape=(12, 8, 3)).flops
-    monkeypatch.setattr(time_budget, "matrix_rate", lambda dtype: float(flops))
+    monkeypatch.setattr(time_budget, "answer_rate", lambda *of_model: float(flops))
     text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), settings).dry_run()
     # 30 images, of which 6 validate 4 times, and 12 test images: at an image a second.
     seconds = passes * 40 * 6 + 4 * 6 + 12
-    assert f"at least {seconds // 60} min {seconds % 60} s" in text
+    assert f"about {seconds // 60} min {seconds % 60} s" in text
+
+
+def test_a_run_reports_the_expected_time_after_its_first_steps(data, tmp_path):
+    settings = dataclasses.replace(SETTINGS, minutes=None, steps=12, evaluate_every=12)
+    lines = []
+    finetune(data, tmp_path / "run", settings, log=lines.append)
+    (found,) = (line for line in lines if line.startswith("expected "))
+    # 6 validation images once, and 12 test images.
+    assert re.fullmatch(
+        r"expected 0 min \d+ s: 12 steps of [\d.e-]+ s, measured on the first ones, "
+        "and 18 images to evaluate",
+        found,
+    )
+
+
+def test_the_rate_is_of_the_operations_of_a_shallow_model(monkeypatch):
+    times = iter([0.0, 9.0, 10.0, 12.0, 20.0, 23.0])
+    monkeypatch.setattr(time_budget.time, "perf_counter", lambda: next(times))
+    config = tiny_config()
+    settings = dataclasses.replace(SETTINGS, minutes=None)
+    flops = keras_vit.describe(config, input_shape=(12, 8, 3)).flops
+    assert time_budget.answer_rate(config, (12, 8, 3), settings) == 6 * flops / 2
 
 
 @pytest.mark.slow
@@ -72,7 +97,9 @@ def test_the_schedule_is_complete(run):
     rows = list(csv.DictReader((run[1] / "history.csv").open()))
     steps = run[0].classifier.recipe["settings"]["steps"]
     assert int(rows[-1]["step"]) == steps
-    assert float(rows[-1]["learning_rate"]) < 0.01 * SETTINGS.learning_rate
+    decayed = steps - run[0].classifier.recipe["settings"]["warmup_steps"]
+    # The cosine before the last of n steps is (1 - cos(pi / n)) / 2, at most (pi / 2n)^2.
+    assert float(rows[-1]["learning_rate"]) <= SETTINGS.learning_rate * (np.pi / 2 / decayed) ** 2
 
 
 def test_the_plan_prints_the_expected_time(run):
