@@ -9,7 +9,17 @@ from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.utils.fields import REQUIRED, part, setting
 
-_DATA = ("data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by")
+_DATA = (
+    "data_dir",
+    "exclude",
+    "follow_symlinks",
+    "task",
+    "split",
+    "labels",
+    "group_by",
+    "path_column",
+    "label_column",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

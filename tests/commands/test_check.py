@@ -89,6 +89,17 @@ def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
     assert command_line.main(["check", "photos"]) == 0
 
 
+def test_columns_of_other_tools_are_passed_on(report, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        "keras_vit.training.checks.check_photos",
+        lambda spec, **_: given.append(spec) or report,
+    )
+    columns = ["--path-column", "file", "--label-column", "breed"]
+    assert command_line.main(["check", "table.csv", *columns]) == 0
+    assert (given[0].path_column, given[0].label_column) == ("file", "breed")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -6,9 +6,10 @@ a softmax of the scores does not. The order is self-confidence, the probability 
 the thresholds come from confident learning (Northcutt et al., arXiv 1911.00068): the mean
 probability of each class among its own images.
 
-The probability that a label is wrong is from a mixture that is fitted to all labels by maximum
+The probability that a label is wrong is from a mixture that is fitted to the labels by maximum
 likelihood: a label follows the softmax of the discriminants at some temperature, or with the
-probability `noise` it is any other class.
+probability `noise` it is any other class. Both are fitted by turns: an image counts as much for the
+means and the covariance of the analysis as its label is probably right.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from scipy.special import expit, log_softmax
 from keras_vit.training.evaluation.ridge import one_hot
 
 _MIN_OF_LABEL = 5  # Images with and without a label; with less nothing is known of it.
-_MAX_FITTED = 2**22  # Scores that the mixture is fitted to.
+_MAX_FITTED = 2**18  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
+_FITS = 3  # Turns of the analysis and the mixture.
 _PRIOR_IMAGES = 20  # In each class: few images have the means and the covariance of all classes.
 
 
@@ -60,7 +62,10 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
         labels: Class numbers `(N,)`.
     """
     rows = np.arange(len(labels))
-    logits = _discriminants(scores, labels)
+    probability = np.zeros(len(labels))
+    for _ in range(_FITS):
+        logits = _discriminants(scores, labels, 1 - probability)
+        probability, noise = _probabilities(logits, labels)
     confidences = log_softmax(logits, axis=1)
     own = confidences[rows, labels]
     counts = np.bincount(labels, minlength=scores.shape[1])
@@ -69,10 +74,8 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
     others[rows, labels] = -np.inf
     proposed = others.argmax(axis=1)
     best = others[rows, proposed]
-    listed = (
-        (np.exp(own) < thresholds[labels]) & (np.exp(best) > thresholds[proposed]) & (own < best)
-    )
-    probability, noise = _probabilities(logits, labels)
+    below = (own < best) & (np.exp(own) < thresholds[labels])
+    listed = below & (np.exp(best) >= thresholds[proposed] * (1 - 1e-9))  # Rounding of a sum.
     return LabelDoubts(proposed, own, listed, probability, noise)
 
 
@@ -97,22 +100,24 @@ def doubts_of_labels(scores: np.ndarray, targets: np.ndarray) -> list[LabelDoubt
     return found
 
 
-def _discriminants(scores, labels):
-    """Returns logits of linear discriminant analysis with equal classes, `(N, K)`."""
-    count, classes = scores.shape
-    rows, own = np.arange(count), one_hot(labels, classes)
-    counts = own.sum(axis=0)
-    mean_own = scores[rows, labels].mean()
-    mean_other = (scores.sum() / count - mean_own) / (classes - 1)
+def _discriminants(scores, labels, shares):
+    """Returns logits of linear discriminant analysis with equal classes, `(N, K)`.
+
+    An image counts as its share, `(N,)`.
+    """
+    classes, total = scores.shape[1], shares.sum()
+    own = one_hot(labels, classes) * shares[:, np.newaxis]
+    mean_own = (own * scores).sum() / total
+    mean_other = ((shares @ scores).sum() / total - mean_own) / (classes - 1)
     prior = np.where(np.eye(classes, dtype=bool), mean_own, mean_other)
-    weights = counts[:, np.newaxis] + _PRIOR_IMAGES
-    means = (own.T @ scores + _PRIOR_IMAGES * prior) / weights
+    images = own.sum(axis=0)[:, np.newaxis]
+    means = (own.T @ scores + _PRIOR_IMAGES * prior) / (images + _PRIOR_IMAGES)
     deviations = scores - means[labels]
-    covariance = deviations.T @ deviations
-    variance = max(np.trace(covariance) / (count * classes), 1e-12)
+    squares = (deviations * shares[:, np.newaxis]).T @ deviations
     images = classes * _PRIOR_IMAGES
-    covariance += images * variance * np.eye(classes)
-    directions = np.linalg.solve(covariance / (count + images), means.T)
+    variance = max(np.trace(squares) / (total * classes), 1e-12)
+    squares += images * variance * np.eye(classes)
+    directions = np.linalg.solve(squares / (total + images), means.T)
     return scores @ directions - (means.T * directions).sum(axis=0) / 2
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas
+from scipy.linalg import blas, qr
 
 _CHUNK = 4096  # Rows in float64 at a time: no second copy of all features.
 _CHOOSING = 4096  # Rows, or a group more, whose left-out errors choose the regularisation.
@@ -181,7 +181,7 @@ class Decomposition:
         """Returns M with M M' = (X'X + l2 I)^-1 in the span of the rows, triangular if square."""
         scaled = self._axes / np.sqrt(self._eigenvalues + l2)
         square = len(scaled) == len(scaled.T)
-        return np.linalg.qr(scaled.T, mode="r").T if square else scaled
+        return qr(scaled.T, mode="r")[0].T if square else scaled
 
     def _chosen(self, targets, products, choices, places):
         """Returns the regularisation with the smallest squared left-out error at some places."""

@@ -55,6 +55,7 @@ def test_an_image_is_listed_by_the_thresholds_of_confident_learning():
 def test_confidences_are_linear_discriminant_analysis_for_many_images(monkeypatch):
     analysis = pytest.importorskip("sklearn.discriminant_analysis")
     monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 0)
+    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._FITS", 1)
     rng = np.random.default_rng(0)
     labels = np.arange(IMAGES) % CLASSES
     scores = np.eye(CLASSES)[labels] @ rng.normal(size=(CLASSES, CLASSES)) * 0.3
