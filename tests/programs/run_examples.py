@@ -52,8 +52,9 @@ def make_files():
                     color = (40 + 20 * number, 120, 220 - 20 * number)
                     image(f"{name}/{split}/{label}/{index}.png", color)
 
-    for name in ("photos", "more", "pets", "digits"):
+    for name in ("photos", "more", "digits"):
         folder(name, CLASSES)
+    folder("pets", CLASSES, train=12, test=12)  # Enough for a bound.
     folder("cifar10-images", keras_vit.load_classifier(WEIGHTS).class_names, train=5, test=1)
     shutil.copy("photos/test/cat/0.png", "more/train/cat/copy.png")
     for name in ("cat", "frog", "garden", "sofa", "image", "shoe", *FOLDERS):
