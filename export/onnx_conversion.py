@@ -27,7 +27,7 @@ def onnx_in_precision(
     opset: int,
     further: Sequence[str] = (),
     *,
-    outputs: bool = True,
+    fused: bool = True,
 ) -> tuple[Any, Written]:
     """Returns a classifier as an `onnx.ModelProto` in a precision, and facts about it.
 
@@ -37,7 +37,7 @@ def onnx_in_precision(
         options: Precision, input and calibration images.
         opset: Version of the standard operator set.
         further: Further outputs; see `exported_model`.
-        outputs: Under "int8", whether results of products are in 8 bits too; see `quantize`.
+        fused: Under "int8", whether it is for ONNX Runtime; see `quantize`.
     """
     split = quantization.split(files, options.precision, options.calibration_images)
     content = onnx_content(classifier, opset, options.input, further)
@@ -45,7 +45,7 @@ def onnx_in_precision(
         store_in_float16(content)
     elif options.precision == "int8":
         images = quantization.inputs(classifier, split.calibration, options.input)
-        content = quantize(content, images, outputs=outputs)
+        content = quantize(content, images, fused=fused)
     return content, Written(split.check, (*precision_notes(classifier.model), *split.notes))
 
 

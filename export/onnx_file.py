@@ -54,8 +54,9 @@ class ONNX(QuantizedFormat):
     - "float16": matrices in float16, half the bytes; computed in float32, since ONNX Runtime has no
       products in float16 on CPUs;
     - "int8": weights in int8 by channel, except for the first and the last layer; activations in
-      8 bits in matrix products with weights and convolutions, with ranges from calibration
-      images; float32 in LayerNorm, GELU, attention and residual additions.
+      8 bits into matrix products with weights, with ranges from calibration images; float32 in
+      LayerNorm, GELU, attention, residual additions and a hybrid's convolutions. Convolutions of
+      a BiT take and give 8 bits.
     """
 
     name = "onnx"

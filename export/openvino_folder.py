@@ -58,7 +58,7 @@ class OpenVINO(QuantizedFormat):
         from . import onnx_conversion, onnx_graph
 
         content, written = onnx_conversion.onnx_in_precision(
-            classifier, files, self, OPSET, output_names(self.outputs), outputs=False
+            classifier, files, self, OPSET, output_names(self.outputs), fused=False
         )
         if self.precision == "int8":
             onnx_graph.keep_scales(content.graph)

@@ -48,6 +48,13 @@ def test_a_command_keeps_its_flags_and_names():
     assert command_without_paths("don't /home/jane/x") == "don't x"
 
 
+def test_a_pattern_of_groups_stays():
+    pattern = r"(\w+/g\d+)_"
+    assert without_paths({"data": {"group_by": pattern}}) == {"data": {"group_by": pattern}}
+    for command in (f"x --group-by '{pattern}' b", f"x '--group-by={pattern}' b"):
+        assert command_without_paths(command) == command
+
+
 def test_sentences_of_a_recipe_lose_paths_and_keep_fractions():
     recipe = {
         "data": {"data": "acme/photos"},

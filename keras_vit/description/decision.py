@@ -76,7 +76,8 @@ class Decision:
         if not self.temperature > 0 or not all(0 <= n <= 1 for n in shares if n is not None):
             raise ValueError(
                 "A decision must have a positive temperature, and numbers from 0 to 1 for "
-                f"threshold, max_error, confidence and parent_threshold. Received: {self}"
+                "threshold, max_error, confidence and parent_threshold. Received: "
+                f"{self.temperature}; {', '.join(map(str, shares))}"
             )
 
     @property

@@ -16,9 +16,21 @@ from keras_vit.configs import MODELS
 
 # Fields of a recipe that may be a path.
 PATHS = ("data", "data_dir", "weights", "replay", "teacher", "class_weights", "samples")
-# Fields of a recipe with names of classes, models and recipes, which may have a slash, and tables
-# of paths relative to the data.
-_NAMES = ("class_names", "labels", "split", "config", "model", "recipe", "recipe_source")
+# Fields of a recipe with names of classes, models, recipes and columns, which may have a slash, and
+# tables and patterns of paths relative to the data.
+_NAMES = (
+    "class_names",
+    "labels",
+    "split",
+    "group_by",
+    "path_column",
+    "label_column",
+    "config",
+    "model",
+    "recipe",
+    "recipe_source",
+)
+_PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
 _FILES, _SCHEMES = ("tfrecords:", "parquet:"), ("tfds:", "vtab:", "vtab-tune:", "hf:", "kaggle:")
@@ -47,9 +59,10 @@ def command_without_paths(command: str) -> str:
     except ValueError:  # A program's own text.
         return _sentence(command, ())
     shown = []
-    for word in words:
+    for before, word in zip(["", *words], words, strict=False):
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        shown.append(flag + equals + last_part(value))
+        is_pattern = _PATTERN in (flag, before)
+        shown.append(word if is_pattern else flag + equals + last_part(value))
     return shlex.join(shown)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit.export
+from keras_vit.export import onnx_precisions
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_int8_has_the_weights_of_the_blocks_by_channel(reports):
     for node in matrices:
         quantized, scales, zeros = (arrays[name] for name in node.input)
         weight = floats[node.input[0].removesuffix("_quantized")]
-        np.testing.assert_allclose(scales, np.abs(weight).max(axis=0) / 127, rtol=0.02)
+        np.testing.assert_allclose(scales, np.abs(weight).max(axis=0) / 64, rtol=0.02)  # 7 bits.
         assert not zeros.any()
         # Half a step, and what float32 adds to it.
         assert np.all(np.abs(quantized * scales - weight) <= 0.501 * scales)
@@ -116,10 +117,76 @@ def test_int8_computes_products_with_weights_only(reports):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             continue
         (in_integers if all(map(is_integer, node.input)) else in_float).append(node)
-    assert {node.op_type for node in in_integers} == {"MatMul"}
+    assert {node.op_type for node in in_integers} == {"Gemm"}  # With the bias.
     assert len(in_integers) == 6 * 2
-    products = [node.name for node in in_float if node.op_type == "MatMul"]
+    assert all(len(node.input) == 3 for node in in_integers)
+    products = [node.name for node in in_float if node.op_type in ("MatMul", "Gemm")]
     assert len(products) == 2 * 2 + 2  # Attention, the patch embedding and the head.
+    # Their results are float32, as ONNX Runtime's products with a bias give them.
+    results = {node.output[0] for node in in_integers}
+    assert not [n for n in nodes if n.op_type == "QuantizeLinear" and n.input[0] in results]
+
+
+def fused(path):
+    """The operations that ONNX Runtime makes of a file."""
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = f"{path}.optimized"
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
+
+
+@pytest.mark.parametrize(
+    ("last", "integer"), [("MatMul", {"QGemm": 1}), ("Tanh", {"QLinearConv": 2})]
+)
+def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path, last, integer):
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    rng, make = np.random.default_rng(0), onnx.helper.make_node
+    shapes = {"first": (4, 4, 1, 1), "last": (4, 4, 1, 1), "matrix": (64, 8), "bias": (8,)}
+    arrays = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    nodes = [
+        make("Conv", ["images", "first"], ["a"], "unit/conv_1/convolution"),
+        make("Tanh", ["a"], ["b"]),
+        make("Conv", ["b", "last"], ["c"], "unit/conv_3/convolution"),
+        make("Tanh", ["c"], ["d"]),
+        make("Reshape", ["d", "shape"], ["e" if last == "MatMul" else "probabilities"]),
+    ]
+    if last == "MatMul":
+        nodes.append(make("MatMul", ["e", "matrix"], ["f"], "mlp/dense_1/MatMul"))
+        nodes.append(make("Add", ["f", "bias"], ["probabilities"]))
+    value = onnx.helper.make_tensor_value_info
+    constants = {**arrays, "shape": np.array([-1, 64])}
+    graph = onnx.helper.make_graph(
+        nodes,
+        "graph",
+        [value("images", onnx.TensorProto.FLOAT, ("batch", 4, 8, 8))],
+        [value("probabilities", onnx.TensorProto.FLOAT, ("rows", None))],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opset = [onnx.helper.make_opsetid("", 18)]
+    content = onnx.helper.make_model(graph, opset_imports=opset, ir_version=10)
+    images = rng.random((5, 4, 8, 8)).astype("float32")
+    path = str(tmp_path / "int8.onnx")
+    onnx.save(onnx_precisions.quantize(content, images), path)
+
+    operations = fused(path)
+    counts = {name: operations.count(name) for name in ("QLinearConv", "QGemm")}
+    assert {name: count for name, count in counts.items() if count} == integer
+    options = runtime.SessionOptions()  # In float32: convolutions may be cut off without VNNI.
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    models = (content.SerializeToString(), path)
+    sessions = [runtime.InferenceSession(model, options) for model in models]
+    exact, found = (session.run(None, {"images": images})[0] for session in sessions)
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+
+
+@pytest.mark.slow
+def test_int8_products_are_integer_ones_in_onnx_runtime(reports):
+    operations = fused(reports["int8"].path)
+    assert operations.count("QGemm") == 6 * 2
+    assert "DequantizeLinear" not in operations  # Neither of weights nor of results.
     assert reports["int8"].num_images == 5
     assert "Ranges of activations from 5 images." in reports["int8"].notes
     assert reports["int8"].checks[0].largest_difference < 0.1
