@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.headers import seldom
@@ -129,10 +130,15 @@ def sharpness(image: tf.Tensor, factor: float) -> tf.Tensor:
     The result is rounded, as in TensorFlow Addons; big_vision truncates it. Both truncate the
     smoothed image, and big_vision every blend.
     """
-    kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
-    kernel = tf.tile(kernel[..., tf.newaxis, tf.newaxis], [1, 1, 3, 1])
-    values = tf.cast(image, tf.float32)[tf.newaxis]
-    smooth = tf.nn.depthwise_conv2d(values, kernel, [1, 1, 1, 1], "VALID")[0]
+    kernel = np.float32([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / np.float32(13)
+    values = tf.cast(image, tf.float64)
+    height, width = tf.unstack(tf.shape(image)[:2] - 2)
+    # Sums in this order, each of a product rounded once, as by a processor's fused multiply-add.
+    # A convolution's order depends on the processor, and with it whether 5.0 is truncated to 4.
+    smooth = tf.zeros([height, width, 3], tf.float32)
+    for (row, column), weight in np.ndenumerate(kernel):
+        product = np.float64(weight) * values[row : row + height, column : column + width]
+        smooth = tf.cast(tf.cast(smooth, tf.float64) + product, tf.float32)
     smooth = tf.cast(tf.clip_by_value(smooth, 0.0, 255.0), tf.uint8)
     inside = tf.pad(tf.ones_like(smooth, tf.bool), [[1, 1], [1, 1], [0, 0]])
     smooth = tf.where(inside, tf.pad(smooth, [[1, 1], [1, 1], [0, 0]]), image)
