@@ -43,7 +43,14 @@ RECIPE = FineTuning(
 )
 # A linear probe of the package's weights of CIFAR-10; its seeds differ in the batches alone.
 PROBE = dataclasses.replace(
-    RECIPE, model=None, weights="vit_mini4_cifar10", train="head", image_size=16, steps=150
+    RECIPE,
+    model=None,
+    weights="vit_mini4_cifar10",
+    train="head",
+    image_size=16,
+    augmentation="none",
+    learning_rate=1e-2,
+    steps=300,
 )
 OLD_DIGITS = 200  # The first ones of 599, on which new classifiers are trained.
 CURES = {
