@@ -38,6 +38,7 @@ STAND_INS = [
     (r"\(224, 224\)", "(32, 32)"),
     (r"ViTB16\(\)", "ViTB16(weights=None)"),
     (r"ViTS16\(include_top=False\)", "ViTS16(weights=None, include_top=False)"),
+    (r"check photos(?! --weights)", "check photos --weights vit_mini4_cifar10"),
     # Data in files that the program writes.
     (r"tfds:oxford_iiit_pet|tfds:oxford_flowers102", "photos"),
     (r"tfds:imagenet2012", "more"),  # Has a copy of an image in photos/test.
@@ -115,6 +116,8 @@ NOT_RUN = {
     "export TF_CONFIG=": "needs several machines",
     "for index in ": "several workers; tests/training/trainer/test_exactness.py",
     "docker ": "needs Docker",
+    "keras-vit check photos --weights vit_mini4_cifar10 --strict": "exit code 1; test_check.py",
+    "keras-vit finetune --data photos --labels labels.csv ": "takes files that a browser saves",
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
     "keras-vit export runs/pets --to web ": "downloads a runtime; tests/export/test_browser.py",
     "keras-vit serve ": "does not end; tests/export/test_server.py",
