@@ -130,7 +130,7 @@ def sharpness(image: tf.Tensor, factor: float) -> tf.Tensor:
     The result is rounded, as in TensorFlow Addons; big_vision truncates it. Both truncate the
     smoothed image, and big_vision every blend.
     """
-    kernel = np.float32([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / np.float32(13)
+    kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
     values = tf.cast(image, tf.float64)
     height, width = tf.unstack(tf.shape(image)[:2] - 2)
     # Sums in this order, each of a product rounded once, as by a processor's fused multiply-add.
