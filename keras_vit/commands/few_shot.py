@@ -29,6 +29,9 @@ class FewShot(Command):
     batch_size: int = shared_arguments.batch_size()
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
     seeds: tuple[int, ...] = setting(SEEDS, "each chooses other images", unit="SEED")
+    folds: int | None = shared_arguments.folds(
+        "choose images K times, each without another K-th of the training images, which is tested"
+    )
     l2: float = setting(L2, "regularisation")
     feature: str = shared_arguments.feature()
     dtype: str = setting(
@@ -56,24 +59,37 @@ class FewShot(Command):
         model = self.model.open(evaluation=self.evaluation)
         print(model.description.facts)
         feature_model(model.model, self.feature)  # An error here comes before the data are read.
-        report = few_shot.evaluate(
-            model,
-            self.data.open(),
-            shots=self.shots,
-            seeds=self.seeds,
-            l2=self.l2,
-            feature=self.feature,
-            dtype=self.dtype,
-            batch_size=self.batch_size,
-            cache=None if self.no_cache else self.cache or default_cache(),
-            progress=True,
-        )
+        options = {
+            "shots": self.shots,
+            "seeds": self.seeds,
+            "l2": self.l2,
+            "feature": self.feature,
+            "dtype": self.dtype,
+            "batch_size": self.batch_size,
+            "cache": None if self.no_cache else self.cache or default_cache(),
+            "progress": True,
+        }
+        if self.folds is None:
+            report = few_shot.evaluate(model, self.data.open(), **options)
+            reports = [report]
+        else:
+            source = dataclasses.replace(self.data, holdout=0.0).open()
+            report = few_shot.evaluate_folds(model, source, folds=self.folds, **options)
+            reports = report.reports
         print(report)
-        if not self.output:
-            return
-        described = model.to_json()
+        if self.output:
+            for number, each in enumerate(reports, 1):
+                fold = {} if self.folds is None else {"fold": [number, self.folds]}
+                self._write(each, model.to_json(), fold)
+            print(f"written {self.output}")
+
+    def _write(self, report, described, fold):
+        """Writes a result file for each number of shots and each seed."""
         for shots, by_seed in report.accuracies.items():
             for seed, top_1 in by_seed.items():
+                name = f"{shots}_shot_seed_{seed}"
+                if fold:
+                    name += f"_fold_{fold['fold'][0]}"
                 Result(
                     protocol="few-shot",
                     task=task_of(self.data.data),
@@ -90,8 +106,8 @@ class FewShot(Command):
                         "l2": report.l2,
                         "feature": report.feature,
                         "dtype": self.dtype,
+                        **fold,
                     },
                     seed=seed,
                     command=self.called_as,
-                ).write(f"{self.output}/result_{shots}_shot_seed_{seed}.json")
-        print(f"written {self.output}")
+                ).write(f"{self.output}/result_{name}.json")

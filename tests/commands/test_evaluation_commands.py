@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation.protocols import FEW_SHOT_RESIZE
 from keras_vit.training.evaluation.results import Result
 from makers import smooth_picture
 
@@ -36,6 +40,31 @@ def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, 
     assert summary.code == 0
     assert summary.out.count("few-shot 4") == 2
     assert "none of Tables" in summary.out
+
+
+def test_few_shot_out_of_folds_tests_each_training_image_once(command, tiny, colors, tmp_path):
+    arguments = ("--data", colors, "--shots", 1, 2, "--seeds", 0, 1, "--no-cache")
+    grouped = ("--group-by", r"(\w+)/\w*\d\.png")
+    outcome = command("few-shot", tiny, *arguments, "--folds", 3, "--output", tmp_path / "out")
+    assert outcome.code == 0
+    assert "images   12, each tested once, out of 3 folds" in outcome.out
+
+    model = build_evaluated(tiny, evaluation=FEW_SHOT_RESIZE)
+    for number in (1, 2, 3):
+        source = DataSpec(str(colors), fold=(number, 3)).open()
+        report = few_shot.evaluate(model, source, shots=(1, 2), seeds=(0, 1))
+        for shots in (1, 2):
+            for seed in (0, 1):
+                name = f"result_{shots}_shot_seed_{seed}_fold_{number}.json"
+                result = json.loads((tmp_path / "out" / name).read_text())
+                assert result["metrics"]["top_1"] == report.accuracies[shots][seed]
+                assert result["recipe"]["fold"] == [number, 3]
+                assert result["images"] == len(source.splits["test"])
+    assert command("report", tmp_path / "out").code == 0
+
+    alone = command("few-shot", tiny, *arguments, *grouped, "--folds", 3)
+    assert alone.code == 2  # Each class is one group.
+    assert "Folds need two groups or more of every class" in alone.err
 
 
 @pytest.mark.slow

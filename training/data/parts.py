@@ -169,10 +169,34 @@ def with_fold(
         groups: See `draw`.
 
     Raises:
-        ValueError: If there are fewer images or groups than parts, or a class would have no
-            training image.
+        ValueError: As `fold_numbers`.
     """
     train, (number, count) = splits["train"], fold
+    in_fold = fold_numbers(train, class_names, count, seed, groups) == number
+    rest, held_out = train.take(np.flatnonzero(~in_fold)), train.take(np.flatnonzero(in_fold))
+    return {**splits, "train": rest, "test": held_out}
+
+
+def fold_numbers(
+    train: Examples,
+    class_names: Sequence[str],
+    count: int,
+    seed: int,
+    groups: Mapping[str, int] | None = None,
+) -> np.ndarray:
+    """Returns the fold of each image, from 1 to K, int64 `(N,)`.
+
+    Args:
+        train: The images.
+        class_names: The classes in the order of their numbers.
+        count: K.
+        seed: Seed of the folds.
+        groups: See `draw`.
+
+    Raises:
+        ValueError: If there are fewer images or groups than folds, or a class would have no image
+            outside of a fold.
+    """
     unit = "images" if groups is None else "groups"
     numbers = np.arange(len(train)) if groups is None else groups_of(train, groups)
     units = len(np.unique(numbers))
@@ -184,10 +208,11 @@ def with_fold(
         raise ValueError(
             f"Folds need two {unit} or more of every class. Received: fewer of {names}"
         )
-    parts = assign(train.labels, numbers, (1 / count,) * count, seed) == number - 1
-    rest, held_out = train.take(np.flatnonzero(~parts)), train.take(np.flatnonzero(parts))
-    check_classes({"train": rest}, class_names)
-    return {**splits, "train": rest, "test": held_out}
+    folds = assign(train.labels, numbers, (1 / count,) * count, seed) + 1
+    for number in range(1, count + 1):
+        rest = train.take(np.flatnonzero(folds != number))
+        check_classes({"train": rest}, class_names)
+    return folds
 
 
 def draw(

@@ -121,7 +121,8 @@ class DataSpec:
     )
     fold: tuple[int, int] | None = setting(
         None,
-        "k and K: the k-th of K parts of the training images is the test part, from 1",
+        "k and K: the k-th of K parts of the training images is the test part, from 1; no image is "
+        "held out before, unless the data's test part is left out too",
         flag="",
     )
 
@@ -209,7 +210,7 @@ class DataSpec:
             class_names=self.class_names,
             data_dir=self.data_dir,
             seed=self.split_seed or 0,
-            holdout=0.0 if recorded or self.fold else self.holdout,
+            holdout=0.0 if recorded or (self.fold and self.test) else self.holdout,
             strict=self.strict,
             verify=verify,
             min_classes=min_classes,

@@ -19,10 +19,11 @@ import scipy.linalg
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Source
 from keras_vit.training.data.labels import places_by_class, task_of
+from keras_vit.training.data.parts import fold_numbers
 from keras_vit.training.data.sources import describe_skipped
 
 from .features import extract
-from .intervals import accuracy_text
+from .intervals import accuracy_text, mean_interval
 from .nearest import neighbour_accuracy
 from .predictions import EvaluatedModel
 from .protocols import DTYPES, L2, NEIGHBOURS, SEEDS, SHOTS
@@ -241,6 +242,51 @@ class FewShotReport:
         return "\n".join(lines)
 
 
+@dataclasses.dataclass(frozen=True)
+class FewShotFolds:
+    """Few-shot accuracies on K parts of the images, each without the images of its part.
+
+    Args:
+        reports: The report of each fold.
+    """
+
+    reports: tuple[FewShotReport, ...]
+
+    def of_folds(self, shots: int) -> list[float]:
+        """Returns the accuracy of each fold, the mean over its seeds."""
+        return [statistics.fmean(each.accuracies[shots].values()) for each in self.reports]
+
+    def __str__(self) -> str:
+        first = self.reports[0]
+        images = sum(each.num_test for each in self.reports)
+        lines = [
+            f"feature  {first.feature}, {first.dim} numbers, l2 {first.l2:g}",
+            f"images   {images}, each tested once, out of {len(self.reports)} folds",
+            "",
+            f"shots  {'mean (95% t-interval)':<23}  by fold, mean over seeds",
+        ]
+        for shots in first.accuracies:
+            lines.append(f"{shots:>5}  {self._text(self.of_folds(shots))}")
+        nearest = [each.nearest for each in self.reports if each.nearest is not None]
+        if nearest:
+            lines.append(f"  all  {self._text(nearest)}  by the {NEIGHBOURS} nearest images")
+        least: dict[str, int] = {}
+        for each in self.reports:
+            least |= {name: min(count, least.get(name, count)) for name, count in each.poor.items()}
+        lines += [
+            f"class {name} has {count} training images in a fold: all are taken for more shots"
+            for name, count in least.items()
+        ]
+        lines += describe_skipped(first.skipped)
+        return "\n".join(lines)
+
+    def _text(self, accuracies):
+        """The mean of the folds with its interval, and each."""
+        mean, (low, high) = statistics.fmean(accuracies), mean_interval(accuracies)
+        text = f"{100 * mean:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
+        return f"{text:<23}  " + "  ".join(f"{accuracy:.1%}" for accuracy in accuracies)
+
+
 def evaluate(
     model: EvaluatedModel,
     source: Source,
@@ -280,18 +326,14 @@ def evaluate(
     test = source.splits.get("test")
     if test is None or not len(test):
         raise ValueError("Few-shot evaluation needs test images. Received: data without any")
-    train = source.splits["train"]
-    if not shots or min(shots) < 1:
-        raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
-    if task_of(train.labels) == MULTILABEL:
-        raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
+    train = _training_images(source, shots)
     absent = np.setdiff1d(test.labels, train.labels)
     if len(absent):  # Before features are computed.
         raise ValueError(
             "Every class of the test images must have a training image. Received: none of "
             f"{', '.join(source.class_names[k] for k in absent[:10])}"
         )
-    train_features, test_features = (
+    features = (
         extract(
             model.model,
             examples,
@@ -303,38 +345,98 @@ def evaluate(
         )
         for examples in (train, test)
     )
-    accuracies = {
-        count: {
-            seed: _accuracy(
-                train_features.values,
-                train_features.labels,
-                test_features.values,
-                test_features.labels,
-                count,
-                seed,
-                l2,
-                dtype,
-            )
-            for seed in seeds
-        }
-        for count in shots
-    }
+    arrays = [array for each in features for array in (each.values, each.labels)]
+    return _report(source, feature, arrays, shots, seeds, l2, dtype)
+
+
+def evaluate_folds(
+    model: EvaluatedModel,
+    source: Source,
+    *,
+    folds: int,
+    split_seed: int = 0,
+    shots: Sequence[int] = SHOTS,
+    seeds: Sequence[int] = SEEDS,
+    l2: float = L2,
+    feature: str = "pre_logits",
+    dtype: str = "float32",
+    batch_size: int = 32,
+    cache: str | os.PathLike | None = None,
+    progress: bool = False,
+) -> FewShotFolds:
+    """Evaluates a model as `evaluate`, K times, each without another K-th of the training images.
+
+    The images left out are tested. The parts are stratified, and keep groups together. A test
+    part of the data is in no fold and is not tested.
+
+    Args:
+        model: As for `evaluate`.
+        source: As for `evaluate`; a test part is not needed.
+        folds: K, at least 2.
+        split_seed: Seed of the folds.
+        shots: As for `evaluate`.
+        seeds: As for `evaluate`.
+        l2: As for `evaluate`.
+        feature: As for `evaluate`.
+        dtype: As for `evaluate`.
+        batch_size: As for `evaluate`.
+        cache: As for `evaluate`.
+        progress: As for `evaluate`.
+
+    Raises:
+        ValueError: As `evaluate`, and if there are too few images or groups for the folds.
+
+    Example:
+    >>> source = DataSpec("photos", group_by="exif", holdout=0.0).open()
+    >>> print(few_shot.evaluate_folds(model, source, folds=5, shots=[5]))
+    """
+    if folds < 2:
+        raise ValueError(f"There must be at least 2 folds. Received: folds={folds}")
+    train = _training_images(source, shots)
+    of_image = fold_numbers(train, source.class_names, folds, split_seed, source.groups)
+    found = extract(
+        model.model,
+        train,
+        preprocessing=model.preprocessing,
+        feature=feature,
+        batch_size=batch_size,
+        cache=cache,
+        progress=progress,
+    )
+    reports = []
+    for number in range(1, folds + 1):
+        parts = of_image != number, of_image == number
+        arrays = [array[part] for part in parts for array in (found.values, found.labels)]
+        reports.append(_report(source, feature, arrays, shots, seeds, l2, dtype))
+    return FewShotFolds(tuple(reports))
+
+
+def _training_images(source, shots):
+    """Returns the images to choose from, after checks that need no features."""
+    train = source.splits["train"]
+    if not shots or min(shots) < 1:
+        raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
+    if task_of(train.labels) == MULTILABEL:
+        raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
+    return train
+
+
+def _report(source, feature, arrays, shots, seeds, l2, dtype):
+    """Returns the report of training features, their labels, test features and their labels."""
+    train_features, train_labels, test_features, test_labels = arrays
     return FewShotReport(
-        accuracies,
+        {
+            count: {seed: _accuracy(*arrays, count, seed, l2, dtype) for seed in seeds}
+            for count in shots
+        },
         feature,
-        train_features.values.shape[1],
+        train_features.shape[1],
         l2,
-        len(train),
-        len(test),
+        len(train_labels),
+        len(test_labels),
         tuple(source.skipped),
-        {source.class_names[k]: n for k, n in _poor(train.labels, max(shots)).items()},
-        neighbour_accuracy(
-            train_features.values,
-            train_features.labels,
-            test_features.values,
-            test_features.labels,
-            count=NEIGHBOURS,
-        ),
+        {source.class_names[k]: n for k, n in _poor(train_labels, max(shots)).items()},
+        neighbour_accuracy(*arrays, count=NEIGHBOURS),
     )
 
 

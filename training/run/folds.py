@@ -27,7 +27,7 @@ from keras_vit.utils.json_files import read_json
 from keras_vit.utils.text_tables import markdown_table
 
 from .classifier_jobs import finetune_once
-from .sweep import start_or_continue
+from .several_runs import start_or_continue
 
 FOLDS = "folds.json"  # Settings and data of the runs, and their result, in the output's folder.
 TABLE = "folds.md"
@@ -66,6 +66,12 @@ class FoldsResult:
         Grandvalet, 2004).
         """
         return mean_interval(self.accuracies)
+
+    @property
+    def mean_text(self) -> str:
+        """The mean and its interval, such as "85.00%, 95% t-interval 78.10% to 91.90%"."""
+        low, high = self.interval
+        return f"{self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%}"
 
     @property
     def pooled(self) -> tuple[int, int] | None:
@@ -117,12 +123,11 @@ class FoldsResult:
             texts = (self._text(accuracy, self.test_images) for accuracy in values)
             cells = [f"{metric} on test", *texts]
             rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
-        low, high = self.interval
         lines = [
             markdown_table(rows),
             "",
-            f"mean {self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%} (of {len(rows) - 2} "
-            "runs, which share training images: nearly 95%)",
+            f"mean {self.mean_text} (of {len(self.images)} runs, which share training images: "
+            "nearly 95%)",
         ]
         if self.pooled is not None:
             right, count = self.pooled

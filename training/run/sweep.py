@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import os
 import pathlib
 import statistics
@@ -13,36 +12,21 @@ from typing import Any
 
 from keras_vit.description.tasks import MULTILABEL, SCORES
 from keras_vit.training import recipes
-from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text
-from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
+from keras_vit.training.evaluation.results import RESULT, read_result
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, RECIPE, write_text
-from keras_vit.utils.json_files import read_json
 from keras_vit.utils.text_tables import markdown_table
 
-from .classifier_jobs import FineTune, finetune_once
-from .run_options import RunOptions
+from .classifier_jobs import finetune_once
+from .folds import FoldsResult, finetune_folds
+from .several_runs import start_or_continue
 
 PROTOCOL = "sweep"
 
 SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
 TABLE = "sweep.md"
-# Fields of the data that a sweep must have in common with an earlier one to continue it.
-_SAME_DATA = (
-    "data",
-    "data_dir",
-    "holdout",
-    "calibration",
-    "exclude",
-    "split_seed",
-    "task",
-    "split",
-    "labels",
-    "group_by",
-    "path_column",
-    "label_column",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +36,14 @@ class SweepResult:
     Args:
         learning_rate: The best learning rate.
         development: Accuracy on the development split by learning rate; empty for a single
-            rate, which needs no choice.
+            rate, which needs no choice. With folds, the mean out of them.
         test: Accuracy on the test images by seed.
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
             multi-label data.
         development_images: Images of the development split; 0 if it is not known.
         test_images: The test images; 0 if it is not known.
+        folds: With folds, the cross-validation of each learning rate.
     """
 
     learning_rate: float
@@ -68,6 +53,7 @@ class SweepResult:
     metric: str = "top_1"
     development_images: int = 0
     test_images: int = 0
+    folds: dict[float, FoldsResult] = dataclasses.field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -83,10 +69,18 @@ class SweepResult:
         """The tables, in Markdown."""
         tables, metric = [], self.metric.replace("_", "-")
         if self.development:
-            rows = [("learning rate", f"{metric} on the development split")]
+            where = "on the development split"
+            if self.folds:
+                where = f"out of {len(self.folds[self.learning_rate].images)} folds"
+            rows = [("learning rate", f"{metric} {where}")]
             for rate, accuracy in self.development.items():
                 best = " (best)" if rate == self.learning_rate else ""
-                rows.append((f"{rate:g}{best}", self._text(accuracy, self.development_images)))
+                text = (
+                    self.folds[rate].mean_text
+                    if self.folds
+                    else self._text(accuracy, self.development_images)
+                )
+                rows.append((f"{rate:g}{best}", text))
             tables.append(markdown_table(rows))
         deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
         rows = [
@@ -113,6 +107,7 @@ def sweep(
     *,
     learning_rates: Sequence[float] | None = None,
     seeds: Sequence[int] = recipes.SWEEP_SEEDS,
+    folds: int | None = None,
     command: str = "",
     log: Callable[[str], object] = print,
     **data_options: Any,
@@ -121,7 +116,9 @@ def sweep(
 
     A development split (`settings.validation`, by default the recipe's fraction) is kept out
     of the training images; data with a validation part use that. Each learning rate is
-    scored on it after the last step. The best rate is trained on all training images, once
+    scored on it after the last step. With folds, each rate is trained K times instead, each time
+    without another K-th of the training images, and scored by its mean accuracy on the images
+    that were left out (`finetune_folds`). The best rate is trained on all training images, once
     with each seed, and the last weights are evaluated on the test images, which are used for
     nothing else.
 
@@ -139,6 +136,7 @@ def sweep(
         seeds: Seeds of the final runs. The first also seeds the trial runs, the development
             split, and the test images held out of data without a test part, unless the data
             have a `split_seed`.
+        folds: K, at least 2; None for a development split.
         command: The command to record.
         log: Receives messages.
         **data_options: As for `finetune`.
@@ -161,30 +159,45 @@ def sweep(
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
-    if settings.validation == 0 and len(rates) > 1:
+    if folds is not None:
+        settings = dataclasses.replace(settings, validation=0.0)
+    elif settings.validation == 0 and len(rates) > 1:
         raise ValueError(
-            "A sweep is scored on images kept out of training: validation must not be 0. "
-            f"Received: validation={settings.validation}"
+            "A sweep is scored on images kept out of training: validation must not be 0, or there "
+            f"must be folds. Received: validation={settings.validation}"
         )
     spec = data_spec(data, **data_options)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])
     folder = pathlib.Path(output).absolute()
-    start_or_continue(folder, spec, settings)
+    start_or_continue(
+        folder,
+        spec,
+        settings,
+        name=SWEEP,
+        varied=("learning_rate", "seed"),
+        **({} if folds is None else {"folds": folds}),
+    )
 
     development_images = 0
-    scores = {}  # (accuracy, -loss) on the development split.
+    scores = {}  # (accuracy, -loss) on images kept out of training.
+    by_folds = {}
     for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0], patience=None)
         without_test = dataclasses.replace(spec, test=False)
-        recipe = finetune_once(without_test, run, trial, command=command, log=log)
-        development_images = recipe["images"]["validation"]
-        for weights in run.glob("*.keras"):
+        options = {"command": command, "log": log}
+        if folds is None:
+            recipe = finetune_once(without_test, run, trial, **options)
+            development_images = recipe["images"]["validation"]
+            scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
+        else:
+            by_folds[rate] = finetune_folds(without_test, run, trial, folds=folds, **options)
+            scores[rate] = by_folds[rate].mean, 0.0
+        for weights in run.rglob("*.keras"):
             weights.unlink()
-        scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
-    # The highest accuracy; ties go to the lowest loss.
+    # The highest accuracy; ties go to the lowest loss, or with folds to the first rate.
     best = max(scores, key=lambda rate: scores[rate], default=rates[0])
 
     test = {}
@@ -206,7 +219,7 @@ def sweep(
 
     development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
     images = development_images, recipe["test"]["images"]
-    result = SweepResult(best, development, test, folder, metric, *images)
+    result = SweepResult(best, development, test, folder, metric, *images, by_folds)
     write_result(result, command)
     return result
 
@@ -221,61 +234,6 @@ def _recipe_rates(settings):
     scaled = FineTuning.from_recipe(settings.recipe, settings.scale)
     share = scaled.learning_rate / recipe.settings["learning_rate"]
     return tuple(rate * share for rate in recipe.learning_rates)
-
-
-def start_or_continue(
-    folder: pathlib.Path,
-    data: DataSpec,
-    settings: FineTuning,
-    *,
-    name: str = SWEEP,
-    varied: Sequence[str] = ("learning_rate", "seed"),
-    **more: Any,
-) -> None:
-    """Makes the folder of several new runs, or checks that it is of the same runs.
-
-    Args:
-        folder: The output of the runs.
-        data: The data, with the seed of their split.
-        settings: Settings of all runs.
-        name: Name of the file that records settings and data.
-        varied: Settings in which the runs differ.
-        **more: More fields of the file.
-
-    Raises:
-        ValueError: If the folder is of other runs, or the data have no test images.
-    """
-    if settings.minutes is not None:
-        raise ValueError(
-            "Several runs must have equal steps (--steps), as each would fit others into its "
-            f"minutes. Received: minutes={settings.minutes:g}"
-        )
-    in_data = data.to_json()
-    fields = {**more, **settings.to_json(), **{field: in_data[field] for field in _SAME_DATA}}
-    for field in varied:
-        fields.pop(field)
-    fields = json.loads(json.dumps(fields))
-    path = folder / name
-    if path.exists():
-        # Sweeps of earlier versions have fewer fields: the later ones did not change them.
-        defaults = json.loads(json.dumps({**type(settings)().to_json(), **DataSpec().to_json()}))
-        known = {
-            **{field: defaults[field] for field in fields if field in defaults},
-            **read_json(path),
-        }
-        known.pop("result", None)
-        check_same_settings(path, known, fields)
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(
-            "The output folder must be new, empty or of the same "
-            f"{name.removesuffix('.json')}. Received: {folder}"
-        )
-    plan = FineTune(data, RunOptions(folder / "plan"), settings).plan()
-    if not plan.recipe["images"]["test"]:
-        raise ValueError(f"There must be test images to report on. Received: {data.data}")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(fields, indent=2) + "\n")
 
 
 def _last_score(run, weights):
@@ -307,9 +265,15 @@ def write_result(result: SweepResult, command: str) -> None:
             f"development_{metric}": {
                 f"{rate:g}": value for rate, value in result.development.items()
             },
+            **({"folds": _folds_json(result.folds)} if result.folds else {}),
             "learning_rate": result.learning_rate,
         },
         seed=None,
         command=command,
     ).write(result.folder / RESULT)
     write_text(result.folder / TABLE, f"{result}\n")
+
+
+def _folds_json(folds):
+    """The cross-validation of each learning rate, as JSON can hold it."""
+    return {f"{rate:g}": done.to_json() for rate, done in folds.items()}

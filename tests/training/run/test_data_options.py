@@ -43,7 +43,7 @@ def begun(tmp_path, monkeypatch):
     def run(job):
         raise Started(job.data)
 
-    def start_or_continue(folder, data, settings):
+    def start_or_continue(folder, data, settings, **options):
         raise Started(data)
 
     monkeypatch.setattr(Job, "run", run)

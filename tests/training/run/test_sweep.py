@@ -168,6 +168,48 @@ def test_of_equal_accuracies_the_lowest_loss_is_best(data, tmp_path, monkeypatch
     assert pretend.calls[3:] == [(0.2, seed, 0.0, True) for seed in (0, 1, 2)]
 
 
+def test_folds_choose_the_rate_and_see_no_test_image(data, tmp_path, monkeypatch):
+    scores, seen = {0.1: (0.5, 0.9, 0.7), 0.2: (0.6, 0.8, 0.8), 0.3: (0.6, 0.6, 0.8)}, []
+
+    def finetune(data, output, settings, **options):
+        parts = data.open(settings.validation).splits
+        seen.append({part: set(examples.names) for part, examples in parts.items()})
+        rate = settings.learning_rate
+        top_1 = scores[rate][data.fold[0] - 1] if data.fold else 0.75
+        recipe = {
+            "settings": {"learning_rate": rate},
+            "test": {"top_1": top_1, "images": len(parts["test"])},
+            "images": {"validation": 0},
+            "task": "multiclass",
+        }
+        output.mkdir(parents=True)
+        (output / "model.keras").touch()
+        (output / "recipe.json").write_text(json.dumps(recipe))
+
+    monkeypatch.setattr(classifier_jobs, "finetune", finetune)
+    options = {"learning_rates": (0.1, 0.2, 0.3), "seeds": (0, 1), "folds": 3, "log": len}
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_result", lambda result, command: None)
+        done = sweep(data, tmp_path / "out", SETTINGS, **options)
+        assert sweep(data, tmp_path / "out", SETTINGS, **options) == done  # Nothing is repeated.
+    assert (done.learning_rate, len(seen)) == (0.2, 3 * 3 + 2)
+    assert done.development[0.2] == pytest.approx(2.2 / 3)
+    # Student's t with 2 degrees of freedom: 4.3027 * deviation / sqrt(3).
+    reach = 4.302653 * np.std(scores[0.2], ddof=1) / 3**0.5
+    assert done.folds[0.2].interval == pytest.approx((2.2 / 3 - reach, min(2.2 / 3 + reach, 1)))
+    assert "| 0.2 (best) | 73.33%, 95% t-interval 44.65% to 100.00% |" in str(done)
+    assert "| learning rate | top-1 out of 3 folds |" in str(done)
+    *trials, first, second = seen
+    assert first == second
+    tested = [parts["test"] for parts in trials[:3]]
+    assert set.union(*tested) == first["train"]
+    assert sum(map(len, tested)) == len(first["train"]) == 16
+    assert all(not (first["test"] & (parts["train"] | parts["test"])) for parts in trials)
+    assert len(list((tmp_path / "out").rglob("model.keras"))) == 2
+    with pytest.raises(ValueError, match="differs in: folds"):
+        sweep(data, tmp_path / "out", SETTINGS, **options | {"folds": 4})
+
+
 def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, monkeypatch):
     Pretend(monkeypatch, {0.1: (0.6, 0.9), 0.2: (0.8, 0.6)}, ("mAP", "mAP"))
     done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2), log=len)
