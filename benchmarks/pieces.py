@@ -84,6 +84,9 @@ def changed(**changes):
 
 
 STEM = BASE.resnet
+MODEL = keras_vit.configs.MODELS["R5+ViT-Nano/8"]
+# What the recipe of the model has; the base has what the pieces are compared with.
+CHOSEN = {"norm": "8 groups", "start": "identity", "learning_rate": 1e-2, "crop": 2}
 PIECES = {
     "base": {},
     "Adam": {"optimizer": "adam"},
@@ -120,6 +123,14 @@ PIECES = {
     "label smoothing 0.2": {"smoothing": 0.2},
     "scale 4": {"scale": 4.0},
     "averaging": {"averaging": 0.99},
+    "R5+ViT-Nano/8": CHOSEN | {"config": MODEL},
+    "R5+ViT-Nano/4": CHOSEN | {"config": dataclasses.replace(MODEL, patch_size=1)},
+    "R5+ViT-Nano/8, three pools": CHOSEN
+    | {
+        "config": dataclasses.replace(
+            MODEL, patch_size=1, resnet=dataclasses.replace(MODEL.resnet, widths=(64, 256, 256))
+        )
+    },
 }
 
 
@@ -243,7 +254,7 @@ def prepare(model, training, images):
     """
     if training.start != "identity":
         for weight in model.weights:
-            if weight.path.endswith(("conv_1/kernel", "conv_2/kernel", "conv_3/kernel")):
+            if weight.path.endswith(("conv_1/kernel", "conv_2/kernel")):
                 weight.assign(keras.initializers.LecunNormal()(weight.shape))
     if training.start == "whitening":
         root = model.get_layer("root_conv").kernel

@@ -154,8 +154,8 @@ def _pooling_stem(stem, size, channels) -> Cost:
         pooled = _strided(size, 2)
         cost += _standardized_conv(_area(size), 3, inputs, width)
         cost += Cost(flops=SMALL_POOL * _area(pooled) * width)
-        cost += 2 * _standardized_conv(_area(pooled), 3, width, width)
-        cost += 3 * norm(_area(pooled), width) + Cost(flops=width * _area(pooled))
+        cost += _standardized_conv(_area(pooled), 3, width, width)
+        cost += 2 * norm(_area(pooled), width) + Cost(flops=width * _area(pooled))
         size, inputs = pooled, width
     return cost
 

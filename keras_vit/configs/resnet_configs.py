@@ -74,8 +74,7 @@ class PoolingStem:
     8x8 cells. Here the root is a 3x3 convolution without a stride or a pool, and each block
     halves the map by a pool behind its first convolution; see `keras_vit.layers.PoolingUnit`.
     Convolutions and pools in front of the tokens are as in the Compact Convolutional
-    Transformer (arXiv 2104.05704), blocks of three convolutions with a residual as in airbench
-    (arXiv 2404.00498).
+    Transformer (arXiv 2104.05704), blocks of two convolutions as in airbench (arXiv 2404.00498).
 
     Args:
         widths: Channels of each block.

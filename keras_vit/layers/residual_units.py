@@ -253,14 +253,12 @@ def _conv_and_norm(
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PoolingUnit(keras.layers.Layer):
-    """Three 3x3 convolutions, with a pool behind the first and a residual over the others.
+    """Two 3x3 convolutions, with a pool behind the first and a residual over the second.
 
         x = relu(norm_1(max_pool(conv_1(x))))   3x3, to the filters; pool of 2x2 cells
-        y = relu(norm_2(conv_2(x)))             3x3
-        y = norm_3(conv_3(y))                   3x3
-        output = relu(x + y)
+        output = relu(x + norm_2(conv_2(x)))    3x3
 
-    The unit of airbench's larger networks (arXiv 2404.00498), with GroupNorm and standardised
+    A block of airbench (arXiv 2404.00498) with a residual, and with GroupNorm and standardised
     convolutions for BatchNorm, so that an image's features depend on no other image. Kernels
     start as `PassingKernel` and the scale of the last norm at zero, so that the unit starts near
     the identity. GroupNorm has 8 groups and epsilon 1e-6; padding is "same".
@@ -293,16 +291,14 @@ class PoolingUnit(keras.layers.Layer):
         self.conv_1, self.norm_1 = _conv_and_norm(
             self, "1", input_shape, self.filters, 3, **options
         )
-        self.conv_2, self.norm_2 = _conv_and_norm(self, "2", shape, self.filters, 3, **options)
-        self.conv_3, self.norm_3 = _conv_and_norm(
-            self, "3", shape, self.filters, 3, gamma_initializer="zeros", **options
+        self.conv_2, self.norm_2 = _conv_and_norm(
+            self, "2", shape, self.filters, 3, gamma_initializer="zeros", **options
         )
 
     def call(self, x):
         x = keras.ops.max_pool(self.conv_1(x), 2, 2, padding="same", data_format="channels_last")
         x = keras.ops.relu(self.norm_1(x))
-        y = keras.ops.relu(self.norm_2(self.conv_2(x)))
-        return keras.ops.relu(x + self.norm_3(self.conv_3(y)))
+        return keras.ops.relu(x + self.norm_2(self.conv_2(x)))
 
     def get_config(self):
         return {**super().get_config(), "filters": self.filters, "epsilon_in": self.epsilon_in}

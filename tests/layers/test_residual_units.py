@@ -97,13 +97,13 @@ def test_a_post_activation_unit_starts_as_its_shortcut():
 def test_a_pooling_unit_starts_as_a_pool_of_the_channels_that_it_has():
     unit = PoolingUnit(64)
     unit.build((None, None, None, 32))
-    kernels = [array(conv.kernel) for conv in (unit.conv_1, unit.conv_2, unit.conv_3)]
+    kernels = [array(conv.kernel) for conv in (unit.conv_1, unit.conv_2)]
     for kernel in kernels:
         x = RNG.standard_normal((1, 5, 4, kernel.shape[2]))
         passed = convolution(x, kernel, 1, 1, 1)[..., : x.shape[-1]]
         np.testing.assert_array_equal(passed, x)
     assert 0.03 < kernels[0][..., 32:].std() < 0.09  # LeCun's: 1 / sqrt(9 * 32) = 0.059.
-    assert not array(unit.norm_3.gamma).any()
+    assert not array(unit.norm_2.gamma).any()
 
 
 def group_norm(x, gamma, beta, groups=8):
@@ -113,7 +113,7 @@ def group_norm(x, gamma, beta, groups=8):
 
 
 @pytest.mark.any_backend
-def test_a_pooling_unit_is_three_convolutions_with_a_pool_and_a_residual():
+def test_a_pooling_unit_is_two_convolutions_with_a_pool_and_a_residual():
     unit = PoolingUnit(64)
     x = RNG.standard_normal((2, 5, 6, 3))
     unit.build(x.shape)
@@ -133,8 +133,7 @@ def test_a_pooling_unit_is_three_convolutions_with_a_pool_and_a_residual():
     )
     pooled = full.reshape(2, 3, 2, 3, 2, 64).max(axis=(2, 4))
     pooled = np.maximum(normalised(pooled, 1), 0)
-    y = np.maximum(normalised(convolved(pooled, 2), 2), 0)
-    expected = np.maximum(pooled + normalised(convolved(y, 3), 3), 0)
+    expected = np.maximum(pooled + normalised(convolved(pooled, 2), 2), 0)
     np.testing.assert_allclose(array(unit(x.astype("float32"))), expected, atol=1e-3)
 
 
