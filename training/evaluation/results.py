@@ -126,7 +126,8 @@ def find_results(folders: Iterable[str | os.PathLike]) -> Iterator[tuple[pathlib
         files = [folder] if folder.is_file() else sorted(folder.rglob("*.json"))
         for path in files:
             if path.name == RECIPE:
-                is_result = _has_test(path)
+                # The trials of a sweep have no weights, and are no results.
+                is_result = _has_test(path) and path.with_name(MODEL).exists()
             else:
                 is_result = path.name == RESULT or path.name.startswith("result_")
             if is_result or path == folder:

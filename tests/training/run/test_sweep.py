@@ -206,6 +206,7 @@ def test_folds_choose_the_rate_and_see_no_test_image(data, tmp_path, monkeypatch
     assert sum(map(len, tested)) == len(first["train"]) == 16
     assert all(not (first["test"] & (parts["train"] | parts["test"])) for parts in trials)
     assert len(list((tmp_path / "out").rglob("model.keras"))) == 2
+    assert not list(find_results([tmp_path / "out" / "learning_rates"]))  # These are trials.
     with pytest.raises(ValueError, match="differs in: folds"):
         sweep(data, tmp_path / "out", SETTINGS, **options | {"folds": 4})
 
