@@ -194,9 +194,11 @@ def fold_numbers(
         groups: See `draw`.
 
     Raises:
-        ValueError: If there are fewer images or groups than folds, or a class would have no image
-            outside of a fold.
+        ValueError: If there are less than two folds, or fewer images or groups than folds, or a
+            class would have no image outside of a fold.
     """
+    if count < 2:
+        raise ValueError(f"There must be at least 2 folds. Received: folds={count}")
     unit = "images" if groups is None else "groups"
     numbers = np.arange(len(train)) if groups is None else groups_of(train, groups)
     units = len(np.unique(numbers))

@@ -390,8 +390,6 @@ def evaluate_folds(
     >>> source = DataSpec("photos", group_by="exif", holdout=0.0).open()
     >>> print(few_shot.evaluate_folds(model, source, folds=5, shots=[5]))
     """
-    if folds < 2:
-        raise ValueError(f"There must be at least 2 folds. Received: folds={folds}")
     train = _training_images(source, shots)
     of_image = fold_numbers(train, source.class_names, folds, split_seed, source.groups)
     found = extract(

@@ -185,8 +185,6 @@ def finetune_folds(
     Example:
     >>> print(finetune_folds("photos", "runs/photos", FineTuning(model="ViT-S/16"), folds=5))
     """
-    if folds < 2:
-        raise ValueError(f"There must be at least 2 folds. Received: folds={folds}")
     settings = settings or FineTuning()
     spec = data_spec(data, **data_options)
     if spec.split_seed is None:

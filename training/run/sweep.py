@@ -36,7 +36,7 @@ class SweepResult:
     Args:
         learning_rate: The best learning rate.
         development: Accuracy on the development split by learning rate; empty for a single
-            rate, which needs no choice. With folds, the mean out of them.
+            rate without folds, which needs no choice. With folds, the mean out of them.
         test: Accuracy on the test images by seed.
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
@@ -132,7 +132,7 @@ def sweep(
         output: The folder for all runs.
         settings: The recipe; the sweep sets `learning_rate` and `seed`.
         learning_rates: Learning rates to try; by default the rates in the recipe's row of
-            Table 4. A single rate is not tried but taken.
+            Table 4. A single rate is taken, and tried with folds only.
         seeds: Seeds of the final runs. The first also seeds the trial runs, the development
             split, and the test images held out of data without a test part, unless the data
             have a `split_seed`.
@@ -169,6 +169,8 @@ def sweep(
     spec = data_spec(data, **data_options)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])
+    if folds is not None:  # Whether the images allow them, before anything is written.
+        dataclasses.replace(spec, test=False, fold=(1, folds)).open(verify=False)
     folder = pathlib.Path(output).absolute()
     start_or_continue(
         folder,
@@ -182,7 +184,7 @@ def sweep(
     development_images = 0
     scores = {}  # (accuracy, -loss) on images kept out of training.
     by_folds = {}
-    for rate in rates if len(rates) > 1 else ():
+    for rate in rates if folds or len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0], patience=None)

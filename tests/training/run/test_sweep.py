@@ -209,6 +209,10 @@ def test_folds_choose_the_rate_and_see_no_test_image(data, tmp_path, monkeypatch
     assert not list(find_results([tmp_path / "out" / "learning_rates"]))  # These are trials.
     with pytest.raises(ValueError, match="differs in: folds"):
         sweep(data, tmp_path / "out", SETTINGS, **options | {"folds": 4})
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_result", lambda result, command: None)
+        single = sweep(data, tmp_path / "one", SETTINGS, **options | {"learning_rates": (0.2,)})
+    assert single.development == {0.2: done.development[0.2]}  # Without a choice, for its interval.
 
 
 def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, monkeypatch):
@@ -241,6 +245,8 @@ def test_one_rate_alone_is_not_tried(data, tmp_path, monkeypatch):
         ({}, {"seeds": ()}, "seeds must be one or more"),
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
         ({}, {"holdout": 0.0}, "test images to report on"),
+        ({}, {"folds": 1}, "at least 2 folds"),
+        ({}, {"folds": 17}, "17 folds need at least 17 images. Received: 16"),
     ],
 )
 def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
