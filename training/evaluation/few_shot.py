@@ -422,9 +422,10 @@ def _training_images(source, shots):
 def _report(source, feature, arrays, shots, seeds, l2, dtype):
     """Returns the report of training features, their labels, test features and their labels."""
     train_features, train_labels, test_features, test_labels = arrays
+    given = train_features, train_labels, test_features, test_labels
     return FewShotReport(
         {
-            count: {seed: _accuracy(*arrays, count, seed, l2, dtype) for seed in seeds}
+            count: {seed: _accuracy(*given, count, seed, l2, dtype) for seed in seeds}
             for count in shots
         },
         feature,
@@ -434,7 +435,7 @@ def _report(source, feature, arrays, shots, seeds, l2, dtype):
         len(test_labels),
         tuple(source.skipped),
         {source.class_names[k]: n for k, n in _poor(train_labels, max(shots)).items()},
-        neighbour_accuracy(*arrays, count=NEIGHBOURS),
+        neighbour_accuracy(*given, count=NEIGHBOURS),
     )
 
 

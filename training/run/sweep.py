@@ -189,13 +189,14 @@ def sweep(
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0], patience=None)
         without_test = dataclasses.replace(spec, test=False)
-        options = {"command": command, "log": log}
         if folds is None:
-            recipe = finetune_once(without_test, run, trial, **options)
+            recipe = finetune_once(without_test, run, trial, command=command, log=log)
             development_images = recipe["images"]["validation"]
             scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
         else:
-            by_folds[rate] = finetune_folds(without_test, run, trial, folds=folds, **options)
+            by_folds[rate] = finetune_folds(
+                without_test, run, trial, folds=folds, command=command, log=log
+            )
             scores[rate] = by_folds[rate].mean, 0.0
         for weights in run.rglob("*.keras"):
             weights.unlink()
