@@ -78,9 +78,10 @@ class FewShot(Command):
             reports = report.reports
         print(report)
         if self.output:
+            described = model.to_json()
             for number, each in enumerate(reports, 1):
                 fold = {} if self.folds is None else {"fold": [number, self.folds]}
-                self._write(each, model.to_json(), fold)
+                self._write(each, described, fold)
             print(f"written {self.output}")
 
     def _write(self, report, described, fold):

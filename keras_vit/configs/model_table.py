@@ -79,7 +79,7 @@ VIT = {
 # third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
 # a root with stride 4, are 32 pixels wide.
 HYBRID = {
-    # Ours: images of 32 pixels give 8x8 tokens; and, enlarged to 96 for a root's stride of 4, 6x6.
+    # Ours: images of 32 pixels give 4x4 tokens; and, enlarged to 96 for a root's stride of 4, 6x6.
     "R5+ViT-Nano/8": ViTConfig(2, **SIZES["Nano"], classifier="gap", resnet=PoolingStem((64, 256))),
     "R14+ViT-Micro/16": ViTConfig(2, **SIZES["Micro"], resnet=ResNetStem((2, 2), 0.5)),
     "R+ViT-Ti/16": ViTConfig(8, **SIZES["Ti"], resnet=ResNetStem(())),
