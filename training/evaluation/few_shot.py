@@ -333,19 +333,8 @@ def evaluate(
             "Every class of the test images must have a training image. Received: none of "
             f"{', '.join(source.class_names[k] for k in absent[:10])}"
         )
-    features = (
-        extract(
-            model.model,
-            examples,
-            preprocessing=model.preprocessing,
-            feature=feature,
-            batch_size=batch_size,
-            cache=cache,
-            progress=progress,
-        )
-        for examples in (train, test)
-    )
-    arrays = [array for each in features for array in (each.values, each.labels)]
+    reading = feature, batch_size, cache, progress
+    arrays = *_features(model, train, *reading), *_features(model, test, *reading)
     return _report(source, feature, arrays, shots, seeds, l2, dtype)
 
 
@@ -392,19 +381,11 @@ def evaluate_folds(
     """
     train = _training_images(source, shots)
     of_image = fold_numbers(train, source.class_names, folds, split_seed, source.groups)
-    found = extract(
-        model.model,
-        train,
-        preprocessing=model.preprocessing,
-        feature=feature,
-        batch_size=batch_size,
-        cache=cache,
-        progress=progress,
-    )
+    of_train = _features(model, train, feature, batch_size, cache, progress)
     reports = []
     for number in range(1, folds + 1):
         parts = of_image != number, of_image == number
-        arrays = [array[part] for part in parts for array in (found.values, found.labels)]
+        arrays = [array[part] for part in parts for array in of_train]
         reports.append(_report(source, feature, arrays, shots, seeds, l2, dtype))
     return FewShotFolds(tuple(reports))
 
@@ -417,6 +398,20 @@ def _training_images(source, shots):
     if task_of(train.labels) == MULTILABEL:
         raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
     return train
+
+
+def _features(model, examples, feature, batch_size, cache, progress):
+    """Returns the features of images and their labels."""
+    found = extract(
+        model.model,
+        examples,
+        preprocessing=model.preprocessing,
+        feature=feature,
+        batch_size=batch_size,
+        cache=cache,
+        progress=progress,
+    )
+    return found.values, found.labels
 
 
 def _report(source, feature, arrays, shots, seeds, l2, dtype):
