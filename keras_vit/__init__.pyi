@@ -19,7 +19,7 @@ from .applications import (
     BiTR152x2 as BiTR152x2,
     BiTR152x4 as BiTR152x4,
     BiTR200x3 as BiTR200x3,
-    R5ViTNano8 as R5ViTNano8,
+    R7ViTNano8 as R7ViTNano8,
     R14ViTMicro16 as R14ViTMicro16,
     R26ViTB32 as R26ViTB32,
     R26ViTS32 as R26ViTS32,

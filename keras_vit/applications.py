@@ -134,8 +134,8 @@ ViTS14 = _application("ViT-S/14", note=_DINOV2)
 ViTB14 = _application("ViT-B/14", note=_DINOV2)
 ViTL14 = _application("ViT-L/14", note=_DINOV2)
 
-R5ViTNano8 = _application(
-    "R5+ViT-Nano/8",
+R7ViTNano8 = _application(
+    "R7+ViT-Nano/8",
     note="""
     For images of 32 pixels; not one of the paper's.
 """,

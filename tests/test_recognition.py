@@ -11,7 +11,7 @@ from keras_vit.configs.recognition import config_of_json, config_of_shapes, laye
 
 
 @pytest.mark.parametrize(
-    "name", ["ViT-B/16", "R50+ViT-B/16", "R5+ViT-Nano/8", "BiT-R50x1", "Axial-ViT-B/16"]
+    "name", ["ViT-B/16", "R50+ViT-B/16", "R7+ViT-Nano/8", "BiT-R50x1", "Axial-ViT-B/16"]
 )
 def test_a_config_is_the_same_after_json(name):
     config = configs.MODELS[name]

@@ -38,15 +38,15 @@ UNSEEN_FIELDS = (*UNSEEN_BLOCK_FIELDS, "classifier", "position_resize")
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.
 # Exceptions: pixels per side of models for other images.
-IMAGE_SIZES = {"ViT-Mini/4": 32, "R5+ViT-Nano/8": 32, "R14+ViT-Micro/16": 96}
+IMAGE_SIZES = {"ViT-Mini/4": 32, "R7+ViT-Nano/8": 32, "R14+ViT-Micro/16": 96}
 
 # Paper, Table 1; Ti and S are from the official checkpoints.
 SIZES: dict[str, dict[str, Any]] = {
     # Ours, for images of 32 pixels: Mini has a million parameters, and with a ResNet in front
-    # Micro has 2.6 and Nano 2.1.
+    # Micro and Nano have 2.6.
     "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
     "Micro": {"width": 192, "depth": 5, "mlp_dim": 768, "num_heads": 6},
-    "Nano": {"width": 256, "depth": 2, "mlp_dim": 512, "num_heads": 4},
+    "Nano": {"width": 256, "depth": 1, "mlp_dim": 512, "num_heads": 4},
     "Ti": {"width": 192, "depth": 12, "mlp_dim": 768, "num_heads": 3},
     "S": {"width": 384, "depth": 12, "mlp_dim": 1536, "num_heads": 6},
     "B": {"width": 768, "depth": 12, "mlp_dim": 3072, "num_heads": 12},
@@ -80,7 +80,9 @@ VIT = {
 # a root with stride 4, are 32 pixels wide.
 HYBRID = {
     # Ours: images of 32 pixels give 4x4 tokens; and, enlarged to 96 for a root's stride of 4, 6x6.
-    "R5+ViT-Nano/8": ViTConfig(2, **SIZES["Nano"], classifier="gap", resnet=PoolingStem((64, 256))),
+    "R7+ViT-Nano/8": ViTConfig(
+        1, **SIZES["Nano"], classifier="gap", resnet=PoolingStem((64, 256, 256))
+    ),
     "R14+ViT-Micro/16": ViTConfig(2, **SIZES["Micro"], resnet=ResNetStem((2, 2), 0.5)),
     "R+ViT-Ti/16": ViTConfig(8, **SIZES["Ti"], resnet=ResNetStem(())),
     "R26+ViT-S/32": ViTConfig(1, **SIZES["S"], resnet=ResNetStem((2, 2, 2, 2))),
