@@ -27,12 +27,12 @@ import tensorflow as tf
 from PIL import Image
 
 import keras_vit
+from keras_vit.configs import MODELS
 from keras_vit.layers import GroupNorm, StandardizedConv2D, residual_units
 from keras_vit.models import resnet
 from keras_vit.training import SGD, Adam, Muon, SoftmaxCrossentropy, Trainer, warmup_schedule
 
 HELD_OUT = 5000
-BATCH = 125
 BASE = keras_vit.ViTConfig(
     1, 128, 1, 256, 4, classifier="gap", resnet=keras_vit.PoolingStem((32, 128))
 )
@@ -67,6 +67,8 @@ class Training:
     norm: str = "32 groups"
     standardized: bool = True  # Whether kernels are.
     start: str = "random"  # Or "identity", as in the package, or "whitening": see `prepare`.
+    batch: int = 125
+    precision: str = "float32"
     optimizer: str = "muon"
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
@@ -84,9 +86,13 @@ def changed(**changes):
 
 
 STEM = BASE.resnet
-MODEL = keras_vit.configs.MODELS["R5+ViT-Nano/8"]
-# What the recipe of the model has; the base has what the pieces are compared with.
+MODEL = MODELS["R7+ViT-Nano/8"]
+# What the stem and the recipe of the model have; the base has what the pieces are compared with.
 CHOSEN = {"norm": "8 groups", "start": "identity", "learning_rate": 1e-2, "crop": 2}
+OF_MODEL = CHOSEN | {"config": MODEL, "precision": "mixed_bfloat16"}
+TWO_POOLS = dataclasses.replace(
+    MODEL, patch_size=2, depth=2, resnet=dataclasses.replace(STEM, widths=(64, 256))
+)
 PIECES = {
     "base": {},
     "Adam": {"optimizer": "adam"},
@@ -123,14 +129,12 @@ PIECES = {
     "label smoothing 0.2": {"smoothing": 0.2},
     "scale 4": {"scale": 4.0},
     "averaging": {"averaging": 0.99},
-    "R5+ViT-Nano/8": CHOSEN | {"config": MODEL},
-    "R5+ViT-Nano/4": CHOSEN | {"config": dataclasses.replace(MODEL, patch_size=1)},
-    "R5+ViT-Nano/8, three pools": CHOSEN
-    | {
-        "config": dataclasses.replace(
-            MODEL, patch_size=1, resnet=dataclasses.replace(MODEL.resnet, widths=(64, 256, 256))
-        )
-    },
+    "model": OF_MODEL,
+    "model, two pools": OF_MODEL | {"config": TWO_POOLS},
+    "model, BatchNorm": OF_MODEL | {"norm": "batch", "standardized": False},
+    "model, batch of 250": OF_MODEL | {"batch": 250},
+    "model, batch of 250, GroupNorm alone": OF_MODEL | {"batch": 250, "standardized": False},
+    "model, batch of 250, rate 2e-2": OF_MODEL | {"batch": 250, "learning_rate": 2e-2},
 }
 
 
@@ -197,6 +201,7 @@ def run(training, images, labels, pflop, seed):
     """Trains and returns the accuracy on the held-out images, in percent, with its cost."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
+    keras.config.set_dtype_policy(training.precision)
     model = keras_vit.build(
         training.config, input_shape=(32, 32, 3), classes=10, classifier_activation=None
     )
@@ -204,7 +209,7 @@ def run(training, images, labels, pflop, seed):
     prepare(model, training, images[HELD_OUT:])
     if training.scale != 1:
         model = keras.Model(model.input, model.output * training.scale)
-    steps = round(1e15 * pflop / (3 * flops * BATCH))
+    steps = round(1e15 * pflop / (3 * flops * training.batch))
     trainer = Trainer(model, averaging=training.averaging, seed=seed)
     schedule = warmup_schedule(
         training.learning_rate, steps=steps, warmup_steps=steps // 10, decay="linear"
@@ -217,8 +222,8 @@ def run(training, images, labels, pflop, seed):
     data = tf.data.Dataset.from_generator(
         functools.partial(batches, training, images[HELD_OUT:], labels[HELD_OUT:], steps, seed),
         output_signature=(
-            tf.TensorSpec((BATCH, 32, 32, 3), "float32"),
-            tf.TensorSpec((BATCH, 10), "float32"),
+            tf.TensorSpec((training.batch, 32, 32, 3), "float32"),
+            tf.TensorSpec((training.batch, 10), "float32"),
         ),
     )
     start = time.process_time()
@@ -275,28 +280,28 @@ def batches(training, images, labels, steps, seed):
     """Yields augmented batches and their label shares."""
     rng = np.random.default_rng(seed)
     mirrored = rng.random(len(images)) < 0.5
-    order, epoch = np.empty(0, int), -1
+    order, epoch, size = np.empty(0, int), -1, training.batch
     for _ in range(steps):
-        if len(order) < BATCH:
+        if len(order) < size:
             order, epoch = rng.permutation(len(images)), epoch + 1
-        chosen, order = order[:BATCH], order[BATCH:]
+        chosen, order = order[:size], order[size:]
         x, y = scaled(images[chosen]), np.eye(10, dtype="float32")[labels[chosen]]
         flipped = {
-            "never": np.zeros(BATCH, bool),
-            "random": rng.random(BATCH) < 0.5,
+            "never": np.zeros(size, bool),
+            "random": rng.random(size) < 0.5,
             "alternating": mirrored[chosen] ^ bool(epoch % 2),
         }[training.flips]
         x[flipped] = x[flipped, :, ::-1]
         if training.crop:
             border = training.crop
             padded = np.pad(x, ((0, 0), (border,) * 2, (border,) * 2, (0, 0)))
-            down, across = rng.integers(0, 2 * border + 1, (2, BATCH))
+            down, across = rng.integers(0, 2 * border + 1, (2, size))
             views = np.lib.stride_tricks.sliding_window_view(padded, (32, 32), axis=(1, 2))
-            x = views[np.arange(BATCH), down, across].transpose(0, 2, 3, 1)
+            x = views[np.arange(size), down, across].transpose(0, 2, 3, 1)
         if training.cutout:
-            size = training.cutout
-            places = rng.integers(0, 33 - size, (2, BATCH, 1))
-            inside = (np.arange(32) >= places) & (np.arange(32) < places + size)
+            side = training.cutout
+            places = rng.integers(0, 33 - side, (2, size, 1))
+            inside = (np.arange(32) >= places) & (np.arange(32) < places + side)
             x = np.where((inside[0][:, :, None] & inside[1][:, None])[..., None], 0, x)
         if training.mixup:
             share = np.float32(rng.beta(training.mixup, training.mixup))
