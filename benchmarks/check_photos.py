@@ -426,7 +426,7 @@ def main():
     if {"reviewed", "planted"} & set(arguments.parts):
         from keras_vit.models.rebuild import feature_model
 
-        classifier = keras_vit.load_classifier("cifar10")
+        classifier = keras_vit.load_classifier("r14_vit_micro16_cifar10")
         model = feature_model(classifier.model, "pre_logits")
 
         def features_of(pixels):
@@ -436,7 +436,7 @@ def main():
             original = np.load(
                 pathlib.Path(arguments.pairs).with_name("cifar10_test_set_original_labels.npy")
             )
-            found = {"patches": features["test"], "cifar10": features_of(images["test"])}
+            found = {"patches": features["test"], "r14_vit_micro16_cifar10": features_of(images["test"])}
             measure_reviewed(found, test_labels, original, arguments.reviewed)
         if "planted" in arguments.parts:
             measure_planted(images, test_labels, features_of)

@@ -1,6 +1,6 @@
 """How often a decision's bound holds, its coverage beside MAPIE's, and what strangers are refused.
 
-    python benchmarks/decisions.py --data cifar10-images cifar10 vit_mini4_cifar10
+    python benchmarks/decisions.py --data cifar10-images r14_vit_micro16_cifar10 vit_mini4_cifar10
 
 Each of many random halves of the test images finds a decision, and the other half measures its
 errors: a bound with 95% confidence may be exceeded in at most 5% of the halves.

@@ -137,7 +137,8 @@ ViTL14 = _application("ViT-L/14", note=_DINOV2)
 R7ViTNano8 = _application(
     "R7+ViT-Nano/8",
     note="""
-    For images of 32 pixels; not one of the paper's.
+    For images of 32 pixels; not one of the paper's. `weights="cifar10"` gives 10 classes and needs
+    no network.
 """,
 )
 R14ViTMicro16 = _application(

@@ -206,6 +206,7 @@ class ReleasedClassifier:
 
 # For each data set, the most accurate first.
 RELEASED = (
+    ReleasedClassifier("r7_vit_nano8_cifar10", "cifar10", "R7+ViT-Nano/8", 10),
     ReleasedClassifier("r14_vit_micro16_cifar10", "cifar10", "R14+ViT-Micro/16", 10),
     ReleasedClassifier("vit_mini4_cifar10", "cifar10", "ViT-Mini/4", 10),
 )

@@ -14,8 +14,13 @@ from keras_vit.models.opening import open_model
 from keras_vit.training.recipes import find_recipe
 
 BEST, PLAIN = RELEASED[0], RELEASED[-1]
-PARAMETERS = {"R14+ViT-Micro/16": 2_638_250, "ViT-Mini/4": 1_007_626}
+PARAMETERS = {
+    "R7+ViT-Nano/8": 2_575_530,
+    "R14+ViT-Micro/16": 2_638_250,
+    "ViT-Mini/4": 1_007_626,
+}
 RECIPES = {
+    "R7+ViT-Nano/8": "R7+ViT-Nano/8 CIFAR-10",
     "R14+ViT-Micro/16": "R14+ViT-Micro/16 CIFAR-10 96 pixels",
     "ViT-Mini/4": "ViT-Mini/4 CIFAR-10",
 }
@@ -129,7 +134,7 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
         lambda name: keras_vit.build("ViT-Mini/4", weights=name),
     ):
         with pytest.raises(
-            ValueError, match=r"write \./cifar10 for the latter, (r14_vit_micro16|vit_mini4)_"
+            ValueError, match=r"write \./cifar10 for the latter, (r7_vit_nano8|vit_mini4)_"
         ):
             use("cifar10")
     assert classifier_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")

@@ -232,7 +232,7 @@ def test_build_without_a_name_takes_changes_of_a_transfer(model, tmp_path):
 
 def test_build_without_a_name_gives_the_packages_classifier():
     built = keras_vit.build(weights="cifar10")
-    assert (built.name, built.output_shape) == ("r14_vit_micro16", (None, 10))
+    assert (built.name, built.output_shape) == ("r7_vit_nano8", (None, 10))
     assert keras_vit.describe(built).labels.names[0] == "airplane"
 
 

@@ -350,7 +350,7 @@ def test_a_decision_of_another_head_is_refused(calibrated, photos):
 
 
 def test_the_classifier_in_the_package_is_not_written_to(photos):
-    with pytest.raises(ValueError, match="must be copied to another folder.*r14_vit_micro16"):
+    with pytest.raises(ValueError, match="must be copied to another folder.*r7_vit_nano8"):
         calibrate("cifar10", photos, BOUND, log=str)
 
 
