@@ -436,7 +436,10 @@ def main():
             original = np.load(
                 pathlib.Path(arguments.pairs).with_name("cifar10_test_set_original_labels.npy")
             )
-            found = {"patches": features["test"], "r14_vit_micro16_cifar10": features_of(images["test"])}
+            found = {
+                "patches": features["test"],
+                "r14_vit_micro16_cifar10": features_of(images["test"]),
+            }
             measure_reviewed(found, test_labels, original, arguments.reviewed)
         if "planted" in arguments.parts:
             measure_planted(images, test_labels, features_of)

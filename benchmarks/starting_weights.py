@@ -15,12 +15,12 @@ import pathlib
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+import scipy.stats
 
 from keras_vit import load_classifier
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.intervals import mean_interval
 from keras_vit.utils.text_tables import markdown_table
 
 PHOTOGRAPHS = [
@@ -70,7 +70,10 @@ def main() -> None:
     base = np.array(accuracies[arguments.weights[0]])
     rows = [("weights", "test accuracy", "difference, 95% interval")]
     for key, values in accuracies.items():
-        low, high = mean_interval(list(values - base))
+        differences = values - base
+        low, high = scipy.stats.t.interval(
+            0.95, len(base) - 1, differences.mean(), scipy.stats.sem(differences)
+        )
         difference = "" if key == arguments.weights[0] else f"{low:+.1f} to {high:+.1f}"
         rows.append((key, f"{np.mean(values):.1f}%", difference))
     print(markdown_table(rows))

@@ -1,6 +1,6 @@
 """How well scores tell strangers from known photos: AUROC, and the share refused at 1% of known.
 
-    python benchmarks/strangers.py r14_vit_micro16_cifar10 --data cifar10-images --strangers digits crops
+    python benchmarks/strangers.py KEY --data cifar10-images --strangers digits crops
 
 Near strangers are photos of classes that a classifier was not trained on: train it on some of the
 classes, and give the test photos of the others as strangers.
