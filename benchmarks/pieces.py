@@ -145,7 +145,7 @@ def main():
     parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=[])
     parser.add_argument("--pflop", type=float, default=0.01)
     parser.add_argument("--seeds", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     images, labels = arrays(arguments.data, arguments.output / "images.npz")
     done = arguments.output / "pieces.jsonl"
