@@ -58,6 +58,7 @@ from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.utils.text_tables import markdown_table
 
 CLASSES, SIDE, PATCH, FILTERS = 10, 32, 6, 400
+CLASSIFIER = "r14_vit_micro16_cifar10"  # In the package; has not seen the test images.
 COUNTS = (100, 1000, 4500)
 TRIALS, SET, BURST = 20, 500, 5
 BURSTS = 600
@@ -426,7 +427,7 @@ def main():
     if {"reviewed", "planted"} & set(arguments.parts):
         from keras_vit.models.rebuild import feature_model
 
-        classifier = keras_vit.load_classifier("r14_vit_micro16_cifar10")
+        classifier = keras_vit.load_classifier(CLASSIFIER)
         model = feature_model(classifier.model, "pre_logits")
 
         def features_of(pixels):
@@ -436,10 +437,7 @@ def main():
             original = np.load(
                 pathlib.Path(arguments.pairs).with_name("cifar10_test_set_original_labels.npy")
             )
-            found = {
-                "patches": features["test"],
-                "r14_vit_micro16_cifar10": features_of(images["test"]),
-            }
+            found = {"patches": features["test"], CLASSIFIER: features_of(images["test"])}
             measure_reviewed(found, test_labels, original, arguments.reviewed)
         if "planted" in arguments.parts:
             measure_planted(images, test_labels, features_of)

@@ -87,7 +87,8 @@ def changed(**changes):
 
 STEM = BASE.resnet
 MODEL = MODELS["R7+ViT-Nano/8"]
-# What the stem and the recipe of the model have; the base has what the pieces are compared with.
+# The stem and the rate of the model, with a smaller border than its recipe for so few epochs; the
+# base has what the pieces are compared with.
 CHOSEN = {"norm": "8 groups", "start": "identity", "learning_rate": 1e-2, "crop": 2}
 OF_MODEL = CHOSEN | {"config": MODEL, "precision": "mixed_bfloat16"}
 TWO_POOLS = dataclasses.replace(
