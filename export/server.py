@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import signal
 import socket
@@ -54,6 +55,9 @@ def serve(
     uvicorn = import_server_package("uvicorn")
     import_server_package("starlette")
     import_server_package("python_multipart")
+    logging.getLogger("python_multipart").setLevel(
+        logging.ERROR
+    )  # Warnings are of what clients send.
     import_server_package("prometheus_client")
     if top < 1:
         raise ValueError(f"top must be at least 1. Received: {top}")
@@ -78,7 +82,7 @@ def serve(
                 http=bounded_protocol(connections),
                 backlog=connections.backlog,
                 ws="none",
-                log_level="error",  # Warnings are of what clients send.
+                log_level=logging.ERROR,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,

@@ -112,7 +112,7 @@ class Service:
 
     async def page(self, request: Any) -> Any:
         """The page of `keras_vit.export.html`, with the answers of this server."""
-        names = self._classifier.class_names
+        names = self._classifier.known_classes
         text = page(self.name, script("on_server.js", {"classNames": names, "top": self._top}))
         headers = {"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"}
         return self._responses.HTMLResponse(text, headers=headers)
@@ -135,7 +135,7 @@ class Service:
             files = [await upload.read() for upload in uploads]
         if not files:
             raise self._error(
-                400, "A request must be multipart/form-data with image files. Received: none"
+                400, "A request must be whole multipart/form-data with image files. Received: none"
             )
         answers = await self._answers(request, files)
         predictions = []

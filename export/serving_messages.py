@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import pathlib
 
 from keras_vit.classifier import Classifier
+from keras_vit.utils.files import model_in
 from keras_vit.utils.json_files import parse_json
 
 _SIGNATURE = "serve_bytes"
@@ -15,8 +15,8 @@ _SIGNATURE = "serve_bytes"
 def served_name(classifier: Classifier, name: str | None = None) -> tuple[str, str]:
     """Returns name and version of a model in TensorFlow Serving's routes.
 
-    A SavedModel in a folder of a number, such as `pets/3`, is version 3 of "pets"; any other
-    model is version 1 under the name of its folder or file.
+    An export in a folder of a number, such as `pets/3`, is version 3 of "pets"; any other model
+    is version 1 under the name of its folder or file.
 
     Args:
         classifier: The classifier.
@@ -27,7 +27,7 @@ def served_name(classifier: Classifier, name: str | None = None) -> tuple[str, s
     """
     path = (classifier.folder or pathlib.Path(classifier.model.name)).absolute()
     version = "1"
-    if path.name.isdecimal() and path.parent.name:
+    if path.name.isdecimal() and path.parent.name and model_in(path) is None:
         path, version = path.parent, path.name
     name = name or (path.stem if path.is_file() else path.name)
     if not name or set(name) & set("/:?#%"):
@@ -55,7 +55,7 @@ def files_of_json(body: bytes) -> tuple[list[bytes], bool]:
     signature = content.get("signature_name") or _SIGNATURE
     if signature != _SIGNATURE:
         raise ValueError(
-            f'signature_name must be "{_SIGNATURE}", for image files. Received: {signature!r}'
+            f'signature_name must be "{_SIGNATURE}", for image files. Received: {signature!r:.80}'
         )
     by_name = "inputs" in content
     entries = content.get("inputs" if by_name else "instances")
@@ -78,5 +78,5 @@ def _file_of_entry(entry):
         )
     try:
         return base64.b64decode(entry["b64"], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # Also binascii.Error.
         raise ValueError(f"An image must be a file in base64. Received: {error}") from error

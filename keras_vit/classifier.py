@@ -29,7 +29,6 @@ from keras_vit.description import (
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.images.listing import as_image, image_files
 from keras_vit.images.pillow_decoding import decode_with_pillow
-from keras_vit.images.transcoding import to_rgb
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
@@ -175,7 +174,7 @@ class Classifier:
 
         Args:
             images: One image `(H, W, C)`, a batch of them, or a list of images of any
-                sizes: arrays or PIL images, pixels in [0, 255].
+                sizes: arrays of pixels in [0, 255], or PIL images, which EXIF's orientation turns.
 
         Returns:
             A float32 array `(B, height, width, C)`.
@@ -184,7 +183,7 @@ class Classifier:
             images = [images]
         arrays = []
         for image in images:
-            array = np.asarray(to_rgb(image) if hasattr(image, "convert") else image)
+            array = np.asarray(as_image(image) if hasattr(image, "getexif") else image)
             if array.ndim != 3:
                 raise ValueError(
                     "An image must be an array (height, width, channels). "

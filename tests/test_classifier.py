@@ -13,7 +13,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import FILES, load_classifier, save_classifier
-from keras_vit.images.listing import image_files
+from keras_vit.images.listing import image_files, images_below
 from keras_vit.prediction import highest
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture
@@ -139,6 +139,16 @@ def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
     for path in tmp_path.iterdir():
         file, image = classifier.predict([path, Image.open(path)])
         assert dict(image.top) == pytest.approx(dict(file.top), abs=1e-6)
+        (row,) = classifier.model.predict_on_batch(classifier.preprocess(Image.open(path)))
+        assert max(row) == pytest.approx(file.top[0][1], abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_a_pil_image_whose_range_is_unknown_is_an_error(folder, mode):
+    classifier = load_classifier(folder)
+    for answer in (classifier.predict, classifier.preprocess):
+        with pytest.raises(ValueError, match=f"others is not known.*mode {mode}"):
+            answer(Image.new(mode, (4, 4)))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +204,9 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
     assert image_files([images / "3.PNG"]) == [str(images / "3.PNG")]
     with pytest.raises(ValueError, match="have images in it"):
         image_files(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "notes").symlink_to(tmp_path / "none")
+    assert images_below(tmp_path) == ([], [str(tmp_path / "notes"), str(tmp_path / "pipe")])
     with pytest.raises(ValueError, match="existing file or folder"):
         image_files(tmp_path / "none.jpg")
 

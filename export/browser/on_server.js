@@ -9,11 +9,11 @@
     const content = await response.json();
     const milliseconds = performance.now() - start;
     if (!response.ok) throw new Error(content.error);
-    const [{ top, labels, error }] = content.predictions;
+    const [{ top, labels, answer, error }] = content.predictions;
     if (error) throw new Error(error);
     const found = new Map(top.map((row) => [row.class, row.probability]));
     const probabilities = classNames.map((name) => found.get(name));
-    return { top: top.slice(0, shown), labels, probabilities, milliseconds };
+    return { top: top.slice(0, shown), labels, answer, probabilities, milliseconds };
   }
 
   const open = async () => ({ classify, classNames });

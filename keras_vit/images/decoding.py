@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras_vit.images.headers import (
     ImageHeader,
     bytes_at,
+    gif_frame,
     little_endian,
     read_format,
     read_header,
@@ -360,7 +361,7 @@ def _decode(encoded, header):
     @seldom
     def decode_other(encoded, header):
         def decode_gif():
-            return decode(tf.strings.join([until_end(encoded, header), b";"]))
+            return decode(_opaque_gif(tf.strings.join([until_end(encoded, header), b";"])))
 
         def decode_bmp():
             return tf.cond(
@@ -384,6 +385,20 @@ def _decode(encoded, header):
 
     image = tf.cond(header.format == JPEG, decode_jpeg, decode_png_or_other)
     return tf.ensure_shape(image, [None, None, 3])
+
+
+@seldom
+def _opaque_gif(encoded):
+    """Clears the flag for which TensorFlow makes the pixels of one colour black."""
+    at = tf.cast(gif_frame(encoded)[0], tf.int32)
+
+    def cleared():
+        flags = bytes_at(encoded, at, 1)[0]
+        byte = tf.gather(tf.constant([bytes([value]) for value in range(256)]), flags // 2 * 2)
+        rest = tf.strings.substr(encoded, at + 1, tf.strings.length(encoded))
+        return tf.strings.join([tf.strings.substr(encoded, 0, at), byte, rest])
+
+    return tf.cond(at >= 0, cleared, lambda: encoded)
 
 
 @seldom

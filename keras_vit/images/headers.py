@@ -134,9 +134,21 @@ def _png(encoded):
 
 @seldom
 def _gif(encoded):
-    """Finds the end of a GIF's first frame, as TensorFlow decodes all frames of a file.
+    _, image, end = gif_frame(encoded)
+    descriptor = bytes_at(encoded, image, 10)
+    whole = (descriptor[0] == ord(",")) & (end <= _length(encoded))
+    end = tf.where(whole, end, 0)
+    return tf.stack([little_endian(descriptor[7:9]), little_endian(descriptor[5:7]), 1, end])
+
+
+def gif_frame(encoded):
+    """Finds the parts of a GIF's first frame, as TensorFlow decodes all frames of a file.
 
     A GIF is a screen, colours, extensions, then images in blocks of at most 255 bytes.
+
+    Returns:
+        int64 scalars: the places of the flags of its graphic control, -1 without one, of its
+        descriptor and of its end.
     """
     data = tf.io.decode_raw(tf.strings.join([encoded, bytes(16)]), tf.uint8)
     length = _length(encoded)
@@ -157,17 +169,17 @@ def _gif(encoded):
         (end,) = tf.while_loop(lambda at: (at < length) & (byte(at) > 0), step, (at,))
         return end + 1
 
+    def after_extension(at, control):
+        is_control = (byte(at + 1) == 0xF9) & (control < 0)
+        return after_blocks(at + 2), tf.where(is_control, at + 3, control)
+
     start = 13 + colours(byte(tf.constant(10, tf.int64)))
-    (image,) = tf.while_loop(
-        lambda at: (at < length) & (byte(at) == ord("!")),
-        lambda at: (after_blocks(at + 2),),
-        (start,),
+    image, control = tf.while_loop(
+        lambda at, _: (at < length) & (byte(at) == ord("!")),
+        after_extension,
+        (start, tf.constant(-1, tf.int64)),
     )
-    descriptor = bytes_at(encoded, image, 10)
-    end = after_blocks(image + 11 + colours(tf.cast(descriptor[9], tf.int64)))
-    whole = (descriptor[0] == ord(",")) & (end <= length)
-    end = tf.where(whole, end, 0)
-    return tf.stack([little_endian(descriptor[7:9]), little_endian(descriptor[5:7]), 1, end])
+    return control, image, after_blocks(image + 11 + colours(byte(image + 9)))
 
 
 @seldom

@@ -54,8 +54,8 @@ def as_image(image: Any) -> bytes | np.ndarray:
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    if hasattr(image, "getexif"):  # A PIL image.
-        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
+    if hasattr(image, "getexif"):
+        return _pil_pixels(image)
     pixels = np.asarray(image)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
         raise ValueError(
@@ -63,6 +63,15 @@ def as_image(image: Any) -> bytes | np.ndarray:
             f"of uint8. Received: {type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"
         )
     return pixels
+
+
+def _pil_pixels(image):
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            "Pixels must be whole numbers of 8 or 16 bits without a sign, as the range of others "
+            f"is not known. Received: a PIL image of mode {image.mode}"
+        )
+    return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 
 def images_below(
@@ -117,6 +126,8 @@ def is_properties(path: str) -> bool:
 def _is_image(path):
     if _has_image_suffix(path):
         return True
+    if not os.path.isfile(path):  # A pipe would be waited for.
+        return False
     with open(path, "rb") as file:
         head = file.read(SIGNATURE_BYTES)
     # BMP's two letters may also begin a text.

@@ -140,8 +140,12 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         if kind == "TIFF":
             image = _tiff_to_rgb(image, encoded)
         if kind in _OF_TENSORFLOW:
+            exif, tiles = image.info.get("exif", b""), list(image.tile)
             image.load()
-            return _turned(_jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image), image)
+            rgb = _jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image)
+            if kind == "GIF":
+                rgb = rgb.crop(tiles[0].extents)  # TensorFlow gives the frame without its screen.
+            return _turned(rgb, exif)
         ImageOps.exif_transpose(image, in_place=True)
         image = to_rgb(image)
         image.load()
@@ -195,16 +199,18 @@ def _reads_avif():
 def _jpeg_to_rgb(image):
     if image.mode != "CMYK":
         return to_rgb(image)
-    # TensorFlow's whole numbers; Pillow's may differ by one.
-    inks = 255 - np.asarray(image, "uint16")
+    # TensorFlow's whole numbers; Pillow's may differ by one. Pillow takes all inks as inverted, as
+    # only Adobe's marker states.
+    inks = np.asarray(image, "uint16")
+    inks = 255 - inks if "adobe" in image.info else inks
     return Image.fromarray((inks[..., :3] * inks[..., 3:] // 255).astype("uint8"))
 
 
-def _turned(rgb, image):
-    """The pixels of an image, turned as its EXIF states; XMP, where Pillow looks too, is not."""
+def _turned(rgb, content):
+    """The pixels of an image, turned as EXIF in front of the pixels states; XMP is not read."""
     exif = Image.Exif()
     try:
-        exif.load(image.info.get("exif", b""))
+        exif.load(content)
         turn = _TURNS.get(exif.get(ExifTags.Base.Orientation, 1))
     except Exception:  # Pillow raises nearly anything on damaged data, which count as none.
         turn = None

@@ -1,6 +1,5 @@
 """The page and the module of a classifier in Chromium, and its model in transformers.js."""
 
-import contextlib
 import functools
 import html.parser
 import http.server
@@ -16,6 +15,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from npm_packages import installed
+from server_clients import served
 
 import keras_vit
 from keras_vit import command_line
@@ -25,9 +25,6 @@ from keras_vit.export import browser_files, browser_templates, html_page
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.onnx_conversion import transformers_js_content
 from keras_vit.export.onnx_file import OPSET
-from keras_vit.export.options import ServingLimits
-from keras_vit.export.server import bound_socket
-from keras_vit.export.service import Service
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
 from keras_vit.preprocessing import Preprocessing
@@ -196,26 +193,6 @@ def site(folder):
     return f"http://127.0.0.1:{server.server_port}"
 
 
-@contextlib.contextmanager
-def served(classifier):
-    """Yields the address of `keras-vit serve`."""
-    uvicorn = pytest.importorskip("uvicorn")
-    with bound_socket("127.0.0.1", 0) as listener:
-        service = Service(classifier, "animals", 2, ServingLimits())
-        ready = threading.Event()
-        service.when_ready = ready.set
-        config = uvicorn.Config(service.application(), log_level="warning", lifespan="on")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        ready.wait()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     """Returns a broken file and a good one whose name a spreadsheet would read as a formula."""
@@ -243,7 +220,8 @@ def check_answers(tab, classifier, images, num_pictures):
         tab.click("#table")
     lines = pathlib.Path(download.value.path()).read_text(encoding="utf-8").splitlines()
     assert [line.split(",")[0] for line in lines] == ['"image"', '"broken.png"', '"\'=good.png"']
-    stored = [float(text) for text in lines[2].split(",")[2:]]
+    assert lines[2].split(",")[2] == f'"{max(expected, key=expected.get)}"'
+    stored = [float(text) for text in lines[2].split(",")[3:]]
     assert stored == pytest.approx(list(answer.values()), abs=1e-6)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from server_clients import BROKEN, Constant, b64, client_of, uploads
 
 from keras_vit import command_line
 from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.export import server
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.serving_messages import served_name
@@ -221,8 +223,26 @@ def test_the_page_loads_nothing_from_elsewhere(client):
     assert "http" not in response.text.replace("http-equiv", "")
 
 
-@pytest.mark.slow
-def test_a_saved_model_in_a_numbered_folder_is_a_version(classifier, saved_model, tmp_path):
+def test_the_page_has_the_classes_of_images_alone():
+    deciding = load_classifier("vit_mini4_cifar10").answering
+    with client_of(deciding) as client:
+        facts = re.search(r"= (\{.*\});", client.get("/").text)[1]
+    assert json.loads(facts)["classNames"] == list(deciding.class_names[:10])
+
+
+def test_malformed_requests_are_answered_in_a_short_line(client):
+    path = "/v1/models/animals:predict"
+    for request, message in (
+        ({"signature_name": "x" * 1000, "instances": [b64(BROKEN)]}, "signature_name must be"),
+        ({"instances": [{"b64": "ä"}]}, "An image must be a file in base64"),
+    ):
+        response = client.post(path, json=request)
+        assert response.status_code == 400
+        assert response.json()["error"].startswith(message)
+        assert len(response.content) < 200
+
+
+def test_an_export_in_a_numbered_folder_is_a_version(classifier, tmp_path):
     assert served_name(classifier) == ("animals", "1")
     assert served_name(Classifier(Constant([1, 0, 0]), "abc", Preprocessing((32, 24)))) == (
         "constant",
@@ -232,6 +252,11 @@ def test_a_saved_model_in_a_numbered_folder_is_a_version(classifier, saved_model
         Constant([1, 0, 0]), "abc", Preprocessing((32, 24)), folder=tmp_path / "pets" / "7"
     )
     assert served_name(numbered) == ("pets", "7")
+    of_year = tmp_path / "runs" / "2024"
+    of_year.mkdir(parents=True)
+    (of_year / "model.keras").touch()
+    trained = Classifier(Constant([1, 0, 0]), "abc", Preprocessing((32, 24)), folder=of_year)
+    assert served_name(trained) == ("2024", "1")
     file = tmp_path / "cats.onnx"
     file.touch()
     of_file = Classifier(Constant([1, 0, 0]), "abc", Preprocessing((32, 24)), folder=file)

@@ -5,9 +5,11 @@ import contextlib
 import threading
 
 import numpy as np
+import uvicorn
 from starlette.testclient import TestClient
 
 from keras_vit.export.options import ServingLimits
+from keras_vit.export.server import bound_socket
 from keras_vit.export.service import Service
 
 BROKEN = b"\x89PNG\r\n\x1a\nno image"
@@ -53,3 +55,22 @@ class Constant:
         self.release.wait()
         self.batches.append(len(images))
         return np.repeat(self.row[np.newaxis], len(images), axis=0)
+
+
+@contextlib.contextmanager
+def served(classifier):
+    """Yields the address of `keras-vit serve`."""
+    with bound_socket("127.0.0.1", 0) as listener:
+        service = Service(classifier, "animals", 2, ServingLimits())
+        ready = threading.Event()
+        service.when_ready = ready.set
+        config = uvicorn.Config(service.application(), log_level="warning", lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        ready.wait()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

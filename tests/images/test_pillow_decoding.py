@@ -38,12 +38,38 @@ def animated_gif():
     return encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
 
 
+def transparent_gif():
+    colours = picture("P")
+    return encoded(colours, "GIF", transparency=colours.getpixel((0, 0)))
+
+
+def gif_of_a_part_of_its_screen():
+    content = bytearray(encoded(picture("P"), "GIF"))
+    content[6:10] = bytes([50, 0, 40, 0])  # Width and height of the screen.
+    return bytes(content)
+
+
+def png_with_late_exif():
+    before, name, rest = turned("PNG", 6).partition(b"eXIf")
+    size = int.from_bytes(before[-4:], "big") + 4  # Content and checksum.
+    chunk, others = before[-4:] + name + rest[:size], before[:-4] + rest[size:]
+    return others[:-12] + chunk + others[-12:]  # In front of IEND.
+
+
+def cmyk_without_adobe_marker():
+    content = encoded(picture("CMYK"), "JPEG")
+    start = content.index(b"\xff\xee")
+    size = 2 + int.from_bytes(content[start + 2 : start + 4], "big")
+    return content[:start] + content[start + size :]
+
+
 FILES = {
     "JPEG": lambda: encoded(picture(), "JPEG", quality=83),
     "JPEG 4:4:4": lambda: encoded(picture(), "JPEG", subsampling=0),
     "progressive JPEG": lambda: encoded(picture(), "JPEG", progressive=True),
     "grey JPEG": lambda: encoded(picture("L"), "JPEG"),
     "CMYK JPEG": lambda: encoded(picture("CMYK"), "JPEG"),
+    "CMYK JPEG without Adobe's marker": cmyk_without_adobe_marker,
     "PNG": lambda: encoded(picture(), "PNG"),
     "grey PNG": lambda: encoded(picture("L"), "PNG"),
     "1-bit PNG": lambda: encoded(picture("1"), "PNG"),
@@ -51,10 +77,13 @@ FILES = {
     "RGBA PNG": lambda: encoded(picture("RGBA"), "PNG"),
     "grey and alpha PNG": lambda: encoded(picture("LA"), "PNG"),
     "16-bit PNG": sixteen_bits,
+    "PNG with EXIF behind its pixels": png_with_late_exif,
     "BMP": lambda: encoded(picture(), "BMP"),
     "palette BMP": lambda: encoded(picture("P"), "BMP"),
     "GIF": lambda: encoded(picture("P"), "GIF"),
     "animated GIF": animated_gif,
+    "GIF of a part of its screen": gif_of_a_part_of_its_screen,
+    "transparent GIF": transparent_gif,
     "WebP": lambda: encoded(picture(), "WEBP"),
     "TIFF": lambda: encoded(picture(), "TIFF"),
 }

@@ -107,7 +107,7 @@ class DecisionSettings:
 
     def check(self, labels: Labels) -> None:
         """Raises ValueError for a bound of another task, and names that no answer can have."""
-        if UNKNOWN in (labels.names or ()) and not labels.is_multilabel:
+        if UNKNOWN in (labels.names or ()):
             raise ValueError(
                 f'With a decision no class may have the name "{UNKNOWN}": images without an answer '
                 "get it. Give the class another name, or the photos with --unknown."

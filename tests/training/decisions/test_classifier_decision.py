@@ -359,6 +359,8 @@ def test_a_class_of_the_name_unknown_is_refused(photos, tmp_path):
     save_classifier(tmp_path / "x", color_model(), names, Preprocessing((8, 8)))
     with pytest.raises(ValueError, match='no class may have the name "unknown"'):
         calibrate(tmp_path / "x", photos, BOUND, log=str)
+    with pytest.raises(ValueError, match='no class may have the name "unknown"'):
+        DecisionSettings().check(Labels(names, "multilabel"))
 
 
 def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):
