@@ -163,6 +163,34 @@ def test_weights_bring_their_facts_with_them(model, tmp_path):
     assert describe(built).labels.names == KNOWN.labels.names
 
 
+def test_weights_without_tables_of_positions_fit_images_of_another_size(tmp_path):
+    config = keras_vit.ViTConfig(4, 16, 1, 16, 2, position_embedding="none")
+    first, second = (
+        keras_vit.build(config, input_shape=(*size, 3), classes=2) for size in ((8, 8), (12, 16))
+    )
+    known = Preprocessing((8, 8), "torchvision", resize_size=10)
+    set_description(first, dataclasses.replace(held_description(first), preprocessing=known))
+    first.save_weights(tmp_path / "a.weights.h5")
+    second.load_weights(tmp_path / "a.weights.h5")
+    np.testing.assert_array_equal(second.get_weights()[0], first.get_weights()[0])
+    assert describe(second).preprocessing == known.with_image_size((12, 16))
+    free = keras_vit.build(config, include_top=False, input_shape=(None, None, 3))
+    free.load_weights(tmp_path / "a.weights.h5")
+    assert describe(free).preprocessing == known
+
+
+def test_another_head_does_not_take_the_names_of_the_classes(model, tmp_path):
+    model.save_weights(tmp_path / "a.weights.h5")
+    other = keras_vit.build(CONFIG, input_shape=(8, 12, 3), classes=2)
+    with pytest.warns(UserWarning, match="could not be loaded|predictions"):
+        other.load_weights(tmp_path / "a.weights.h5", skip_mismatch=True)
+    assert (describe(other).classes, describe(other).labels) == (2, Labels())
+    assert describe(other).preprocessing == KNOWN.preprocessing
+    other.save(tmp_path / "other.keras")
+    with pytest.raises(ValueError, match="classes of a classifier must have names"):
+        keras_vit.open_model(tmp_path / "other.keras").classifier()
+
+
 def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
     save_classifier(
         tmp_path / "pets", model, ("a", "b", "c"), KNOWN.preprocessing, task="multilabel"

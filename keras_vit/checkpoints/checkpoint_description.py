@@ -200,7 +200,7 @@ def build_arguments(
         config, notes = config_of_shapes(
             shapes,
             fields,
-            epsilon_in=checkpoint.layout.epsilon_in,
+            epsilon_in=checkpoint.facts.epsilon_in or checkpoint.layout.epsilon_in,
             has_paper_sizes=not checkpoint.layout.models_vary,
         )
     except ValueError as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from keras_vit.configs import UNSEEN_FIELDS, checked_fields
+from keras_vit.configs.resnet_configs import EpsilonIn
 from keras_vit.description.tasks import TASKS
 
 
@@ -21,6 +22,7 @@ class Facts:
         fields: Fields of `ViTConfig` and their values; None is left out.
         position_grid: Patches (down, across) that the tables of positions are for, or None.
         image_size: Pixels (height, width) of the images, or None.
+        epsilon_in: How the kernels of a hybrid's ResNet are standardised, or None.
         task: The task of the head, or None.
         noted: The JSON that this package noted: "description", or "preprocessing" in files of
             earlier versions. Both may be None where the source of the weights did not hold it.
@@ -34,6 +36,7 @@ class Facts:
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     position_grid: tuple[int, int] | None = None
     image_size: tuple[int, int] | None = None
+    epsilon_in: EpsilonIn | None = None
     task: str | None = None
     noted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     keras_version: int = 0
@@ -46,6 +49,11 @@ class Facts:
             sides = getattr(self, name)
             if sides is not None:
                 object.__setattr__(self, name, _checked_sides(name, sides))
+        if self.epsilon_in not in (None, *get_args(EpsilonIn)):
+            raise ValueError(
+                f"epsilon_in must be one of {get_args(EpsilonIn)}. "
+                f"Received: epsilon_in={self.epsilon_in!r:.80}"
+            )
 
     def over(self, others: Facts) -> Facts:
         """Returns these facts, completed by the facts of another source."""
@@ -59,8 +67,8 @@ class Facts:
         """Returns the facts in the JSON object that this package writes into files of weights.
 
         Args:
-            note: Fields of `UNSEEN_FIELDS`, "position_grid", "task", "description"; other keys
-                are left out.
+            note: Fields of `UNSEEN_FIELDS`, "position_grid", "epsilon_in", "task",
+                "description"; other keys are left out.
 
         Raises:
             ValueError: If a value is wrong.
@@ -69,6 +77,7 @@ class Facts:
         return cls(
             fields=_unseen(note),
             position_grid=note.get("position_grid") or None,
+            epsilon_in=note.get("epsilon_in"),
             task=note["task"] if note.get("task") in TASKS else None,
             noted={k: value for k, value in noted.items() if isinstance(value, dict | None)},
         )

@@ -12,9 +12,10 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 import numpy as np
+
+from keras_vit.configs.resnet_configs import EpsilonIn
 
 Shape = tuple[int, ...]
 
@@ -282,7 +283,7 @@ class Layout:
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
-    epsilon_in: Literal["deviation", "variance"] = "deviation"
+    epsilon_in: EpsilonIn = "deviation"
     models_vary: bool = False
     refusals: tuple[tuple[str, str], ...] = ()
     position_resize: str = "official"

@@ -6,6 +6,7 @@ All decisions are made by names and shapes, before any value is read.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import fnmatch
 import pathlib
@@ -30,7 +31,7 @@ from keras_vit.checkpoints.resize import (
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
 from keras_vit.configs.position_resize import RULES
-from keras_vit.configs.recognition import layer_shapes, similar_models
+from keras_vit.configs.recognition import config_of, layer_shapes, similar_models
 from keras_vit.description import description_layer, held_description, set_description
 
 # Arrays that an error names of each kind.
@@ -301,9 +302,17 @@ def set_position_rule(model: keras.Model, rule: str) -> None:
 
 
 def unseen_fields(model: keras.Model) -> dict[str, Any]:
-    """Returns the fields of a model's blocks that weights do not show; {} without any block."""
+    """Returns the fields of a model's blocks, and where they add positions, as known.
+
+    Weights do not show them. {} without any block.
+    """
     layer = layer_of(model, "encoder_block_0/variable") or layer_of(model, "row_block_0/variable")
-    return {name: getattr(layer, name) for name in UNSEEN_BLOCK_FIELDS if hasattr(layer, name)}
+    fields = {name: getattr(layer, name) for name in UNSEEN_BLOCK_FIELDS if hasattr(layer, name)}
+    with contextlib.suppress(ValueError):  # A model of other layers.
+        config = config_of(model)
+        if isinstance(config, ViTConfig):
+            fields["position_embedding_at"] = config.position_embedding_at
+    return fields
 
 
 def _layer_named(model, name):

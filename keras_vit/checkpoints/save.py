@@ -21,7 +21,7 @@ from keras_vit.checkpoints.match import (
     weights_by_path,
 )
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.configs import classifier_layer
+from keras_vit.configs import ViTConfig, classifier_layer
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description.tasks import MULTILABEL, task_of_model
@@ -35,8 +35,9 @@ def save_checkpoint(
     Names and shapes are as in the published files, BiT's for a BiT ResNet, so that the
     official code, timm and big_vision read it; variants without published weights have
     names of the same style. Values keep their bits. The layout has no array for the grid of
-    the position embeddings, the form of GELU and LayerNorm's epsilon: they are in the comment
-    of the archive, which other readers ignore and `load_checkpoint` reads.
+    the position embeddings, where they are added, the form of GELU, LayerNorm's epsilon and
+    how a hybrid's kernels are standardised: they are in the comment of the archive, which
+    other readers ignore and `load_checkpoint` and `build` read.
 
     Args:
         model: A model of `keras_vit.build`.
@@ -117,13 +118,15 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
 def facts_of(model: keras.Model) -> dict[str, Any]:
     """Returns what arrays do not show, as types of JSON; `Facts.from_note` reads it.
 
-    Fields of the blocks (features only where they are not the paper's), `position_grid`,
-    `position_resize`, and of a head its `classifier` and the `task` of a sigmoid.
+    Fields of the blocks, features and `position_embedding_at` (these two only where they are not
+    the paper's), `position_grid`, `position_resize`, a hybrid's `epsilon_in`, and of a head its
+    `classifier` and the `task` of a sigmoid.
     """
+    usual = {name: getattr(ViTConfig, name) for name in (*UNSEEN_FEATURES, "position_embedding_at")}
     facts: dict[str, Any] = {
         name: value if isinstance(value, str | int | float) else dataclasses.asdict(value)
         for name, value in unseen_fields(model).items()
-        if name not in UNSEEN_FEATURES or value != getattr(BlockConfig, name)
+        if name not in usual or value != usual[name]
     }
     grid = position_grid(model)
     if grid:
@@ -131,8 +134,11 @@ def facts_of(model: keras.Model) -> dict[str, Any]:
         if rule := position_rule(model):
             facts["position_resize"] = rule
     with contextlib.suppress(ValueError):  # A model of other layers.
+        config = config_of(model)
+        if stem := getattr(config, "resnet", None):
+            facts["epsilon_in"] = stem.epsilon_in
         if classifier_layer({layer.name: layer for layer in model.layers}) is not None:
-            facts["classifier"] = getattr(config_of(model), "classifier", None)
+            facts["classifier"] = getattr(config, "classifier", None)
             if task_of_model(model) == MULTILABEL:
                 facts["task"] = MULTILABEL
     return facts

@@ -33,7 +33,7 @@ FEATURES = ("pre_logits", "token", "avg")
 
 
 # Fields of `ViTConfig` that weights do not show; files of this package note them.
-UNSEEN_FIELDS = (*UNSEEN_BLOCK_FIELDS, "classifier", "position_resize")
+UNSEEN_FIELDS = (*UNSEEN_BLOCK_FIELDS, "classifier", "position_embedding_at", "position_resize")
 
 
 DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the paper.

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import (
@@ -24,6 +24,7 @@ from keras_vit.configs import (
     ViTConfig,
 )
 from keras_vit.configs.blocks import BLOCK_LAYERS, UNSEEN_FEATURES
+from keras_vit.configs.resnet_configs import EpsilonIn
 
 Shape = tuple[int, ...]
 
@@ -73,7 +74,7 @@ def config_of_shapes(
     shapes: Mapping[str, Shape | None],
     fields: Mapping[str, Any] | None = None,
     *,
-    epsilon_in: Literal["deviation", "variance"] = ResNetStem.epsilon_in,
+    epsilon_in: EpsilonIn = ResNetStem.epsilon_in,
     has_paper_sizes: bool = True,
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
+EpsilonIn = Literal["deviation", "variance"]
+
 
 @dataclasses.dataclass(frozen=True)
 class _ResNet:
@@ -63,7 +65,7 @@ class ResNetStem(_ResNet):
     """
 
     num_blocks: tuple[int, ...] = (3, 4, 9)
-    epsilon_in: Literal["deviation", "variance"] = "deviation"
+    epsilon_in: EpsilonIn = "deviation"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +89,7 @@ class PoolingStem:
 
     widths: tuple[int, ...]
     width: int = 32
-    epsilon_in: Literal["deviation", "variance"] = "deviation"
+    epsilon_in: EpsilonIn = "deviation"
 
     groups: ClassVar[int] = 8  # Each GroupNorm has so many.
 

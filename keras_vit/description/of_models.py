@@ -73,9 +73,11 @@ def _describe_model(model):
     described = held_description(model)
     config: Any = described.config or config_of(model)  # An error that shows the layers.
     height, width, channels = described.input_shape or model.input_shape[1:]
-    side = _table_side(config, model.layers)  # Where the image size is free.
+    if height is None or width is None:
+        grid = described.position_grid or _grid_of_layers(model.layers)
+        height, width = _counted_size(config, (height, width), grid)
     described = dataclasses.replace(
-        described, name=model.name, input_shape=(height or side, width or side, channels)
+        described, name=model.name, input_shape=(height, width, channels)
     )
     _with_cost(described)
     if described.classes is None and described.parameters != model.count_params():
@@ -111,16 +113,30 @@ def _with_cost(description):
     return description
 
 
-def _table_side(config, layers):
-    """Returns the pixels per side that tables of positions are made for."""
-    side = configs.DEFAULT_IMAGE_SIZE
+def _grid_of_layers(layers):
+    """Returns the grid of the first table of positions, or None; for files without it."""
     for layer in layers:
         if hasattr(layer, "grid") and hasattr(layer, "num_prefix_tokens"):
-            if layer.grid[-1] != config.grid((side, side))[-1]:
-                stride = config.resnet.stride if config.resnet else 1
-                side = layer.grid[-1] * config.patch_sizes[1] * stride
-            break
-    return side
+            down, across = layer.grid
+            return (across, across) if down == 1 else (down, across)  # Lines are of a square.
+    return None
+
+
+def _counted_size(config, image_size, grid):
+    """Returns the pixels (height, width) at which a model with a free side is counted.
+
+    They are what its tables of positions are for, also at a side that is known.
+    """
+    usual = configs.DEFAULT_IMAGE_SIZE
+    if grid is None:
+        return tuple(side or usual for side in image_size)
+    stride = config.resnet.stride if config.resnet else 1
+    return tuple(
+        usual if patches == patches_of_usual else patches * patch * stride
+        for patches, patches_of_usual, patch in zip(
+            grid, config.grid((usual, usual)), config.patch_sizes, strict=True
+        )
+    )
 
 
 def held_description(model: Any) -> Description:
@@ -139,20 +155,29 @@ def held_description(model: Any) -> Description:
     else:
         described = _description_of_text(layer.text, layer.path)
     layers = {part.name: part for part in getattr(model, "layers", ())}
-    has_head = configs.classifier_layer(layers) is not None
+    head = configs.classifier_layer(layers)
+    has_head = head is not None
     outputs = tuple(model.output_shape) if described.config is None or has_head else ()
     labels = described.labels if has_head or described.config is None else Labels()
+    names, preprocessing = labels.names, described.preprocessing
+    # Weights may be loaded from a model with another head or image size.
+    if names is not None and len(names) != getattr(head, "units", len(names)):
+        labels = Labels()
     if layers and labels.task == MULTICLASS and labels.names is None:
         labels = Labels(task=task_of_model(model))
     shape, grid = _images_shape(model, layer), described.position_grid
     if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
         grid = described.config.grid(shape[:2])
+    # Layers in front of the model's own may take images of another size.
+    if preprocessing and shape and None not in shape and model.input_shape == (None, *shape):
+        preprocessing = preprocessing.with_image_size(shape[:2])
     return dataclasses.replace(
         described,
         name=described.name or getattr(model, "name", ""),
         input_shape=shape,
         position_grid=grid,
         classes=outputs[-1] if outputs else None,
+        preprocessing=preprocessing,
         labels=labels,
     )
 

@@ -7,9 +7,16 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.configs.recognition import config_of
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.heads import AXES
-from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
+from keras_vit.layers import (
+    AxialUnit,
+    BiasedEncoderBlock,
+    PositionEmbedding,
+    PositionEmbedding2D,
+    RelativeEncoderBlock,
+)
 from keras_vit.utils.plots import evenly_spread, new_figure
 
 MAX_MATRICES = 12  # Most tables in a drawing; evenly spread ones are drawn if there are more.
@@ -35,7 +42,7 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
           along the line; the names in an Axial-ResNet are UNIT/row and UNIT/column.
 
     Raises:
-        ValueError: If the model has no position embeddings.
+        ValueError: If the model has no position embeddings; biases are none.
     """
     model = keras_model(model)
     found = {}
@@ -46,7 +53,7 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
         elif isinstance(layer, PositionEmbedding):
             patches = _array(layer.embedding)[0, layer.num_prefix_tokens :]
             found[layer.name] = cosine_similarity(patches).reshape(*layer.grid, *layer.grid)
-        elif isinstance(layer, RelativeEncoderBlock):
+        elif isinstance(layer, RelativeEncoderBlock) and not isinstance(layer, BiasedEncoderBlock):
             found[layer.name] = _similarity_of_offsets(layer.attention)
         elif isinstance(layer, AxialUnit):
             for axis in AXES:
@@ -54,9 +61,10 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
                 found[f"{layer.name}/{axis}"] = _similarity_of_offsets(attention)
     if not found:
         token_layout(model, (1, 1))  # Raises for a ResNet, with its name.
+        config: Any = config_of(model)
         raise ValueError(
-            'The model has no position embeddings: position_embedding="none". '
-            f"Received: {model.name}"
+            "The model has no position embeddings: "
+            f'position_embedding="{config.position_embedding}". Received: {model.name}'
         )
     return found
 

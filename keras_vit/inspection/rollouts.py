@@ -89,7 +89,7 @@ def attention_rollout(
 def has_rollout(model: keras.Model) -> bool:
     """Returns whether a model has attention over all tokens, as `RolloutModel` needs."""
     kinds = {type(operation) for operation in model.operations}
-    return EncoderBlock in kinds and SplitLines not in kinds
+    return any(issubclass(kind, EncoderBlock) for kind in kinds) and SplitLines not in kinds
 
 
 class RolloutModel(keras.layers.Layer):

@@ -82,7 +82,9 @@ class AttentionPooling(CompositeLayer, ConfiguredLayer):
             part.build((None, None, dim))
 
     def call(self, tokens):
-        query = self.query(ops.convert_to_tensor(self.probe)) / math.sqrt(
+        # A tensor also in eager mode; gradients of quantised layers take no variables.
+        probe = ops.reshape(self.probe, self.probe.shape)
+        query = self.query(probe) / math.sqrt(
             tokens.shape[-1] // self.config.num_heads
         )  # (1, 1, k, D_h)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, k, D_h)

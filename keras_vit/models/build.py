@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import operator
 import os
 import warnings
 from typing import Any
@@ -94,6 +96,9 @@ def build(
         "pooling": pooling,
         **changes,
     }
+    if classes is not DEFAULT_CLASSES:
+        with contextlib.suppress(TypeError):  # Not a whole number, an error of `build_model`.
+            classes = operator.index(classes)
     if weights is None:
         if name_or_config is None:
             raise ValueError(
@@ -103,7 +108,7 @@ def build(
         return build_model(
             name_or_config,
             input_shape=input_shape,
-            classes=int(classes),
+            classes=int(classes) if classes is DEFAULT_CLASSES else classes,
             classifier_activation=classifier_activation,
             name=name,
             **shared,

@@ -243,8 +243,9 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         )
     if "encoder_norm" not in layers or isinstance(config := config_of(model), configs.BiTConfig):
         raise ValueError(
-            f'The feature "{feature}" needs a Vision Transformer, whose layer encoder_norm gives '
-            f'the tokens; "pre_logits" works with every model. Received: {model.name}'
+            f'The feature "{feature}" needs a Vision Transformer with normalised tokens '
+            '(final_norm="tokens"), the output of its layer encoder_norm; "pre_logits" works with '
+            f"every model. Received: {model.name}"
         )
     tokens = layers["encoder_norm"].output  # (B, N, D)
     if feature == "avg":

@@ -24,6 +24,7 @@ STATED = {
     "block_norm": "after",
     "gelu": "quick",
     "norm_epsilon": 1e-3,
+    "position_embedding_at": "every_block_shared",
     "position_resize": "bicubic",
     "rotary": keras_vit.Rotary(50.0),
 }
@@ -80,6 +81,8 @@ def test_facts_are_completed_by_another_source():
         ({"rotary": {"turns": 2}}, "must match a block's"),
         ({"rotary": [1]}, "rotary must be"),
         ({"position_grid": [0, 4]}, "must be positive"),
+        ({"position_embedding_at": "head"}, "position_embedding_at must be"),
+        ({"epsilon_in": "mean"}, "epsilon_in must be"),
         ({"position_resize": "nearest"}, "position_resize must be"),
     ],
 )

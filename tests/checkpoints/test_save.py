@@ -3,6 +3,11 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.formats import write_npz
+from keras_vit.checkpoints.official_names import OFFICIAL
+from keras_vit.checkpoints.save import facts_of, stored_arrays
+from keras_vit.checkpoints.torch_names import TIMM
+from keras_vit.configs import ResNetStem
 from makers import tiny_config
 
 
@@ -48,6 +53,26 @@ def test_the_form_of_gelu_is_kept(model_of, checkpoint_of, tmp_path):
     keras_vit.save_checkpoint(model, tmp_path / "exact.npz")
     with pytest.warns(UserWarning, match="trained with gelu='exact'; the model has gelu='tanh'"):
         keras_vit.load_checkpoint(model_of("vit_token"), tmp_path / "exact.npz")
+
+
+def test_positions_that_all_blocks_share_are_kept(tmp_path):
+    shared = tiny_config(depth=2, position_embedding_at="every_block_shared")
+    model = keras_vit.build(shared, input_shape=(8, 8, 3), classes=2)
+    keras_vit.save_checkpoint(model, tmp_path / "a.npz")
+    assert keras_vit.open_model(tmp_path / "a.npz").description.config == shared
+    other = keras_vit.build(tiny_config(depth=2), input_shape=(8, 8, 3), classes=2)
+    with pytest.warns(UserWarning, match="position_embedding_at='every_block_shared'; the model"):
+        keras_vit.load_checkpoint(other, tmp_path / "a.npz", skip="head/*")
+
+
+@pytest.mark.parametrize("epsilon_in", ["deviation", "variance"])
+@pytest.mark.parametrize("layout", [OFFICIAL, TIMM], ids=lambda layout: layout.name)
+def test_how_a_stem_standardises_its_kernels_is_kept(epsilon_in, layout, tmp_path):
+    config = tiny_config(patch_size=1, resnet=ResNetStem((1,), 0.5, epsilon_in))
+    model = keras_vit.build(config, input_shape=(16, 16, 3), classes=2)
+    write_npz(tmp_path / "a.npz", stored_arrays(model, layout), facts_of(model))
+    opened = keras_vit.open_model(tmp_path / "a.npz").description
+    assert opened.config.resnet.epsilon_in == epsilon_in
 
 
 def test_variables_without_an_official_name_are_refused(model_of, tmp_path):

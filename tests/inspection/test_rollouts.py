@@ -3,7 +3,7 @@ import pytest
 
 import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection.rollouts import has_rollout, over_pixels
+from keras_vit.inspection.rollouts import RolloutModel, has_rollout, over_pixels
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)
@@ -96,9 +96,19 @@ def test_a_drawn_rollout_is_as_bright_as_the_attention():
 
 
 def test_only_models_with_attention_over_all_tokens_have_a_rollout():
-    axial = keras_vit.AxialConfig(4, 8, 1, 16, 2)
+    axial = keras_vit.AxialConfig(4, 8, 1, 16, 2, position_embedding="relative")
     bit = keras_vit.BiTConfig((1,))
     built = [
         keras_vit.build(config, input_shape=(32, 32, 3), classes=2) for config in (TINY, axial, bit)
     ]
     assert [has_rollout(model) for model in built] == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["relative", "relative_bias"])
+def test_a_model_with_relative_positions_has_the_rollout_in_its_graph(
+    kind, random_model, random_images
+):
+    model, batch = random_model(tiny_config(depth=2, position_embedding=kind)), random_images()
+    scores, attention = RolloutModel(model)(batch)
+    np.testing.assert_allclose(scores, model(batch), atol=1e-6)
+    np.testing.assert_allclose(attention, inspection.attention_rollout(model, batch), atol=1e-6)

@@ -53,6 +53,13 @@ def test_both_dense_layers_of_the_mlp_are_quantised():
     assert mlp.dense_1.kernel.dtype == mlp.dense_2.kernel.dtype == "int8"
 
 
+def test_a_quantised_attention_pooling_can_be_called_directly():
+    model = keras_vit.build(CONFIGS["map"], input_shape=(16, 16, 3), classes=3)
+    model.quantize("int8")
+    images = np.random.RandomState(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    np.testing.assert_allclose(model(images), model.predict(images, verbose=0), atol=1e-6)
+
+
 def test_the_file_of_another_model_is_unchanged():
     model = keras_vit.build(CONFIGS["token"], input_shape=(16, 16, 3), classes=3)
     assert set(model.get_layer("encoder_block_0").get_build_config()) == {"input_shape"}

@@ -214,6 +214,9 @@ def test_two_models_live_in_one():
         ({"input_shape": (None, None, 3)}, "`include_top` is True, the image size must be known"),
         ({"input_shape": (12, 12)}, r"\(height, width, channels\)"),
         ({"classes": 0}, "classes must be a positive integer"),
+        ({"classes": 3.9}, "classes must be a positive integer. Received: classes=3.9"),
+        ({"classes": "10"}, "classes must be a positive integer. Received: classes='10'"),
+        ({"classes": 3.9, "weights": "cifar10"}, "classes must be a positive integer"),
         ({"pooling": "mean"}, "pooling must be one of"),
         ({"pooling": "avg"}, "pooling needs include_top=False"),
         ({"weights": "imagenet"}, "`classes` should be 1000"),
@@ -226,6 +229,14 @@ def test_two_models_live_in_one():
 def test_wrong_arguments_are_refused_with_what_would_be_right(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny(**arguments)
+
+
+def test_classes_may_be_a_whole_number_of_numpy(tmp_path):
+    model = randomise(tiny(classes=np.int64(4)))
+    assert model.output_shape == (None, 4)
+    model.save_weights(tmp_path / "a.weights.h5")
+    again = tiny(classes=np.int64(4), weights=tmp_path / "a.weights.h5")
+    assert again.output_shape == (None, 4)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_ones():

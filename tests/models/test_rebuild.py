@@ -6,6 +6,7 @@ import keras_vit
 from keras_vit.models.rebuild import (
     computes_in_float32,
     copy_weights,
+    feature_model,
     float32_model,
     inference_model,
     resized_model,
@@ -144,3 +145,10 @@ def test_an_inference_model_has_neither_dropout_nor_remat(mixed):
 def test_an_inference_model_without_its_head_gives_the_map_of_patches():
     result = inference_model(build(), include_top=False, name="body")
     assert (result.name, result.output_shape) == ("body", (None, 4, 3, 16))
+
+
+@pytest.mark.parametrize("feature", ["avg", "token"])
+def test_features_of_tokens_need_their_normalisation(feature):
+    model = build(classifier="gap", final_norm="pooled", unread_class_token=True)
+    with pytest.raises(ValueError, match='normalised tokens.*"tokens".*"pre_logits" works'):
+        feature_model(model, feature)
