@@ -219,7 +219,7 @@ CIFAR_10 = (
     ("pretrain", "ViT-Mini/4", 32, 12_600, 128, "adam", 1e-3, 500, 0.3, 0.0, "float32"),
     ("pretrain", "R14+ViT-Micro/16", 64, 17_000, 128, "adam", 1e-3, 1000, 0.1, 0.2, "float32"),
     ("finetune", "R14+ViT-Micro/16", 96, 7_500, 128, "adam", 5e-4, 200, 0.1, 0.2, "mixed_bfloat16"),
-    ("pretrain", "R7+ViT-Nano/8", 32, 2_000, 250, "muon", 1e-2, 100, 0.1, 0.0, "mixed_bfloat16"),
+    ("pretrain", "R7+ViT-Nano/8", 32, 4_800, 250, "muon", 1e-2, 100, 0.1, 0.2, "mixed_bfloat16"),
 )
 
 
