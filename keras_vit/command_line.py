@@ -167,6 +167,7 @@ def main(argv: list[str] | None = None) -> int:
 
         shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
+    arguments.given = tuple(vars(arguments))
     arguments.called_as = shlex.join(["keras-vit", *argv])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.

@@ -7,7 +7,7 @@ import dataclasses
 from keras_vit.commands import Command
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
 from keras_vit.utils.files import write_skipped
 
 
@@ -18,7 +18,7 @@ class RecordsCommand(Command):
     data: DataSpec = part(DataSpec, without=("split_seed",))
     output: str = setting(REQUIRED, "a new folder to write", unit="DIR")
     shard_size: float = setting(128, "size in MiB at which a file is closed", unit="MIB")
-    seed: int = setting(0, "seed of the order and of the test images")
+    seed: int = setting(0, "seed of the order and of the test images", limits=NOT_NEGATIVE)
 
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""

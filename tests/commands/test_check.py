@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import re
 
@@ -8,7 +9,10 @@ from PIL import Image
 
 from keras_vit import command_line
 from keras_vit.training.checks import check_photos
+from keras_vit.training.checks.check_files import MAX_NOISE, exceeded
+from keras_vit.training.checks.wrong_labels import doubts_of_classes
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.evaluation.ridge import one_hot
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -87,6 +91,18 @@ def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
     assert command_line.main(["check", "photos", "--strict"]) == 1
     assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
     assert command_line.main(["check", "photos"]) == 0
+
+
+def test_few_right_labels_are_not_above_the_level_of_wrong_ones(report):
+    labels = np.arange(40) % 2
+    scores = one_hot(labels) + 0.02 * np.random.default_rng(0).normal(size=(40, 2))
+    doubts = doubts_of_classes(scores, labels)
+    assert not doubts.listed.any()
+    assert doubts.noise > MAX_NOISE  # As if one wrong label had been seen.
+    check = dataclasses.replace(report.findings, doubts=[doubts])
+    assert not any("wrong labels" in line for line in exceeded(check))
+    check.doubts[0] = dataclasses.replace(doubts, listed=labels == 1)
+    assert any("wrong labels" in line for line in exceeded(check))
 
 
 def test_columns_of_other_tools_are_passed_on(report, monkeypatch):

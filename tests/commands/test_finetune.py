@@ -16,6 +16,10 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier_folder import load_classifier
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
@@ -147,6 +151,41 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
     ):
         recipe.write_text(content)
         assert message in refused("finetune", *resume)
+
+
+def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command, refused, tmp_path):
+    recipe = tmp_path / "out.partial" / "recipe.json"
+    recipe.parent.mkdir()
+    settings = FineTuning(steps=4, learning_rate=0.01, image_size=8)
+    content = {
+        "job": "finetune",
+        "command": "keras-vit finetune",
+        "data": DataSpec("photos", exclude=["a.jpg"], split_seed=0).to_json(),
+        "settings": {**settings.to_json(), "weights": "hf:owner/name@" + 40 * "0"},
+        "facts": {"minutes": {"value": 2.0, "from": "4 steps"}},
+    }
+    recipe.write_text(json.dumps(content))
+    (tmp_path / "list.txt").write_text("b.jpg\n")
+    resume = ("finetune", "--output", tmp_path / "out", "--resume")
+    for flags, message in (
+        (("--learning-rate", 0.03), "--learning-rate 0.03, begun with 0.01"),  # The default.
+        (("--data", "other"), "--data other, begun with photos"),
+        (("--exclude", tmp_path / "list.txt"), "--exclude ('b.jpg',), begun with ('a.jpg',)"),
+        (("--weights", "hf:owner/other"), "--weights hf:owner/other, begun with hf:owner/name@"),
+        (("--minutes", 3), "--minutes 3.0, begun with 2.0"),
+    ):
+        line = refused(*resume, *flags)
+        assert "A resumed run must have the options that it began with: leave these out" in line
+        assert message in line
+    job = FineTune(
+        DataSpec("photos", exclude=["a.jpg"]),
+        RunOptions(tmp_path / "out", resume=True),
+        FineTuning(learning_rate=0.01, image_size=8, weights="hf:owner/name", minutes=2),
+    )
+    assert (job.settings.steps, job.data.split_seed) == (4, 0)
+    same = ("--learning-rate", 0.01, "--data", "photos", "--image-size", 8)
+    assert command(*resume, *same, "--dry-run").code == 0
+    assert json.loads(recipe.read_text()) == content
 
 
 @pytest.mark.slow

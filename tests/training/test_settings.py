@@ -123,6 +123,7 @@ def test_the_hyper_rule_can_be_scaled():
         {"resize": 400},
         {"resize": 300, "image_size": 384, "augmentation": "resize_random_crop"},
         {"timescale": 0},
+        {"seed": -1},
     ],
     ids=str,
 )

@@ -31,6 +31,7 @@ def training_batches(
     augmentation: str = "inception_crop",
     value_range: ValueRange = (-1.0, 1.0),
     start_step: int = 0,
+    micro_batches: int = 1,
     shard: tuple[int, int] = (0, 1),
     shard_by: str = "rows",
     data_service: str | None = None,
@@ -56,6 +57,9 @@ def training_batches(
         augmentation: One of `AUGMENTATIONS`.
         value_range: Values of pixels 0 and 255; each a number, or one for each channel.
         start_step: Batches to skip at the beginning.
+        micro_batches: Equal parts of a batch, which come one after the other, for a `Trainer` with
+            so many `accumulation_steps`. Mixup mixes within the whole batch, so that the images and
+            labels of a step are the same for any number.
         shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
             parts of every batch. Mixup, if any, mixes within that part.
         shard_by: "rows": the machine's rows of the batch that one machine would get; every
@@ -83,8 +87,8 @@ def training_batches(
 
     Raises:
         ValueError: If there are no examples, the augmentation is unknown, a number is out
-            of range or missing, k does not divide the batch, or the service's address is
-            invalid.
+            of range or missing, k times the micro-batches does not divide the batch, or the
+            service's address is invalid.
     """
     check_augmentation(augmentation)
     if flip not in (None, *FLIPS):
@@ -92,12 +96,23 @@ def training_batches(
     if shard_by not in SHARDING:
         raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
     part, parts = shard
-    if start_step < 0 or not 0 <= part < parts or batch_size < 1 or batch_size % parts:
+    if (
+        start_step < 0
+        or not 0 <= part < parts
+        or batch_size < 1
+        or micro_batches < 1
+        or batch_size % (parts * micro_batches)
+    ):
         raise ValueError(
-            "batch_size must be positive and a multiple of the shards, start_step not negative. "
-            f"Received: batch_size={batch_size}, shard={shard}, start_step={start_step}"
+            "batch_size must be positive and a multiple of the shards times micro_batches, "
+            f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
+            f"micro_batches={micro_batches}, start_step={start_step}"
         )
     mixup = mixup_parameter(augmentation, mixup)
+    if not mixup:  # Nothing joins the images of a batch: its parts are made one by one.
+        batch_size //= micro_batches
+        start_step *= micro_batches
+        micro_batches = 1
     if mixup and not num_classes:
         raise ValueError(
             "With mixup num_classes must be given. "
@@ -152,6 +167,8 @@ def training_batches(
         batches = mixed(
             batches, parameter=mixup, num_classes=num_classes, seed=seed, start_step=start_step
         )
+    if micro_batches > 1:
+        batches = batches.prefetch(1).rebatch(rows // micro_batches, drop_remainder=True)
     batches = batches.prefetch(_AHEAD)
     infinite = tf.data.experimental.INFINITE_CARDINALITY
     batches = batches.apply(tf.data.experimental.assert_cardinality(infinite))

@@ -13,6 +13,7 @@ import numpy as np
 from keras_vit.description.tasks import MULTICLASS
 
 from .examples import Examples
+from .label_tables import named_csv_errors
 from .labels import class_counts, places_by_class, task_of
 
 BALANCED = "balanced"
@@ -50,7 +51,7 @@ def class_weights(
         raise ValueError(
             f'Class weights must be "{BALANCED}" or a CSV file of class,weight. Received: {path}'
         )
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with named_csv_errors(path), open(path, newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file) if row]
     if rows and rows[0] == ["class", "weight"]:
         rows = rows[1:]

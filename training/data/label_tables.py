@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
@@ -80,20 +81,27 @@ def read_label_table(path: pathlib.Path, names: Columns, root: pathlib.Path) -> 
     Raises:
         ValueError: If the file is damaged, or as `renamed`.
     """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            if path.suffix.lower() == ".jsonl":
-                rows = [_json_row(line, f"{path}, line {n}") for n, line in enumerate(file, 1)]
-                columns = list(dict.fromkeys(name for row in rows for name in row))
-                rows = [{name: row.get(name, "") for name in columns} for row in rows]
-                first = 1
-            else:
-                reader = csv.DictReader(file)
-                rows, first = list(reader), 2
-                columns = list(reader.fieldnames or ()) if rows else []
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} must be a CSV file in UTF-8. {error}") from error
+    with named_csv_errors(path), open(path, newline="", encoding="utf-8-sig") as file:
+        if path.suffix.lower() == ".jsonl":
+            lines = [(n, line) for n, line in enumerate(file, 1) if line.strip()]
+            rows = [_json_row(line, f"{path}, line {n}") for n, line in lines]
+            columns = list(dict.fromkeys(name for row in rows for name in row))
+            rows = [{name: row.get(name, "") for name in columns} for row in rows]
+            first = 1
+        else:
+            reader = csv.DictReader(file)
+            rows, first = list(reader), 2
+            columns = list(reader.fieldnames or ()) if rows else []
     return renamed(Table(columns, rows, first), names, str(path), root)
+
+
+@contextlib.contextmanager
+def named_csv_errors(path: str | os.PathLike) -> Iterator[None]:
+    """Raises ValueError with the path where the block reads a file that is no CSV in UTF-8."""
+    try:
+        yield
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
 def _json_row(line, source):
@@ -255,7 +263,7 @@ def table_folder_files(
         listed, names = csv_files(path, path.parent, task, columns)
         classes += names
         for file in listed:
-            inside = pathlib.PurePath(file.path).relative_to(folder).parts[0]
+            inside = os.path.relpath(file.path, folder).split(os.sep)[0]  # ".." of others.
             files.append(file._replace(split=file.split or part or parts.get(inside)))
     return files, sorted_classes(classes)
 

@@ -276,6 +276,28 @@ def shared_groups(splits: Mapping[str, Examples], groups: Mapping[str, int]) -> 
     return lines
 
 
+def check_trained_classes(splits: Mapping[str, Examples], class_names: Sequence[str]) -> None:
+    """Raises ValueError if a part has images of a class that has no training image.
+
+    Args:
+        splits: The images, with a "train" part.
+        class_names: The classes in the order of their numbers.
+    """
+    untrained = class_counts(splits["train"].labels, len(class_names)) == 0
+    if not untrained.any():
+        return
+    for split, examples in splits.items():
+        counts = class_counts(examples.labels, len(class_names))
+        wrong = np.flatnonzero(untrained & (counts > 0))
+        if len(wrong):
+            names = ", ".join(class_names[number] for number in wrong[:5])
+            others = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            raise ValueError(
+                "Every class must have a training image, or none in the other parts. "
+                f"Received: {split} with {names}{others}, which train is without"
+            )
+
+
 def check_classes(
     splits: dict[str, Examples],
     class_names: Sequence[str],

@@ -110,9 +110,9 @@ def open_source(
     Raises:
         NotPrepared: If a data set is missing and may not be downloaded.
         ValueError: If the data do not exist, have no images or fewer than two classes, if a
-            class is missing in a split, a name to exclude does not occur, a table does not fit,
-            record files are incomplete, or the data are not of the task; with `strict`, if a file
-            cannot be decoded.
+            class of image files is missing in a split, a name to exclude does not occur, a table
+            does not fit, record files are incomplete, or the data are not of the task; with
+            `strict`, if a file cannot be decoded.
     """
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout must be at least 0 and less than 1. Received: {holdout}")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.tasks import TASKS
 from keras_vit.description.without_paths import DATA_PLACE, is_place
-from keras_vit.utils.fields import SHARE, check_fields, check_json, documented, setting
+from keras_vit.utils.fields import (
+    NOT_NEGATIVE,
+    SHARE,
+    check_fields,
+    check_json,
+    documented,
+    setting,
+)
 
 if TYPE_CHECKING:
     from .examples import Source
@@ -68,7 +75,11 @@ class DataSpec:
         from_file=True,
     )
     split_seed: int | None = setting(
-        None, "seed of the choice of images that are held out", unit="N", absent="the run's seed"
+        None,
+        "seed of the choice of images that are held out",
+        unit="N",
+        absent="the run's seed",
+        limits=NOT_NEGATIVE,
     )
     test: bool = setting(True, "keep the test part", flag="")
     follow_symlinks: bool = setting(
@@ -166,6 +177,7 @@ class DataSpec:
         validation: float | Callable[[int], float] | None = None,
         *,
         min_classes: int = 2,
+        trained: bool = False,
         labelled: bool = True,
         verify: bool = True,
         download: bool = True,
@@ -179,6 +191,9 @@ class DataSpec:
                 such part, or a function from the number of training images to it. 0: there
                 is no "validation", even if the data have one. None: as the data have it.
             min_classes: Classes that the data must have; see `open_source`.
+            trained: Whether a class in another part must have a training image, as a model of the
+                data's classes alone needs it. The tasks of VTAB-1k are exempt, with their 1,000
+                training images.
             labelled: Whether labels are needed; see `open_source`.
             verify: Whether every file is decoded once; see `open_source`.
             download: Whether missing data are downloaded; see `open_source`.
@@ -191,11 +206,11 @@ class DataSpec:
             "calibration" and "test".
 
         Raises:
-            ValueError: If no data are given, images without labels are to be calibrated with,
-                or as `open_source` raises it.
+            ValueError: If no data are given, a class has no training image, images without
+                labels are to be calibrated with, or as `open_source` raises it.
         """
-        from .parts import with_calibration, with_fold, with_validation
-        from .sources import open_source
+        from .parts import check_trained_classes, with_calibration, with_fold, with_validation
+        from .sources import VTAB, VTAB_TUNE, open_source
 
         if self.data is None:
             raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
@@ -235,6 +250,8 @@ class DataSpec:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
+        if trained and not str(self.data).startswith((VTAB, VTAB_TUNE)):
+            check_trained_classes(splits, source.class_names)
         seed, groups = self.split_seed or 0, source.groups
         if fold:
             splits = with_fold(splits, source.class_names, fold, seed, groups)

@@ -236,6 +236,10 @@ class SplitRecord:
         """Returns whether each image was in a part of the run, bool `(N,)`."""
         return np.isin(fingerprints, self.parts[part])
 
+    def has_seen(self, fingerprints: np.ndarray) -> np.ndarray:
+        """Returns whether the run trained on each image, or chose by it, bool `(N,)`."""
+        return self.has("train", fingerprints) | self.has("validation", fingerprints)
+
     def part_of(self, fingerprints: np.ndarray) -> np.ndarray:
         """Returns the part of each image, text `(N,)`: one of `PARTS`, or `NEW`.
 
@@ -245,6 +249,29 @@ class SplitRecord:
         for part in PARTS:
             found[self.has(part, fingerprints)] = part
         return found
+
+
+def notes_of_seen(
+    splits: Mapping[str, Fingerprinted], record: SplitRecord | None, where: str
+) -> list[str]:
+    """Returns a line for each held-out part with images that a run trained on, or chose by.
+
+    Args:
+        splits: The images by the name of their part.
+        record: What the run recorded; None if it is not known.
+        where: Human-readable name of the run.
+    """
+    notes: list[str] = []
+    if record is None:
+        return notes
+    for part in ("calibration", "test"):
+        numbers = splits[part].fingerprints() if part in splits else None
+        if numbers is not None and (seen := int(record.has_seen(numbers).sum())):
+            notes.append(
+                f"{seen} of the {len(numbers)} {part} images were trained on, or chosen by, "
+                f"{where}: new images may have a lower accuracy"
+            )
+    return notes
 
 
 def fingerprints_of(images: Iterable[bytes], count: int) -> np.ndarray:

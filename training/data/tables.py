@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
 from keras_vit.utils.safe_text import for_csv
 
+from .label_tables import named_csv_errors
 from .parts import SPLITS
 from .split_record import PARTS
 
@@ -29,6 +30,9 @@ def table_lines(
     Args:
         table: A CSV file, its lines, or a mapping from paths to values.
         flag: "split" or "labels".
+
+    Raises:
+        ValueError: If a file is not text in UTF-8.
     """
     if isinstance(table, Mapping):
         text = io.StringIO()
@@ -40,7 +44,7 @@ def table_lines(
         writer.writerows([("path", COLUMNS[flag]), *rows])
         return tuple(text.getvalue().splitlines())
     if isinstance(table, str | os.PathLike):
-        with open(table, encoding="utf-8") as file:
+        with named_csv_errors(table), open(table, encoding="utf-8") as file:
             table = file.read().splitlines()
     return tuple(line.removeprefix("\ufeff") for line in table if line.strip())
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
+from keras_vit.description import check_class_names
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.images.transcoding import transcoded
 from keras_vit.utils.files import CLASSES, atomic_folder, check_folder
@@ -341,11 +342,13 @@ def write_records(
         Files, counts, labels and names of each split.
 
     Raises:
-        ValueError: If the folder is not empty, or the size not positive.
+        ValueError: If the folder is not empty, a class name is not one line of text, or the size
+            not positive.
         OSError: If the files cannot be written, or differ when they are read back.
     """
     folder = pathlib.Path(folder)
     check_folder(folder)
+    check_class_names(source.class_names)
     if shard_mebibytes <= 0:
         raise ValueError(
             f"A shard must have a positive size. Received: shard_mebibytes={shard_mebibytes}"

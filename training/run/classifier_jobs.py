@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit.answering import answering_model
 from keras_vit.classifier import Classifier, check_classifier
@@ -21,7 +22,7 @@ from keras_vit.images.samples import read_images, write_samples
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import SplitRecord, notes_of_seen
 from keras_vit.training.decisions.classifier_decision import (
     spaced,
     with_decision,
@@ -79,8 +80,8 @@ def finetune(
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
         **options: Fields of `RunOptions`: `overwrite`, `resume` (with the data and settings of
-            the stopped run), `command`, `log` and `callbacks`; and of `DataSpec`, such as
-            `holdout`, `exclude` and `class_names`.
+            the stopped run; others are refused), `command`, `log` and `callbacks`; and of
+            `DataSpec`, such as `holdout`, `exclude` and `class_names`.
 
     Returns:
         A `Finished`: the classifier, the report on the test images and the history.
@@ -239,7 +240,7 @@ class ClassifierJob(Job):
                 decision=decision,
             )
             self.options.log(f"test    {report.summary}")
-        test_json = report and report.to_json()
+        test_json = report and {**report.to_json(), "seen": _seen_before(plan, test, folder.path)}
         described = dataclasses.replace(
             plan.start.description, config=config_of(kept), labels=labels
         )
@@ -278,10 +279,14 @@ class FineTune(ClassifierJob):
 
     def open(self, start: Start, *, download: bool = True) -> Source:
         share = self.settings.validation_share
-        min_classes = 1 if extends_head(self.settings) else 2  # The weights have others.
-        source = self.data.open(share, min_classes=min_classes, download=download)
+        if not extends_head(self.settings):
+            source = self.data.open(share, trained=True, download=download)
+        else:  # The weights have other classes.
+            source = self.data.open(share, min_classes=1, download=download)
         source = extend(source, start.opened, self.settings, share, download=download)
-        return with_note_of_seen(source, SplitRecord.read(start.opened.folder))
+        record = SplitRecord.read(start.opened.folder)
+        notes = notes_of_seen(source.splits, record, "in the run of the weights")
+        return dataclasses.replace(source, notes=(*source.notes, *notes))
 
     def build(self, start, settings, num_classes):
         model, report = _build_classifier(start, settings, num_classes)
@@ -420,28 +425,17 @@ def _first(texts):
     return ", ".join(texts[:_MAX_LISTED]) + (", ..." if len(texts) > _MAX_LISTED else "")
 
 
-def with_note_of_seen(source: Source, record: SplitRecord | None) -> Source:
-    """Returns a run's images with a line if the run of its weights has seen held-out ones.
+def _seen_before(plan, test, folder):
+    """How many test images this run, or the run of its weights, trained on or chose by.
 
-    Args:
-        source: The images in splits.
-        record: What the run of the weights trained on; None if it is not known.
+    This run may have begun with other parts of the data. 0 where the content is not known.
     """
-    if record is None:
-        return source
-    notes = []
-    for part in ("calibration", "test"):
-        examples = source.splits.get(part)
-        numbers = None if examples is None else examples.fingerprints()
-        if numbers is None:
-            continue
-        seen = int((record.has("train", numbers) | record.has("validation", numbers)).sum())
-        if seen:
-            notes.append(
-                f"{seen} of the {len(numbers)} {part} images were trained on, or chosen by, in the "
-                "run of the weights: new images may have a lower accuracy"
-            )
-    return dataclasses.replace(source, notes=(*source.notes, *notes)) if notes else source
+    numbers = test.fingerprints()
+    found = map(SplitRecord.read, (folder, plan.start.opened.folder))
+    records = [record for record in found if record is not None]
+    if numbers is None or not records:
+        return 0
+    return int(np.any([record.has_seen(numbers) for record in records], axis=0).sum())
 
 
 def _build_classifier(start, settings, num_classes):

@@ -80,7 +80,8 @@ class RunFolder:
     Raises:
         ValueError: If the output is not empty and may not be replaced; if there is an
             unfinished run, with neither `resume` nor `overwrite`; if there is none to
-            resume; or if another process writes to it.
+            resume; if `OUTPUT.partial` has files and is no unfinished run; or if another
+            process writes to it.
         OSError: If the folder cannot be made.
     """
 
@@ -109,6 +110,13 @@ class RunFolder:
                 "The output must have no unfinished run: continue it with --resume, which takes "
                 "its settings, or start again with --overwrite. "
                 f"Received: {self.path}"
+            )
+        is_of_run = any((self.path / name).exists() for name in (RECIPE, lock.LOCK))
+        if not resume and not is_of_run and self.path.exists() and os.listdir(self.path):
+            raise ValueError(
+                f"A run writes to OUTPUT{PARTIAL} until its end, which must be new, empty or an "
+                "unfinished run: choose another output, or move the files there. "
+                f"Received: {self.path}, with {min(os.listdir(self.path))}"
             )
 
     @contextlib.contextmanager

@@ -23,7 +23,13 @@ from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import PARTS, Contents, SplitRecord, read_contents
+from keras_vit.training.data.split_record import (
+    PARTS,
+    Contents,
+    SplitRecord,
+    notes_of_seen,
+    read_contents,
+)
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, Settings
@@ -37,7 +43,7 @@ from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan
 from .run_fingerprints import differing_versions, fingerprints
-from .run_options import RunOptions
+from .run_options import RunOptions, changed_options
 from .time_budget import ExpectedTime, expected_time, measure, steps_within
 from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
@@ -58,8 +64,8 @@ class Job:
             settings are used instead.
 
     Raises:
-        ValueError: If the output cannot be written, there is no run to resume, or a callback is
-            none of Keras.
+        ValueError: If the output cannot be written, there is no run to resume or it began with
+            other settings or data, or a callback is none of Keras.
         ImportError: If a callback needs TensorBoard, and it is not installed.
     """
 
@@ -83,11 +89,30 @@ class Job:
             self.settings = self.settings_type.from_json(_settings_of(recipe))
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
+            if options.resume:
+                self._check_options(settings, data)
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
             check_output(output, self.data.data)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
+
+    def _check_options(self, settings, data):
+        """Raises ValueError if a resumed run was given other options than it began with."""
+        begun = {**vars(self.data), **vars(self.settings)}
+        if minutes := (self.unfinished.get("facts") or {}).get("minutes"):  # They became steps.
+            begun["minutes"] = minutes["value"]
+        changed = [
+            text
+            for options in (settings, data)
+            if options is not None
+            for text in changed_options(options, begun, self.options.given)
+        ]
+        if changed:
+            raise ValueError(
+                "A resumed run must have the options that it began with: leave these out, or start "
+                f"a run with another output. Received: {'; '.join(changed)}"
+            )
 
     def run(self) -> Any:
         """Trains the model and writes the folder.
@@ -123,7 +148,7 @@ class Job:
             record = DataRecord.of(plan.source, contents, self.data)
             plan = self._with_fingerprints(plan, record, model)
         if self.folder.resume:
-            self._check_data(record)
+            self._check_data(record, plan.source)
             self._report_versions(plan.recipe)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = _batches(plan, place, start_step)
@@ -246,7 +271,7 @@ class Job:
                 f"differ from a run without a stop: {'; '.join(found)}"
             )
 
-    def _check_data(self, record):
+    def _check_data(self, record, source):
         """Raises ValueError if a resumed run has other images than it began with."""
         before = DataRecord.read(self.folder.shared)
         changes = "; ".join([] if before is None else before.differences(record))
@@ -257,6 +282,9 @@ class Job:
             )
         if changes:
             self.options.log(f"The images have changed since the run began: {changes}")
+            recorded = SplitRecord.read(self.folder.shared)
+            for line in notes_of_seen(source.splits, recorded, "before the run was stopped"):
+                self.options.log(line)
 
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.
@@ -365,7 +393,8 @@ class Job:
 
     def open(self, start: Start, *, download: bool = True) -> Source:
         """Returns the images in splits."""
-        return self.data.open(self.settings.validation_share, download=download)
+        share = self.settings.validation_share
+        return self.data.open(share, trained=True, download=download)
 
     def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
         """Raises ValueError where `finish` would, before the first step.
@@ -492,7 +521,8 @@ def _batches(plan, place, start_step=0):
     return place.batches(
         plan.source.splits["train"],
         image_size=settings.image_size,
-        batch_size=settings.micro_batch_size,
+        batch_size=settings.batch_size,
+        micro_batches=settings.accumulate,
         seed=settings.seed,
         augmentation=settings.augmentation,
         flip=settings.flip,
@@ -500,7 +530,7 @@ def _batches(plan, place, start_step=0):
         mixup=settings.mixup,
         resize=settings.resize,
         value_range=plan.start.preprocessing.value_range,
-        start_step=start_step * settings.accumulate,
+        start_step=start_step,
         num_classes=len(plan.source.class_names),
         data_service=settings.data_service,
     )

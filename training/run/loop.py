@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -216,6 +216,8 @@ class _StepCallback(keras.callbacks.Callback):
         self.learning_rate = 0.0
         self.metric, self.score = METRICS[task], SCORES[task]
         self.validation = "-"
+        self.validated = start_step  # The step of the last row that was added after a validation.
+        self.row: dict[str, Any] = {}
         self.row_logs: dict[str, float] = {}
         self._start_interval()
 
@@ -254,35 +256,43 @@ class _StepCallback(keras.callbacks.Callback):
             self._add_row(logs, validates=self._validates_after(self.step), stops=stops)
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.step != self.interval_start:  # Another callback has stopped the run.
+        # Another callback has stopped the run, maybe at a step that has a row already.
+        if self.step != self.validated and self.stopped_at is None:
             self._add_row(logs, validates=True)
         logs.update(self.row_logs)
 
     def _add_row(self, logs, *, validates, stops=False):
-        """Adds a row to the history, after a validation if it is time for one."""
+        """Adds a row to the history, after a validation if it is time for one.
+
+        If the step has a row, the validation is added to it.
+        """
         self.model.synchronise()
-        if not self._has_row(self.step):  # The run stops.
-            self.learning_rate = float(self.schedule(self.model.optimizer.iterations - 1))
-        metrics = {name: float(logs[name]) for name in ("loss", self.metric)}
-        rate = self._images_per_second()
+        is_new = self.step != self.interval_start
+        if is_new:
+            if not self._has_row(self.step):  # The run stops.
+                self.learning_rate = float(self.schedule(self.model.optimizer.iterations - 1))
+            self.row = {
+                "step": self.step,
+                "loss": float(logs["loss"]),
+                self.metric: float(logs[self.metric]),
+                "learning_rate": self.learning_rate,
+                "images_per_second": self._images_per_second(),
+            }
         validation = self._validate() if validates and self.validate is not None else {}
-        row = {
-            "step": self.step,
-            **metrics,
-            "learning_rate": self.learning_rate,
-            "images_per_second": rate,
-            **validation,
-        }
+        row = {**self.row, **validation}
+        added = row if is_new else validation
+        if validates:
+            self.validated = self.step
         if validates or self.step <= _EARLY_STEPS:
             row["weights"] = weights_hash(self.model.model)[:16]
         # For the callbacks after this one, under the names of `keras.Model.fit`.
         validation = {name.replace("validation_", "val_"): v for name, v in validation.items()}
-        self.row_logs = metrics | validation
+        self.row_logs = {name: row[name] for name in ("loss", self.metric)} | validation
         logs.update(self.row_logs)
         self.history.add(row)
         columns = self.history.columns[1:-1]  # Numbers.
         for log in self.logs:
-            log.add(self.step, {name: row[name] for name in columns if name in row})
+            log.add(self.step, {name: added[name] for name in columns if name in added})
         if validates or stops:
             self.run.checkpoints.save(self.model)
         if stops:
@@ -372,16 +382,25 @@ class HistoryFile:
             with open(self.path, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
             self.rows = [row for row in rows if int(row["step"]) <= last_step]
-        write_csv(
-            self.path, [columns, *([row.get(name, "") for name in columns] for row in self.rows)]
-        )
+        self._write()
 
     def add(self, row: Mapping[str, object]) -> None:
-        """Adds a row; missing columns stay empty."""
+        """Adds a row, in place of the last one if it is of the same step.
+
+        Missing columns stay empty.
+        """
         text = {name: _number(row.get(name, "")) for name in self.columns}
+        if self.rows and self.rows[-1]["step"] == text["step"]:
+            self.rows[-1] = text
+            self._write()
+            return
         self.rows.append(text)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self.columns, lineterminator="\n").writerow(text)
+
+    def _write(self):
+        cells = ([row.get(name, "") for name in self.columns] for row in self.rows)
+        write_csv(self.path, [self.columns, *cells])
 
 
 def _number(value):

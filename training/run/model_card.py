@@ -46,11 +46,13 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         "",
     ]
     if test:
-        lines += [
-            f"On {test['images']} test images, used neither for training nor for any choice: "
-            + _scores(test),
-            "",
-        ]
+        use = "used neither for training nor for any choice"
+        if seen := test.get("seen"):
+            use = (
+                f"{seen} of which were trained on, or chosen by, in this run or the run of its "
+                "weights, so that new images may have a lower accuracy"
+            )
+        lines += [f"On {test['images']} test images, {use}: {_scores(test)}", ""]
     else:
         lines += ["The data have no test images: the accuracy is unknown.", ""]
     if recipe["best"]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.utils.fields import REQUIRED, documented, setting
+from keras_vit.utils.fields import REQUIRED, documented, field_info, flag_of, setting
 
 TRACKER_NAMES = ("wandb", "mlflow", "trackio", "tensorboard")
 
@@ -54,6 +55,13 @@ class RunOptions:
         "the last row of the history, after a validation also val_loss and val_accuracy",
         flag="",
     )
+    given: tuple[str, ...] | None = setting(
+        None,
+        "names of the settings and data options that were given, whose values a resumed run must "
+        "have begun with",
+        absent="those whose values are not the defaults",
+        flag="",
+    )
 
 
 def run_arguments(
@@ -74,3 +82,31 @@ def run_arguments(
     of_run = {name: value for name, value in options.items() if name in names}
     of_data = {name: value for name, value in options.items() if name not in names}
     return data_spec(data, **of_data), RunOptions(output, **of_run)
+
+
+def changed_options(
+    options: Any, begun: Mapping[str, Any], given: Collection[str] | None
+) -> list[str]:
+    """Returns a text for each option that was given with another value than a run began with.
+
+    Args:
+        options: A dataclass of settings with the values that were given.
+        begun: The values of the run by the names of the fields.
+        given: See `RunOptions`.
+    """
+    changed = []
+    for field in dataclasses.fields(options):
+        value, before = getattr(options, field.name), begun[field.name]
+        was_given = value != field.default if given is None else field.name in given
+        if was_given and not _is_same(value, before):
+            name = f"{field.name}=" if field_info(field).flag == "" else f"{flag_of(field)} "
+            changed.append(f"{name}{value!s:.80}, begun with {before!s:.80}")
+    return changed
+
+
+def _is_same(value, before):
+    """Whether a value is the recorded one, in which a repository has its commit or version."""
+    name, recorded = RepositoryName.parse(value), RepositoryName.parse(before)
+    if name is None or recorded is None or name.is_fixed:
+        return value == before
+    return (name.scheme, name.name) == (recorded.scheme, recorded.name)

@@ -19,6 +19,7 @@ from keras_vit.images.pages import (
     write_page,
 )
 from keras_vit.images.samples import at_model_size, encoded_png
+from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.data.batches import training_batches
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.classification import ClassificationReport
@@ -131,12 +132,13 @@ def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
     """
     settings, source = plan.settings, plan.source
     preprocessing = required(plan.start.preprocessing, "preprocessing")
-    batch_size = settings.micro_batch_size
+    batch_size = settings.batch_size
+    is_mixed = mixup_parameter(settings.augmentation, settings.mixup)
     batches = training_batches(
         source.splits["train"],
         image_size=settings.image_size,
         # Mixup mixes within a batch; without it the first images are the same in any batch.
-        batch_size=batch_size if settings.mixup else min(count, batch_size),
+        batch_size=batch_size if is_mixed else min(count, batch_size),
         seed=settings.seed,
         augmentation=settings.augmentation,
         flip=settings.flip,

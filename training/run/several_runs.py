@@ -40,6 +40,7 @@ def start_or_continue(
     *,
     name: str,
     varied: Sequence[str],
+    validated: bool = False,
     **more: Any,
 ) -> None:
     """Makes the folder of several new runs, or checks that it is of the same runs.
@@ -50,10 +51,12 @@ def start_or_continue(
         settings: Settings of all runs.
         name: Name of the file that records settings and data.
         varied: Settings in which the runs differ.
+        validated: Whether the runs are compared by their validation images.
         **more: More fields of the file.
 
     Raises:
-        ValueError: If the folder is of other runs, or the data have no test images.
+        ValueError: If the folder is of other runs, or the data have no test images, or none for
+            the validation.
     """
     if settings.minutes is not None:
         raise ValueError(
@@ -82,7 +85,14 @@ def start_or_continue(
             f"{name.removesuffix('.json')}. Received: {folder}"
         )
     plan = FineTune(data, RunOptions(folder / "plan"), settings).plan()
-    if not plan.recipe["images"]["test"]:
+    images = plan.recipe["images"]
+    if not images["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
+    if validated and not images["validation"]:
+        raise ValueError(
+            "A sweep is scored on images kept out of training: validation must leave some, or "
+            f"there must be folds. Received: validation={plan.settings.validation}, none of "
+            f"{images['train']} images"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")

@@ -161,11 +161,6 @@ def sweep(
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
     if folds is not None:
         settings = dataclasses.replace(settings, validation=0.0)
-    elif settings.validation == 0 and len(rates) > 1:
-        raise ValueError(
-            "A sweep is scored on images kept out of training: validation must not be 0, or there "
-            f"must be folds. Received: validation={settings.validation}"
-        )
     spec = data_spec(data, **data_options)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])
@@ -178,6 +173,7 @@ def sweep(
         settings,
         name=SWEEP,
         varied=("learning_rate", "seed"),
+        validated=folds is None and len(rates) > 1,
         **({} if folds is None else {"folds": folds}),
     )
 

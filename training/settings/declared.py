@@ -329,7 +329,12 @@ class DeclaredSettings:
         absent="8 of the test part, none where the data have no test part",
         line="samples",
     )
-    seed: int = setting(0, "seed of weights, image order, augmentation and dropout", unit="N")
+    seed: int = setting(
+        0,
+        "seed of weights, image order, augmentation and dropout",
+        unit="N",
+        limits=NOT_NEGATIVE,
+    )
     # The computation; changes no result except for rounding.
     precision: str = setting("float32", "type of the computation", choices=PRECISIONS)
     remat: bool = setting(

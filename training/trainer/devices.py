@@ -220,8 +220,8 @@ class Place:
 
         Args:
             examples: The images.
-            batch_size: Images of a batch, over all replicas.
-            **options: See `training_batches`.
+            batch_size: Images of a step, over all replicas.
+            **options: See `training_batches`; `micro_batches` of them are a step.
         """
         mixup = mixup_parameter(options["augmentation"], options["mixup"])
         # A data service splits the batches of one pipeline: each worker must take its own rows.
@@ -233,7 +233,7 @@ class Place:
             return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
         local = training_batches(examples, batch_size=batch_size, shard=share, **options)
-        local = local.rebatch(batch_size // self.replicas)
+        local = local.rebatch(batch_size // (options.get("micro_batches", 1) * self.replicas))
         return self.strategy.distribute_datasets_from_function(lambda _: local)
 
     def leave(self) -> None:

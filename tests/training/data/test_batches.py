@@ -140,6 +140,22 @@ def test_a_file_that_is_lost_ends_the_run(make_folder):
         list(dataset)
 
 
+@pytest.mark.parametrize("options", [{"mixup": 0.5, "num_classes": 2}, {}], ids=str)
+@pytest.mark.parametrize("count", [2, 4])
+def test_micro_batches_of_a_step_are_the_batch_of_the_step(noisy, options, count):
+    for start in (0, 2):
+        whole = batches(noisy, 3, start_step=start, **options)
+        parts = batches(noisy, 3 * count, start_step=start, micro_batches=count, **options)
+        for step, expected in enumerate(whole):
+            of_step = parts[count * step : count * (step + 1)]
+            for part, array in zip(zip(*of_step, strict=True), expected, strict=True):
+                assert {len(rows) for rows in part} == {4 // count}
+                np.testing.assert_array_equal(np.concatenate(part), array)
+    found = training_batches(noisy, **OPTIONS, micro_batches=count, **options)
+    assert found.element_spec[0].shape == (4 // count, 8, 6, 3)
+    assert found.cardinality() == tf.data.INFINITE_CARDINALITY
+
+
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
@@ -149,6 +165,8 @@ def test_a_file_that_is_lost_ends_the_run(make_folder):
         ({"start_step": -1}, "start_step not negative"),
         ({"shard": (2, 2)}, "multiple of the shards"),
         ({"shard": (0, 3)}, "multiple of the shards"),
+        ({"micro_batches": 0}, "multiple of the shards times micro_batches"),
+        ({"shard": (0, 2), "micro_batches": 4}, "multiple of the shards times micro_batches"),
     ],
 )
 def test_wrong_numbers_are_refused(examples, wrong, match):

@@ -58,6 +58,13 @@ def test_a_file_of_other_weights_is_refused(tmp_path, text, message):
     assert str(path) in str(error.value)
 
 
+def test_a_file_in_latin_1_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "weights.csv"
+    path.write_bytes("class,weight\ncaf\xe9,1\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="weights.csv must be a CSV file in UTF-8"):
+        class_weights(path, LABELS, NAMES)
+
+
 def test_no_file_and_no_image_are_named(tmp_path):
     with pytest.raises(ValueError, match='"balanced" or a CSV file'):
         class_weights(tmp_path / "none.csv", LABELS, NAMES)

@@ -1,9 +1,11 @@
 """Tables of images and labels as labelling tools and libraries write them."""
 
 import json
+import pathlib
 
 import pytest
 
+from keras_vit.training.data.label_tables import Columns, table_folder_files
 from keras_vit.training.data.spec import DataSpec
 
 
@@ -133,6 +135,29 @@ def test_other_columns_are_named(folder):
     match = "--path-column .* must be a column of .*list.csv: where, breed, label. Received: file"
     with pytest.raises(ValueError, match=match):
         opened(table, path_column="file")
+
+
+def test_paths_may_be_absolute_however_the_folder_is_given(make_folder, monkeypatch):
+    folder = make_folder({"data/train": 1, "data/test": 1, "else": 1})
+    paths = [folder / name / "00.png" for name in ("data/train", "data/test", "else")]
+    rows = [f"{path},{name}" for path, name in zip(paths, ("cat", "dog", "cat"), strict=True)]
+    write(folder / "data", "metadata.csv", "file_name,label", *rows)
+    monkeypatch.chdir(folder)
+    parts = {"train": "train", "test": "test"}
+    for given in (pathlib.Path("data"), folder / "data"):
+        tables = [(given / "metadata.csv", None)]
+        listed, classes = table_folder_files(given, parts, tables, None, Columns())
+        assert [(file.path, file.split) for file in listed] == [
+            (str(paths[0]), "train"),
+            (str(paths[1]), "test"),
+            (str(paths[2]), None),
+        ]
+        assert classes == ["cat", "dog"]
+
+
+def test_empty_lines_of_json_are_ignored(folder):
+    lines = [f'{{"file_name": "{row.split(",")[0]}", "label": "{row[-3:]}"}}' for row in TWO]
+    assert opened(write(folder, "metadata.jsonl", lines[0], "", lines[1], " ", "")) == EXPECTED
 
 
 def test_a_damaged_line_of_json_is_named(folder):

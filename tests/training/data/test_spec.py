@@ -157,6 +157,8 @@ def test_missing_data_and_a_wrong_share_are_refused():
         DataSpec().open()
     with pytest.raises(ValueError, match="holdout must be"):
         DataSpec("photos", holdout=1.0)
+    with pytest.raises(ValueError, match="split_seed must be at least 0. Received: split_seed=-1"):
+        DataSpec("photos", split_seed=-1)
 
 
 def test_a_spec_has_all_data_options_of_a_job():

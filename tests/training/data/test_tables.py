@@ -134,6 +134,14 @@ def test_a_table_of_labels_with_a_mistake(data, table, match):
     refused(DataSpec(data, labels=table), match)
 
 
+@pytest.mark.parametrize("flag", ["split", "labels"])
+def test_a_table_in_latin_1_is_refused_by_its_name(data, tmp_path, flag):
+    path = tmp_path / "table.csv"
+    path.write_bytes("path,label\na/00.png,caf\xe9\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="table.csv must be a CSV file in UTF-8"):
+        DataSpec(data, **{flag: path})
+
+
 def test_tables_go_with_image_files(tmp_path):
     (tmp_path / "train-00000-of-00001.tfrecord").write_bytes(b"")
     refused(DataSpec(tmp_path, split=SPLIT), "go with image files: .* Received")

@@ -198,6 +198,15 @@ def test_existing_files_are_not_overwritten(written, folder, tmp_path):
         write_records(open_source(written), tmp_path / "new", shard_mebibytes=0)
 
 
+@pytest.mark.parametrize("name", ["a\x0cb", "a\nb", "a\x85b"])
+def test_a_class_name_must_be_one_line_of_classes_txt(make_folder, name):
+    folder = make_folder({"photos/c": 2, "photos/d": 2})
+    (folder / "photos" / "d").rename(folder / "photos" / name)
+    with pytest.raises(ValueError, match="Class names must be one line of text each"):
+        write_records(open_source(folder / "photos", holdout=0), folder / "new")
+    assert not (folder / "new").exists()
+
+
 def test_a_write_that_fails_leaves_nothing(make_folder):
     folder = make_folder({"train/a": 2, "train/b": 2, "test/a": 2, "test/b": 3})
     source = open_source(folder)

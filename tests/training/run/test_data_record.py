@@ -1,5 +1,6 @@
 """A stopped run notices that its images have changed."""
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -13,7 +14,7 @@ import keras_vit
 from keras_vit.training import finetune
 from keras_vit.training.data import image_files
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import read_contents
+from keras_vit.training.data.split_record import SplitRecord, read_contents
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.run import job
 from keras_vit.training.run.data_record import DataRecord
@@ -119,6 +120,40 @@ def test_a_run_resumes_on_changed_images_only_where_it_is_told_to(photos, tmp_pa
     finetune(photos, output, resume=True, changed_data=True, log=lines.append)
     assert any("have changed since the run began" in line for line in lines)
     assert "dog/90.png" in DataRecord.read(output).names
+
+
+def test_a_run_on_redrawn_parts_counts_the_test_images_that_it_trained_on(photos, tmp_path):
+    settings = FineTuning(
+        model=tiny_config(), weights=None, image_size=8, steps=4, batch_size=4, warmup_steps=0
+    )
+    output, lines = tmp_path / "run", []
+    with pytest.raises(Interrupted):
+        finetune(photos, output, settings, callbacks=[_Interrupt()], log=lambda line: None)
+    before = SplitRecord.read(tmp_path / "run.partial")
+    for name, value in (("cat", 0), ("dog", 255)):
+        shutil.copy(photos / "cat" / "0.png", photos / name / "00.png")
+        write_picture(photos / name / "000.png", np.full((8, 8, 3), value, "uint8"))
+    changed = dataclasses.replace(settings, steps=9, learning_rate=7.0)
+    with pytest.raises(ValueError, match=r"--steps 9, begun with 4; --learning-rate 7.0, begun "):
+        finetune(photos, output, changed, resume=True, changed_data=True, log=lines.append)
+    done = finetune(photos, output, settings, resume=True, changed_data=True, log=lines.append)
+    tested = done.report.answers.examples.fingerprints()
+    seen = int(before.has_seen(tested).sum())
+    note = f"{seen} of the {len(tested)} test images were trained on, or chosen by, before the run"
+    assert seen
+    assert any(line.startswith(note) for line in lines)
+    count = done.classifier.recipe["test"]["seen"]
+    assert count >= seen  # The image that was copied is in several parts now.
+    use = f"On {len(tested)} test images, {count} of which were trained on, or chosen by, in this"
+    assert use in (output / "model_card.md").read_text()
+
+    again = dataclasses.replace(settings, model=None, weights=str(output), steps=1)
+    done = finetune(photos, tmp_path / "more", again, split_seed=5, log=lines.append)
+    tested = done.report.answers.examples.fingerprints()
+    seen = SplitRecord.read(output).has_seen(tested) | SplitRecord.read(tmp_path / "more").has_seen(
+        tested
+    )
+    assert 0 < done.classifier.recipe["test"]["seen"] == seen.sum()
 
 
 def test_a_run_that_goes_on_with_other_packages_prints_their_versions(

@@ -48,6 +48,20 @@ def test_a_run_whose_process_lives_is_left_alone_and_one_that_was_killed_is_resu
     assert not (run.path / lock.LOCK).exists()
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_that_name_with_other_files_is_left_alone(tmp_path, overwrite):
+    mine = tmp_path / "run.partial" / "thesis.txt"
+    mine.parent.mkdir()
+    with RunFolder(tmp_path / "run").locked():  # An empty one is taken.
+        mine.write_text("mine")
+        with pytest.raises(ValueError, match="choose another output.*partial, with thesis.txt"):
+            RunFolder(tmp_path / "run", overwrite=overwrite)
+    assert mine.read_text() == "mine"
+    (mine.parent / lock.LOCK).write_text("{}")  # A run that was killed as it started.
+    RunFolder(tmp_path / "run").start({})
+    assert not mine.exists()
+
+
 def test_the_second_of_two_new_runs_is_refused_when_it_starts(tmp_path, monkeypatch):
     first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
     first.start({})

@@ -386,6 +386,24 @@ def test_a_callback_that_stops_the_run_gets_a_last_validation(tmp_path):
     assert len(recorder.batches) == 3
 
 
+def test_a_callback_that_stops_the_run_at_a_row_gets_its_validation_into_that_row(tmp_path):
+    recorder = Recorder(stop_after=50)
+    problem = Problem(tmp_path, steps=120, evaluate_every=60)
+    rows = problem.start(validate=lambda: Report(0.25), callbacks=[recorder])
+    assert [row["step"] for row in rows] == ["50"]
+    assert rows[0]["validation_accuracy"] == "0.25"
+    loss = recorder.batches[-1][1]["loss"]
+    assert rows[0]["loss"] == f"{loss:.6g}"
+    assert recorder.epochs == [
+        (0, {**recorder.batches[-1][1], "val_loss": 0.5, "val_accuracy": 0.25})
+    ]
+    run = RunFolder(problem.output, resume=True)
+    assert run.best_score() == (50, 0.25, 0.5)
+    with open(run.path / "history.csv", newline="") as file:
+        assert list(csv.DictReader(file)) == rows
+    assert run.checkpoints.restore(problem.trainer) == 50
+
+
 def test_other_callbacks_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="list of keras.callbacks.Callback. Received: .*print"):
         check_callbacks([print])

@@ -11,8 +11,11 @@ import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.run.classifier_jobs import with_note_of_seen
+from keras_vit.training.data.split_record import (
+    SplitRecord,
+    notes_of_seen,
+    read_fingerprints,
+)
 from keras_vit.training.run.replay import extend
 from makers import tiny_config, write_classes
 
@@ -152,10 +155,11 @@ def test_a_line_says_how_many_test_images_the_run_of_the_weights_has_trained_on(
     data = write(tmp_path / "data", OLD, np.random.default_rng(0))
     record = SplitRecord.of(read_fingerprints(DataSpec(data, split_seed=1).open(0.25).splits))
     same = DataSpec(data, split_seed=1).open(0.25)
-    assert with_note_of_seen(same, record) is same
+    assert notes_of_seen(same.splits, record, "in the run of the weights") == []
+    assert notes_of_seen(same.splits, None, "in the run of the weights") == []
     other = DataSpec(data, split_seed=2).open(0.25)
     seen = (record.part_of(other.splits["test"].fingerprints()) != "test").sum()
-    (note,) = with_note_of_seen(other, record).notes
+    (note,) = notes_of_seen(other.splits, record, "in the run of the weights")
     assert seen
     assert note.startswith(f"{seen} of the 4 test images were trained on")
 

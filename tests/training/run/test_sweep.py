@@ -241,7 +241,7 @@ def test_one_rate_alone_is_not_tried(data, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"validation": 0.0}, {}, "validation must not be 0"),
+        ({"validation": 0.0}, {}, "validation must leave some, or there must be folds"),
         ({}, {"seeds": ()}, "seeds must be one or more"),
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
         ({}, {"holdout": 0.0}, "test images to report on"),
@@ -255,3 +255,10 @@ def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=message):
         sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, **changes), **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_images_too_few_for_a_development_split_are_refused_before_a_training(tmp_path):
+    data = write_classes(tmp_path / "data", 2, {"bright": 200, "dark": 60}, size=(8, 8))
+    with pytest.raises(ValueError, match="validation=0.25, none of 2 images"):
+        sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.3), log=len)
+    assert not (tmp_path / "out").exists()
