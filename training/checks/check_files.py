@@ -39,14 +39,13 @@ _TYPICAL = 6  # Images of a shortcut.
 
 def exceeded(check: PhotoCheck) -> list[str]:
     """Returns a line for each finding above its level, as `--strict` counts them."""
-    noise = max(doubts.noise for doubts in check.doubts)
     levels = {
         "files that cannot be read": (len(check.unreadable), 0),
         "copies in different parts of the data": (len(check.leaks()), 0),
         "copies with different labels": (len(check.conflicts()), 0),
         "shortcuts": (sum(shortcut.found for shortcut in check.shortcuts), 0),
         "photos that were turned twice": (sum(odd.kind == "turned twice" for odd in check.odd), 0),
-        "estimated share of wrong labels": (round(noise, 4), MAX_NOISE),
+        "estimated share of wrong labels": (round(_noise(check), 4), MAX_NOISE),
     }
     return [
         f"{name}: {value:g}, above {level:g}"
@@ -106,11 +105,18 @@ def _labels_line(check):
     expected = sum(check.doubts[place].probability[number] for place, number in first)
     if not first:
         return "none is in doubt"
-    noise = max(doubts.noise for doubts in check.doubts)
     return (
         f"of the first {len(first)} in doubt about {expected:.0f} are expected to be wrong; "
-        f"an estimated {noise:.1%} of all stand out"
+        f"an estimated {_noise(check):.1%} of all stand out"
     )
+
+
+def _noise(check):
+    """The largest estimated share of wrong labels.
+
+    It counts only where a label is listed: the estimate for N right labels is 1 / (N + 1), never 0.
+    """
+    return max((doubts.noise for doubts in check.doubts if doubts.listed.any()), default=0.0)
 
 
 def _ranked_doubts(check):

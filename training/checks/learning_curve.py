@@ -21,8 +21,9 @@ class LearningCurve:
     Args:
         sizes: Numbers of images, ascending, the last one of all.
         accuracies: In [0, 1].
-        doubled: The accuracy of twice as many images by the power law, error = a n^-b.
-        interval: 95% of the power laws through accuracies drawn within their errors.
+        doubled: The accuracy of twice as many images by the power law, error = a n^-b, or of all
+            images if that is higher.
+        interval: 95% of this number for accuracies drawn within their errors.
     """
 
     sizes: tuple[int, ...]
@@ -86,13 +87,15 @@ def learning_curve(
     binomial = np.sqrt(values * (1 - values) / len(features))
     spread = np.maximum(binomial, deviations)
     drawn = values + rng.normal(size=(_DRAWS, len(values))) * spread
-    drawn = np.maximum(drawn, 0.5 / len(features))
-    doubled = _doubled(sizes, values[np.newaxis], spread / values)
-    low, high = np.quantile(1 - _doubled(sizes, drawn, spread / values), [0.025, 0.975])
+    law = _doubled(sizes, values[np.newaxis], spread / values)
+    laws = _doubled(sizes, np.maximum(drawn, 0.5 / len(features)), spread / values)
+    # A law may lie above the last error, which is low by chance or 0.
+    doubled = min(law[0], errors[-1])
+    low, high = np.quantile(1 - np.minimum(laws, np.maximum(drawn[:, -1], 0)), [0.025, 0.975])
     return LearningCurve(
         tuple(sizes),
         tuple(1 - error for error in errors),
-        float(1 - doubled[0]),
+        float(1 - doubled),
         (float(low), float(high)),
     )
 

@@ -21,6 +21,7 @@ from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import align_columns
@@ -117,10 +118,7 @@ def compare_classifiers(
         _report(classifier, examples, common, batch_size, progress) for classifier in classifiers
     ]
     of_old, of_new = map(_outcomes, reports)
-    answers = reports[0].answers
-    others = reports[1].answers
-    assert answers is not None
-    assert others is not None
+    answers, others = (required(report.answers, "answers") for report in reports)
     if list(answers.examples.names) != list(others.examples.names):
         raise ValueError("Both classifiers must read the same images. Received: others for NEW")
     true = np.asarray(answers.examples.labels)
@@ -255,7 +253,8 @@ def _report(classifier, examples, names, batch_size, progress) -> Classification
         skip_unreadable=examples.local,
         progress=progress,
     )
-    assert isinstance(report, ClassificationReport)
+    if not isinstance(report, ClassificationReport):
+        raise ValueError(f"Both classifiers must have one class an image. Received: {report}")
     return report
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -16,7 +17,12 @@ from keras_vit.description.drift_reference import MAX_IMAGES, DriftReference
 from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of, output_signals
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
-from keras_vit.training.evaluation.risk import Bound, find_threshold, least_answered
+from keras_vit.training.evaluation.risk import (
+    Bound,
+    count_within,
+    find_threshold,
+    least_answered,
+)
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.fields import required
@@ -116,7 +122,7 @@ def decide(
         reference = reference_of(testing, temperature, watched, labels.is_multilabel)
         found = dataclasses.replace(found, reference=reference)
     if labels.is_multilabel:
-        return _with_label_thresholds(found, labels, testing, settings)
+        return _with_label_thresholds(found, labels, testing, is_familiar[1], settings)
     return _with_threshold(found, labels, choosing, testing, is_familiar, settings), labels
 
 
@@ -180,10 +186,15 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
             "Every class must have calibration images. Received: none of "
             f"{', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}"
         )
+    if not _num_choosing(len(given)):
+        raise ValueError(
+            f"A decision must have at least {math.ceil(1 / CHOOSING_SHARE)} calibration photos. "
+            f"Received: {len(given)}"
+        )
     if settings.max_error is not None:
         needed = least_answered(settings.max_error, settings.confidence_of_each)
         if len(given) - _num_choosing(len(given)) < needed:
-            total = math.ceil(needed / (1 - CHOOSING_SHARE))
+            total = next(n for n in itertools.count(needed) if n - _num_choosing(n) >= needed)
             raise ValueError(
                 f"At most {settings.max_error:.1%} of errors with {_percent(settings.confidence)} "
                 f"confidence needs at least {needed} answered photos without an error, so {total} "
@@ -205,7 +216,7 @@ def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
     Returns:
         The limit; None if there are too few images.
     """
-    place = int(share * (len(leverages) + 1))
+    place = count_within(share, len(leverages) + 1)
     if place < 1:
         return None
     above = leverages[1 - place] if place > 1 else 2 * leverages[-1]
@@ -301,12 +312,13 @@ def _most_confident(part):
     return f"{wrong} errors among the {len(order)} most confident of {len(labels)} photos"
 
 
-def _with_label_thresholds(found, labels, testing, settings):
+def _with_label_thresholds(found, labels, testing, is_familiar, settings):
     """The decision and the thresholds of a multi-label classifier.
 
     By conformal risk control (Angelopoulos et al., 2022, arXiv:2208.02814): of n images with a
     label, the k lowest are missed by a threshold just above the k-th, and a new image is with a
-    probability of at most (k + 1) / (n + 1).
+    probability of at most (k + 1) / (n + 1). A strange image gets no label, whatever its
+    probabilities are, and is the lowest.
     """
     probabilities = scaled_probabilities(testing.logits, found.temperature, is_multilabel=True)
     has = testing.labels > 0
@@ -319,16 +331,24 @@ def _with_label_thresholds(found, labels, testing, settings):
     share, error = settings.label_error
     if share is None:
         return found, labels
+    probabilities = np.where(is_familiar[:, np.newaxis], probabilities, 0.0)
     thresholds = []
     for number, name in enumerate(labels.names):
         counted = has[:, number] if error == MISSED else ~has[:, number]
         values = np.sort(probabilities[counted, number])
-        allowed = int(share * (len(values) + 1)) - 1
+        allowed = count_within(share, len(values) + 1) - 1
         if allowed < 0:
             kind = "with" if error == MISSED else "without"
             raise ValueError(
                 f"At most {share:.1%} of {error} labels needs at least {math.ceil(1 / share) - 1} "
                 f"photos {kind} the label. Received: {len(values)} for {name}"
+            )
+        strange = int((counted & ~is_familiar).sum())
+        if error == MISSED and strange > allowed:
+            raise ValueError(
+                f"At most {share:.1%} of missed labels must include the photos that are refused "
+                "as strange: take a smaller --strange or a larger --max-missed. "
+                f"Received: {strange} strange photos of {len(values)} with {name}"
             )
         thresholds.append(_between(values, allowed, error))
     decided = probabilities > np.array(thresholds)
@@ -338,9 +358,10 @@ def _with_label_thresholds(found, labels, testing, settings):
 
 
 def _between(values, allowed, error):
-    """The threshold that puts `allowed` of the sorted values on the wrong side."""
-    if error == MISSED:  # These are below it, and the next one is above.
-        low, high = (values[allowed - 1] if allowed else 0.0), values[allowed]
+    """The threshold that puts `allowed` of the sorted values, or fewer, on the wrong side."""
+    if error == MISSED:  # These are below it, and the next one and its ties are above.
+        high = values[allowed]
+        low = values[values < high].max(initial=0.0)
     else:
         place = len(values) - allowed
         low, high = values[place - 1], (values[place] if allowed else 1.0)

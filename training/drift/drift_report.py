@@ -34,8 +34,9 @@ class DriftReport:
 
     Args:
         tests: A two-sample test of each signal.
-        classes: For each class the share of the reference and the estimated share among the
-            photos; {} without an estimate.
+        classes: For each class the share of the calibration images, or the estimated share among
+            the photos to compare with, and the estimated share among the photos; {} without an
+            estimate.
         lines: What was compared and what was left out.
         alarm_level: The level of all tests together.
         written: The files that were written.

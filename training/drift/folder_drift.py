@@ -94,7 +94,7 @@ def find_drift(
         else test
         for test in shift_tests(known, tested)
     ]
-    classes = _classes(reference, signals[CLASS], class_names, lines)
+    classes = _classes(reference, known[CLASS], signals[CLASS], class_names, lines)
     drift = DriftReport(tuple(tests), classes, tuple(lines), alarm_level)
     if output is None:
         return drift
@@ -145,18 +145,23 @@ def _measure(classifier, measured, files: Sequence[str], batch_size, progress):
     return kept, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, lines
 
 
-def _classes(reference, answers, names, lines):
+def _classes(reference, known, answers, names, lines):
+    """The share of each class in what the photos are compared with, and among the photos.
+
+    Both are estimated by the most probable classes: the counts of the former and the answers
+    `(N,)`. For the calibration images the estimate is their share itself.
+    """
     if not reference.confusion:
         lines.append("classes without an estimate: a multi-label classifier")
         return {}
-    shares = label_shift(reference.confusion, answers, len(names))
-    if shares is None:
+    before = label_shift(
+        reference.confusion, np.repeat(list(known), list(known.values())), len(names)
+    )
+    now = label_shift(reference.confusion, answers, len(names))
+    if before is None or now is None:
         lines.append("classes without an estimate: the calibration images do not tell them apart")
         return {}
-    before = np.zeros(len(names))
-    for true, _, number in reference.confusion:
-        before[true] += number / reference.images
-    return dict(zip(names, zip(before.tolist(), shares.tolist(), strict=True), strict=True))
+    return dict(zip(names, zip(before.tolist(), now.tolist(), strict=True), strict=True))
 
 
 def _share(counts, number):

@@ -17,6 +17,9 @@ from keras_vit.monitoring.signals import CLASS, counts_of
 from keras_vit.training.evaluation.intervals import holm
 
 _LEAST_EXPECTED = 5  # Photos of a class in both samples, of which a chi-square test needs more.
+# n m / (n + m) for samples of n and m photos. Asymptotic p-values of smaller samples are too small,
+# such as 0 for a single photo beyond the reference.
+_LEAST_ASYMPTOTIC = 100
 _WORST_CONDITION = 1000  # Limit of the confusion: beyond it classes are too alike to solve for.
 
 
@@ -61,8 +64,10 @@ def shift_tests(
             tests.append(ShiftTest(signal, "chi-square", statistic, p_value))
         else:
             known = np.repeat(list(counts), list(counts.values()))
-            # Ties make its p-values larger, never smaller.
-            found: Any = scipy.stats.ks_2samp(known, values, method="asymp")
+            size = len(known) * len(values) / (len(known) + len(values))
+            method = "exact" if size < _LEAST_ASYMPTOTIC else "asymp"
+            # Ties make exact p-values larger, never smaller.
+            found: Any = scipy.stats.ks_2samp(known, values, method=method)
             name = "Kolmogorov-Smirnov"
             tests.append(ShiftTest(signal, name, float(found.statistic), float(found.pvalue)))
     corrected = holm([test.p_value for test in tests])

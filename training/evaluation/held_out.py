@@ -130,7 +130,9 @@ def choose_images(
     line = _without_record(classifier, source, split, bool(of_run))
     lines = (line, *_other_parts(source, split), *source.notes, *excluded)
     is_skipping = _is_skipping(is_verified, examples)
-    return EvaluatedImages(source, examples, None, lines, is_skipping, record=record)
+    is_used = of_run is not None and split not in _HELD_OUT
+    seen = np.ones(len(examples), bool) if is_used else None
+    return EvaluatedImages(source, examples, None, lines, is_skipping, seen, record=record)
 
 
 def _check_fields(given):

@@ -18,7 +18,7 @@ import math
 import numpy as np
 import scipy.stats
 
-_EXACT = 1e-9  # 0.07 * 100 is 7.000000000000001.
+_EXACT = 1e-9  # 1 / 103 * 103 is 0.9999999999999999.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,11 @@ def least_answered(max_error: float, confidence: float) -> int:
     return count
 
 
+def count_within(share: float, total: int) -> int:
+    """Returns the largest count that is at most a share of a total, free of rounding."""
+    return int(share * total + _EXACT)
+
+
 def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -> bool:
     """Returns whether as many new answers have at most this share of wrong ones.
 
@@ -66,7 +71,7 @@ def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -
         max_error: The bound on the share of wrong answers.
         confidence: The probability with which it holds.
     """
-    more = int(max_error * answered + _EXACT) + 1  # The least number above the bound.
+    more = count_within(max_error, answered) + 1  # The least number above the bound.
     tail = scipy.stats.hypergeom.cdf(wrong, 2 * answered, wrong + more, answered)
     return bool(tail <= 1 - confidence)
 

@@ -21,6 +21,7 @@ PAPER, OURS = "paper", "ours"
 
 RowLabels = tuple[str, ...]  # The first cells of a row.
 Place = tuple[RowLabels, str]  # A row and the name of a column.
+Average = Callable[[Iterable[float]], float]  # Over seeds.
 
 _ACCURACIES = ("classification", "imagenet", "imagenet-real")
 _JFT = "JFT-300M"
@@ -54,7 +55,7 @@ class SeedStatistics:
         mean: Mean over seeds; for VTAB tasks the median, as in the benchmark.
         deviation: Sample standard deviation over seeds; None for a single seed.
         count: Number of seeds.
-        interval: The 95% interval of the mean by the test images of a seed, as text; "" for means
+        interval: The 95% interval of `mean` by the test images of a seed, as text; "" for means
             over tasks, which have none.
     """
 
@@ -236,15 +237,15 @@ def _numbers(metrics):
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _interval(results: Sequence[Result]) -> str:
-    """The 95% interval of the mean accuracy on the images of one seed, such as "84.1 to 88.4"."""
+def _interval(results: Sequence[Result], average: Average = statistics.fmean) -> str:
+    """The 95% interval of the accuracy on the images of one seed, such as "84.1 to 88.4"."""
     # Inside, because intervals imports SciPy, and `keras-vit models` only reads `paper_table`.
     from keras_vit.training.evaluation.intervals import accuracy_text
 
     images = min(result.images for result in results)
     if not images or not all("top_1" in result.metrics for result in results):
         return ""
-    accuracy = statistics.fmean(result.metrics["top_1"] for result in results)
+    accuracy = average(result.metrics["top_1"] for result in results)
     return accuracy_text(accuracy, images).partition("(")[2].rstrip(")")
 
 
@@ -272,17 +273,15 @@ def _fill(number: str, table: PaperTable, results: list[Result]) -> FilledTable:
         if place is not None:
             values.setdefault(place, {})[result.seed] = table.value(result)
             of_place.setdefault(place, {})[result.seed] = result
+    average: Average = statistics.median if number == "9" else statistics.fmean
     ours = {
         place: dataclasses.replace(
-            _statistics(by_seed.values()), interval=_interval(list(of_place[place].values()))
+            _statistics(by_seed.values(), average),
+            interval=_interval(list(of_place[place].values()), average),
         )
         for place, by_seed in values.items()
     }
     if number == "9":
-        ours = {
-            place: dataclasses.replace(cell, mean=statistics.median(values[place].values()))
-            for place, cell in ours.items()
-        }
         ours |= _vtab_means(values, columns)
     if number == "2":
         ours |= _vtab_row(results)
@@ -301,10 +300,10 @@ def _fill(number: str, table: PaperTable, results: list[Result]) -> FilledTable:
     )
 
 
-def _statistics(values: Iterable[float]) -> SeedStatistics:
+def _statistics(values: Iterable[float], average: Average = statistics.fmean) -> SeedStatistics:
     values = list(values)
     deviation = statistics.stdev(values) if len(values) > 1 else None
-    return SeedStatistics(statistics.fmean(values), deviation, len(values))
+    return SeedStatistics(average(values), deviation, len(values))
 
 
 def _vtab_means(values, columns):

@@ -41,9 +41,18 @@ def test_more_images_are_never_predicted_to_be_worse():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 400)
     features = rng.normal(size=(400, 5))  # Nothing to learn.
-    right = np.full(400, 0.5)
+    right = np.full(400, 0.6)  # By chance.
     curve = learning_curve(features, one_hot(labels), right, np.arange(400), SHARES)
-    assert curve.doubled >= curve.accuracies[-1] - 0.05
+    assert curve.doubled >= curve.accuracies[-1]
+
+
+def test_images_without_an_error_are_not_predicted_to_have_any():
+    labels = np.arange(40) % 2
+    features = one_hot(labels) + 0.01 * np.random.default_rng(0).normal(size=(40, 2))
+    curve = learning_curve(features, one_hot(labels), np.ones(40), np.arange(40), SHARES)
+    assert curve.accuracies == (1, 1, 1, 1)
+    assert curve.doubled == curve.interval[1] == 1
+    assert 0.9 < curve.interval[0] < 1
 
 
 def test_a_class_of_few_images_has_no_learning_curve():

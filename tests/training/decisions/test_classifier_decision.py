@@ -10,18 +10,20 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.answering import answering_model
+from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
 from keras_vit.layers import UnknownClass
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.decisions.classifier_decision import calibrate
-from keras_vit.training.decisions.finding import find_decision
+from keras_vit.training.decisions.classifier_decision import calibrate, calibration_images
+from keras_vit.training.decisions.finding import check_counts, decide, find_decision
 from keras_vit.training.decisions.scores import Scores, compute_scores
 from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.evaluation.temperature import scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.files import DECISION
+from keras_vit.utils.files import DECISION, SPLIT
 from makers import write_picture
 
 # So near to each other that about a fifth of the pictures look like another class.
@@ -221,6 +223,56 @@ def test_parents_that_cannot_be_answered_are_reported():
     assert any(line.startswith("parents are not answered") for line in found.lines)
 
 
+def decide_on_labels(rounded=False, **bounds):
+    """A decision on photos of two labels: the decision, and the missed and false ones it counts."""
+    rng = np.random.default_rng(0)
+    given = rng.random((500, 2)) < 0.4
+    logits = rng.normal(size=(500, 2)) + 3 * given - 1.5
+    logits = np.rint(logits) if rounded else logits
+    leverages = rng.random(500)
+    known = Scores(None, logits, given.astype(int))
+    names = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
+    found, labels = decide(names, known, leverages, DecisionSettings(**bounds))
+    probabilities = scaled_probabilities(logits, found.temperature, is_multilabel=True)
+    is_familiar = leverages <= found.largest_leverage
+    decided = (probabilities > np.array(labels.thresholds)) & is_familiar[:, np.newaxis]
+    tested = np.random.default_rng(0).permutation(500)[100:]
+    given, decided = given[tested], decided[tested]
+    return found, given, (given & ~decided).sum(axis=0), (~given & decided).sum(axis=0)
+
+
+def test_photos_that_are_refused_as_strange_miss_their_labels():
+    found, given, missed, _ = decide_on_labels(max_missed=0.1, strange=0.05)
+    assert found.strange == 19
+    assert missed.tolist() == [int(0.1 * (count + 1)) - 1 for count in given.sum(axis=0)]
+    assert found.wrong == missed.sum()
+
+
+def test_photos_that_are_refused_as_strange_have_no_false_labels():
+    found, given, _, false = decide_on_labels(max_false=0.1, strange=0.05)
+    assert false.tolist() == [int(0.1 * (count + 1)) - 1 for count in (~given).sum(axis=0)]
+    assert found.wrong == false.sum()
+
+
+def test_equal_probabilities_are_not_missed_beyond_the_bound():
+    _, given, missed, _ = decide_on_labels(rounded=True, max_missed=0.05, strange=0.01)
+    assert (missed <= 0.05 * (given.sum(axis=0) + 1) - 1).all()
+
+
+def test_more_strange_photos_than_missed_labels_are_refused():
+    message = "take a smaller --strange or a larger --max-missed. Received: 1[0-9] strange photos"
+    with pytest.raises(ValueError, match=message):
+        decide_on_labels(max_missed=0.05, strange=0.1)
+
+
+@pytest.mark.parametrize(("max_error", "least"), [(None, 5), (0.02, 249), (0.001, 4500)])
+def test_the_least_number_of_calibration_photos_is_enough(max_error, least):
+    settings = DecisionSettings(max_error=max_error)
+    check_counts(np.arange(least) % 3, Labels(NAMES), settings)
+    with pytest.raises(ValueError, match=f"{least} calibration photos. Received: {least - 1}"):
+        check_counts(np.arange(least - 1) % 3, Labels(NAMES), settings)
+
+
 def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, strangers, capsys):
     flags = ["--data", str(photos), "--max-error", "0.15", "--strange", "0.05", "--no-cache"]
     code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
@@ -310,6 +362,15 @@ def test_images_that_were_trained_on_are_refused(folder, photos):
     with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
         calibrate(folder, photos / "train", BOUND, log=str)
     assert not (folder / DECISION).exists()
+
+
+def test_training_images_of_a_run_without_a_record_are_refused(folder, photos):
+    (folder / SPLIT).unlink()
+    recipe = {"data": DataSpec(photos / "train", holdout=0).to_json(), "images": {"train": 90}}
+    older = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, folder)
+    with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
+        calibration_images(older, DataSpec(photos / "train"), log=str)
+    assert len(calibration_images(older, DataSpec(photos / "test"), log=str).known) == 180
 
 
 def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_path):

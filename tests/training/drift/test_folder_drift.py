@@ -58,6 +58,17 @@ def test_photos_are_compared_with_another_folder(folder, brighter, alike):
     assert "brightness" in find_drift(folder, brighter, like=alike).drifted
 
 
+def test_shares_of_classes_are_compared_with_the_other_folder(folder, tmp_path):
+    photos = [
+        write_photos(tmp_path / str(seed), 200, seed, names=("blue", "red")) for seed in (15, 16)
+    ]
+    found = find_drift(folder, photos[0], like=photos[1], output=tmp_path / "drift")
+    before, now = found.classes["green"]
+    assert (before, now) == pytest.approx((0, 0), abs=0.1)
+    content = json.loads((tmp_path / "drift" / "drift.json").read_text())
+    assert content["classes"]["green"] == {"reference": before, "estimated": now}
+
+
 def test_broken_photos_are_left_out_with_a_line(folder, tmp_path):
     photos = write_photos(tmp_path / "photos", 20, 14)
     (photos / "broken.png").write_bytes(b"not a picture")

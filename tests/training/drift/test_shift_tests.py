@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -15,6 +17,13 @@ def test_the_test_of_a_signal_is_the_largest_difference_of_the_distributions():
     scale = np.sqrt(500 * 300 / 800)
     expected = scipy.stats.kstwo.sf(largest, round(scale**2))
     assert found.p_value == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("photos", [1, 2])
+def test_few_photos_beyond_the_reference_have_their_exact_probability(photos):
+    counts = {n: 1 for n in range(80)}
+    (found,) = shift_tests({"brightness": counts}, {"brightness": np.full(photos, 90)})
+    assert found.p_value == pytest.approx(2 / math.comb(80 + photos, photos))
 
 
 def test_chi_square_is_the_sum_over_the_table():

@@ -194,6 +194,15 @@ def test_a_run_without_a_record_says_that_its_data_have_changed(run, tmp_path):
     assert "from 39 images instead of 30, so that" in report.split_lines[0]
 
 
+def test_training_images_of_a_run_without_a_record_count_as_seen(run, tmp_path):
+    data, _, classifier = run
+    older = without_record(classifier, tmp_path)
+    assert held_out.choose_images(older, DataSpec(data), "train").seen.all()
+    assert held_out.choose_images(older, DataSpec(data)).seen is None  # Its test images.
+    others = write_classes(tmp_path / "others", 2, rng=5)
+    assert held_out.choose_images(older, DataSpec(others), "train").seen is None
+
+
 def test_record_files_of_the_data_have_no_record(run, tmp_path):
     data, source, classifier = run
     write_records(source, tmp_path / "records")
