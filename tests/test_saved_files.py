@@ -260,7 +260,8 @@ def test_pretrained_weights_without_classes_can_be_fine_tuned(inside, tmp_path):
 
 def test_a_stopped_multilabel_run_ends_with_the_same_weights(inside):
     finetune(None, "runs/stopped", resume=True, log=lambda line: None)
-    check_same_end("runs/stopped", "runs/whole")
+    # Mixup blended the images of a micro-batch when it began; now it blends those of a step.
+    check_same_end("runs/stopped", "runs/whole", atol=5e-4)
 
 
 @pytest.mark.slow
@@ -270,10 +271,10 @@ def test_a_stopped_run_without_classes_ends_with_the_same_weights(inside):
     check_same_end(name, "runs/masked_patches")
 
 
-def check_same_end(resumed, whole):
+def check_same_end(resumed, whole, atol=1e-4):
     models = [keras.saving.load_model(f"{run}/model.keras") for run in (resumed, whole)]
     for new, old in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(new, old, atol=1e-4)  # Adam, float32, other processors.
+        np.testing.assert_allclose(new, old, atol=atol)  # Adam, float32, other processors.
 
 
 # Settings of the runs "multiclass" and "multilabel" and of the sweep.
