@@ -260,7 +260,7 @@ def test_pretrained_weights_without_classes_can_be_fine_tuned(inside, tmp_path):
 
 def test_a_stopped_multilabel_run_ends_with_the_same_weights(inside):
     finetune(None, "runs/stopped", resume=True, log=lambda line: None)
-    # Mixup blended the images of a micro-batch when it began; now it blends those of a step.
+    # Mixup blended the images of each micro-batch when it began; now it blends a whole step.
     check_same_end("runs/stopped", "runs/whole", atol=5e-4)
 
 
