@@ -55,10 +55,9 @@ def serve(
     uvicorn = import_server_package("uvicorn")
     import_server_package("starlette")
     import_server_package("python_multipart")
-    logging.getLogger("python_multipart").setLevel(
-        logging.ERROR
-    )  # Warnings are of what clients send.
     import_server_package("prometheus_client")
+    # Warnings are of what clients send, here and in the server's log below.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     if top < 1:
         raise ValueError(f"top must be at least 1. Received: {top}")
     if not 0 <= port < 2**16:

@@ -14,7 +14,7 @@ import numpy as np
 import PIL.ImageOps
 
 from keras_vit.images.signatures import BMP, UNKNOWN, signature_format
-from keras_vit.images.transcoding import SIGNATURE_BYTES, kind_of, to_rgb
+from keras_vit.images.transcoding import SIGNATURE_BYTES, check_range, kind_of, to_rgb
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 
 
@@ -66,11 +66,7 @@ def as_image(image: Any) -> bytes | np.ndarray:
 
 
 def _pil_pixels(image):
-    if image.mode in ("I", "F"):
-        raise ValueError(
-            "Pixels must be whole numbers of 8 or 16 bits without a sign, as the range of others "
-            f"is not known. Received: a PIL image of mode {image.mode}"
-        )
+    check_range(image, f"a PIL image of mode {image.mode}")
     return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 

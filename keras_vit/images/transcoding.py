@@ -163,6 +163,15 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         raise ValueError(f"The file is damaged or cut short: {reason}") from error
 
 
+def check_range(image: Image.Image, received: str) -> None:
+    """Raises ValueError for a Pillow image of floats or signed numbers, with what was received."""
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            "Pixels must be whole numbers of 8 or 16 bits without a sign, as the range of others "
+            f"is not known. Received: {received}"
+        )
+
+
 def to_rgb(image: Image.Image, bits: int = 16) -> Image.Image:
     """Returns a Pillow image in 8-bit RGB; of 16-bit grey the high byte, as TensorFlow does.
 
@@ -225,10 +234,6 @@ def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:
     if image.mode.startswith("I;16"):
         rgb = to_rgb(image, bits=int(tags.get(_BITS_PER_SAMPLE, (16,))[0]))
         return ImageOps.invert(rgb) if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else rgb
-    if image.mode in ("I", "F"):
-        raise ValueError(
-            "Pixels must be whole numbers of 8 or 16 bits without a sign, as the range of others "
-            f"is not known. Received: TIFF with {tags.get(_BITS_PER_SAMPLE, (32,))[0]} bits, "
-            f"Pillow's mode {image.mode}"
-        )
+    bits = tags.get(_BITS_PER_SAMPLE, (32,))[0]
+    check_range(image, f"TIFF with {bits} bits, Pillow's mode {image.mode}")
     return to_rgb(image)

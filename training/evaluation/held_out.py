@@ -182,7 +182,7 @@ def _by_record(source, record, split, is_verified):
     if numbers is None:
         return None
     part_of = record.part_of(numbers)
-    is_seen = record.has("train", numbers) | record.has("validation", numbers)
+    is_seen = record.has_seen(numbers)
     places = {part: (part_of == part).nonzero()[0] for part in (*PARTS, NEW)}
     if source.groups is not None:
         is_known = _in_trained_groups(source, record, pool)[places[NEW]]
@@ -231,7 +231,7 @@ def _in_trained_groups(source, record, pool):
     for examples in source.splits.values():
         numbers = examples.fingerprints()
         if numbers is not None:
-            is_used = record.has("train", numbers) | record.has("validation", numbers)
+            is_used = record.has_seen(numbers)
             trained.append(groups_of(examples, source.groups)[is_used])
     return np.isin(groups_of(pool, source.groups), np.concatenate(trained))
 
