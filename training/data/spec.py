@@ -54,7 +54,7 @@ class DataSpec:
     data: Any = setting(  # `Labelled` or None; anything else than a path is kept as `InMemory`.
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
-        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME",
+        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME; the flag itself may be left out",
         unit="DATA",
     )
     data_dir: str | os.PathLike | None = setting(
