@@ -355,7 +355,7 @@ def test_the_reason_of_a_runtime_is_a_short_line():
     ["keras", "onnx", "tflite", "openvino", pytest.param("saved_model", marks=pytest.mark.slow)],
 )
 def test_threads_get_the_answers_of_their_own_images(name, classifier, tmp_path):
-    """Each thread has images of its own, in batches of other sizes than the other threads'."""
+    """The batches of the threads have several sizes."""
     answering = classifier
     if name == "openvino":
         pytest.importorskip("openvino")
