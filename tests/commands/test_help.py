@@ -65,7 +65,6 @@ def test_an_unknown_argument_is_an_error_of_one_line(command, name):
         ("finetune --img-size", "--image-size"),
         ("finetune --pretrained", "--weights"),
         ("finetune --arch", "--model"),
-        ("finetune --opt", "--optimizer"),
         ("finetune --sched", "--decay"),
         ("finetune --amp", "--precision"),
         ("finetune --smoothing", "--label-smoothing"),
@@ -104,7 +103,7 @@ def test_every_unknown_flag_names_the_nearest(command):
         "sweep photos --output out",
         "records photos --output out",
         "evaluate model photos",
-        "calibrate model photos --output out",
+        "calibrate model photos --max-error 0.1",
         "compare old new photos",
     ],
 )

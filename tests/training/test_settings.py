@@ -172,7 +172,7 @@ def test_epochs_win_over_the_steps_of_a_recipe():
     by_rule = FineTuning.from_recipe("BiT HyperRule", epochs=2, batch_size=10).with_epochs(1000)
     resolved = by_rule.resolve(1000, (100, 100))
     assert resolved.steps == 200
-    assert resolved.boundaries == (60, 120, 180)
+    assert resolved.boundaries == (80, 120, 160)
 
 
 @pytest.mark.parametrize("other", [{"steps": 3}, {"boundaries": (3,), "decay": "staircase"}])
