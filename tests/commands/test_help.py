@@ -105,6 +105,7 @@ def test_every_unknown_flag_names_the_nearest(command):
         "evaluate model photos",
         "calibrate model photos --max-error 0.1",
         "compare old new photos",
+        "few-shot model photos",
     ],
 )
 def test_the_data_may_be_given_without_their_flag(command, words, monkeypatch):
