@@ -363,7 +363,7 @@ def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
         "problem_type": problem,
     }  # fmt: skip
     folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
-    with pytest.raises(ValueError, match="must give the scores of classes; a regression's"):
+    with pytest.raises(ValueError, match="must give the scores of two classes or more: a reg"):
         open_model(folder).to_model()
 
 
