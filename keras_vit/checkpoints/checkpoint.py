@@ -264,7 +264,7 @@ def _without_prefixes(arrays):
 
     Frameworks for training put names in front of all others, such as "model.module.", and those
     of `_WRAPPERS` also within them. The names themselves come first, then those without the
-    longest prefix that most of them have, and so on.
+    shortest prefix that most of them have, and so on.
     """
     bare = {_WRAPPERS.sub("", name): name for name in arrays}
     if len(bare) < len(arrays):
@@ -273,7 +273,7 @@ def _without_prefixes(arrays):
         name[: sign.end()] for name in bare for sign in re.finditer(r"[./]", name)
     )
     common = sorted((text for text, count in counts.items() if 2 * count > len(bare)), key=len)
-    for number in (0, *range(len(common), 0, -1)):
+    for number in range(len(common) + 1):
         found, taken = {}, set()
         for name, original in bare.items():
             # A head beside the backbone has only the first part of the backbone's prefix.
