@@ -199,7 +199,8 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     texts = read_texts(folder)
     if PREPROCESSING not in texts:
         return _found(f"no {PREPROCESSING}")
-    count, notes = len(texts.get(CLASSES, "").splitlines()), ()
+    count = len(texts.get(CLASSES, "").splitlines())
+    notes: tuple[str, ...] = ()
     if count != (classes or 0):  # Files of another model.
         texts = {PREPROCESSING: texts[PREPROCESSING]}
         notes = (_other_count(CLASSES, count, classes),) if count and classes else ()
@@ -441,7 +442,7 @@ def _class_names(
     by_text = {str(number): str(name) for number, name in by_number.items()}
     missing = [number for number in range(classes) if str(number) not in by_text]
     if missing:
-        note = f"config.json has no name for class {missing[0]}: {NAMES_LEFT_OUT}"
+        note = f"config.json has no name for class {missing[0]}; {NAMES_LEFT_OUT}"
         return None, (note,)
     given = names = tuple(by_text[str(number)] for number in range(classes))
     while len(set(names)) < classes:  # A name with a number may be the name of another class.
@@ -458,7 +459,7 @@ def _class_names(
 
 
 def _other_count(file, count, classes):
-    return f"{file} names {count} classes and the head has {classes} outputs: {NAMES_LEFT_OUT}"
+    return f"class names in {file}: {count}, outputs of the head: {classes}; {NAMES_LEFT_OUT}"
 
 
 NAMES_LEFT_OUT = "the names were left out"

@@ -135,9 +135,17 @@ def test_an_adapter_must_be_merged_first(golden, state_dict):
     [
         (["ox", "ox", "ox (0)"], ("ox (0) (0)", "ox (1)", "ox (0) (2)"), "got their numbers: ox"),
         ({"0": "a", "1": "b", "2": "c"}, ("a", "b", "c"), None),
-        ({"0": "a", "1": "b"}, None, "names 2 classes and the head has 3 outputs"),
-        (["a", "b", "c", "d"], None, "names 4 classes and the head has 3 outputs"),
-        ({"1": "a", "2": "b", "3": "c"}, None, "has no name for class 0: the names were left out"),
+        (
+            {"0": "a", "1": "b"},
+            None,
+            "class names in config.json: 2, outputs of the head: 3; the names",
+        ),
+        (
+            ["a", "b", "c", "d"],
+            None,
+            "class names in config.json: 4, outputs of the head: 3; the names",
+        ),
+        ({"1": "a", "2": "b", "3": "c"}, None, "has no name for class 0; the names were left out"),
         (None, None, None),
     ],
 )
@@ -147,14 +155,11 @@ def test_class_names_are_kept_or_the_reason_is_given(layout, labels, names, note
     head = "classifier" if layout == "hf_vit" else "head"
     arrays |= {f"{head}.{kind}": arrays[f"{head}.{kind}"][:3] for kind in ("weight", "bias")}
     safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
+    config = {"architecture": "vit_small_patch8", "label_names": labels}
     if layout == "hf_vit":
         config = {**golden(layout).config, "model_type": "vit", "id2label": labels}
-    else:
-        config = {"architecture": "vit_small_patch8", "label_names": labels and list(labels)}
-        if isinstance(labels, dict):
-            config = {"architecture": "vit_small_patch8", "label_names": list(labels.values())}
-        if isinstance(labels, dict) and "0" not in labels:
-            pytest.skip("timm's names are a list")
+    elif isinstance(labels, dict):
+        pytest.skip("timm's names are a list")
     (tmp_path / "config.json").write_text(json.dumps(config))
     opened = open_model(tmp_path, num_heads=None if layout == "hf_vit" else 3)
     assert opened.description.labels.names == names
