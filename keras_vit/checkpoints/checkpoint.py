@@ -262,9 +262,9 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
 def _without_prefixes(arrays):
     """Yields the arrays by name, and the prefixes that were taken off the names.
 
-    Frameworks for training put names in front of all others, such as "model.module.", and those
-    of `_WRAPPERS` also within them. The names themselves come first, then those without the
-    shortest prefix that most of them have, and so on.
+    Frameworks for training put names in front of all others, such as "model.module.", and the
+    words of `_WRAPPERS` also within them. The names themselves come first, then the names without
+    the shortest prefix that most of them have, and so on.
     """
     bare = {_WRAPPERS.sub("", name): name for name in arrays}
     if len(bare) < len(arrays):

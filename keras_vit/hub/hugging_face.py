@@ -98,7 +98,11 @@ def download(
 
 @contextlib.contextmanager
 def _checked(hub, limit=_MAX_ANSWER):
-    """Within it, what a server answers is checked before huggingface_hub makes paths of it."""
+    """Within it, what a server answers is checked before huggingface_hub makes paths of it.
+
+    huggingface_hub makes a new client after an error, so the hook belongs to what makes clients;
+    there is no public name for that.
+    """
     http = hub.utils._http
     make = http._GLOBAL_CLIENT_FACTORY  # Perhaps the user's, for a proxy.
     if getattr(make, "func", None) is not _client:
@@ -194,7 +198,7 @@ def _fetched(hub, name, commit, file, **options):
     content = path.parent / os.readlink(path) if path.is_symlink() else path
     if not is_held and not _is_content(content):
         path.unlink()
-        if content.exists() and content.stat().st_mtime < start:  # Of another process.
+        if content.exists() and content.stat().st_mtime < start:  # Another process wrote it.
             raise RepositoryError(f"{content.resolve()} is damaged; remove it and call again")
         for place in (content.resolve(), content):
             place.unlink(missing_ok=True)
