@@ -174,6 +174,18 @@ def test_a_hostile_server_writes_nothing(lies, message, hub, of_transformers, tm
         assert names == set()
 
 
+def test_a_client_that_huggingface_hub_makes_anew_is_checked_as_well(hub, of_transformers):
+    import huggingface_hub
+
+    hub.add(NAME, of_transformers)
+    open_model(f"hf:{NAME}")
+    hub.forget()
+    huggingface_hub.close_session()  # As after an error of a connection.
+    hub.lies = {"sha": "0" * 40, "X-Repo-Commit": "../x"}
+    with pytest.raises(OSError, match="commit must be 40 hex digits. Received: '../x'"):
+        open_model(f"hf:{NAME}")
+
+
 def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformers):
     first = hub.add(NAME, of_transformers)
     hub.lies = {"sha": "0" * 40}
