@@ -286,7 +286,7 @@ def _without_prefixes(arrays):
 
 
 def adapter_error(source: object) -> ValueError:
-    """Returns the error of an adapter, whose weights are no model without those of its base."""
+    """Returns the error of an adapter, which needs the weights of its base to be a model."""
     return ValueError(
         "An adapter (LoRA) has no weights of a model: merge it first, with PEFT's "
         f"merge_and_unload(), and save the merged model. Received: {source}"
