@@ -181,7 +181,8 @@ def test_a_client_that_huggingface_hub_makes_anew_is_checked_as_well(hub, of_tra
     open_model(f"hf:{NAME}")
     hub.forget()
     huggingface_hub.close_session()  # As after an error of a connection.
-    hub.lies = {"sha": "0" * 40, "X-Repo-Commit": "../x"}
+    hub.repositories["model", NAME].commit({**of_transformers, "README.md": b"changed"})
+    hub.lies = {"X-Repo-Commit": "../x"}
     with pytest.raises(OSError, match="commit must be 40 hex digits. Received: '../x'"):
         open_model(f"hf:{NAME}")
 
