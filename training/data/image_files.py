@@ -186,8 +186,8 @@ def folder_files(
     unknown = [path for path in inside if path.name not in parts]
     if unknown and (parts or folders == "parts"):
         raise ValueError(
-            f"Next to train and test there must be no other folder: {unknown[0].name} must be named "
-            "after a part, be moved elsewhere, or be a class like all others (--folders classes). "
+            f"Next to train and test there must be no other folder: {unknown[0].name} must be "
+            "named after a part, be moved elsewhere, or be a class like all others (--folders classes). "
             f"Received: {printable(unknown[0])}"
         )
     named = [f"{name} is {part}" for name, part in parts.items() if name.lower() not in SPLITS]
@@ -278,9 +278,10 @@ def _check_levels(folder, images, parts, notes):
         outer = ", ".join(sorted(only_folders)[:3])
         way = "--folders parts" if parts else "--folders classes"
         raise ValueError(
-            f"Folders of classes must not hold folders of the same names. If the classes are {outer}, "
-            f"give {way}; if they are {', '.join(repeated[:3])}, put those into folders train and "
-            f"test, or list the images in a CSV file path,label,split. Received: {printable(folder)}"
+            "Folders of classes must not hold folders of the same names. If the classes are "
+            f"{outer}, give {way}; if they are {', '.join(repeated[:3])}, put those into folders "
+            "train and test, or list the images in a CSV file path,label,split. "
+            f"Received: {printable(folder)}"
         )
     if deeper := [f"{name}/{found}" for name in inner for found in sorted(inner[name] - {""})]:
         more = f" and {len(deeper) - 3} more" if len(deeper) > 3 else ""

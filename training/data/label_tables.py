@@ -173,7 +173,7 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> Table:
 
 
 def _coco_rows(content, path, notes):
-    """The images of a COCO file with the names of their categories; a list where one has several."""
+    """The images of a COCO file with the names of their categories; lists if some have several."""
     try:
         names = {category["id"]: str(category["name"]) for category in content["categories"]}
         labels: dict[Any, list[str]] = {image["id"]: [] for image in content["images"]}
@@ -186,8 +186,8 @@ def _coco_rows(content, path, notes):
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path} must be a list of objects with path and label, or a COCO file: images with id "
-            "and file_name, categories with id and name, annotations with image_id and category_id. "
-            f"Received: one without {error}"
+            "and file_name, categories with id and name, annotations with image_id and category_id."
+            f" Received: one without {error}"
         ) from error
     if any("bbox" in annotation for annotation in content["annotations"]):
         notes.append(f"the labels in {path.name} are the categories of an image's boxes")
@@ -474,8 +474,8 @@ def _existing(image, stems, place):
         raise ValueError(f"{place}: a path must name one file. Received: {image}: {found}")
     if not found:
         raise ValueError(
-            f"{place}: no such file: {image}, with or without a suffix; --data-dir names the folder "
-            "of the images"
+            f"{place}: no such file: {image}, with or without a suffix; --data-dir names the "
+            "folder of the images"
         )
     return os.path.join(folder, found[0])
 
