@@ -308,9 +308,8 @@ class Source:
     @property
     def class_line(self) -> str:
         """The first classes with the number of their images in all parts."""
-        counts = sum(
-            class_counts(part.labels, len(self.class_names)) for part in self.splits.values()
-        )
+        parts = [class_counts(part.labels, len(self.class_names)) for part in self.splits.values()]
+        counts = np.sum(parts, axis=0).tolist()
         found = [f"{name} {n:,}" for name, n in zip(self.class_names, counts, strict=True) if n]
         return ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
 

@@ -187,7 +187,7 @@ def folder_files(
     if unknown and (parts or folders == "parts"):
         raise ValueError(
             f"Next to train and test there must be no other folder: {unknown[0].name} must be "
-            "named after a part, be moved elsewhere, or be a class like all others (--folders classes). "
+            "named after a part, moved away, or be a class as all others (--folders classes). "
             f"Received: {printable(unknown[0])}"
         )
     named = [f"{name} is {part}" for name, part in parts.items() if name.lower() not in SPLITS]
@@ -197,9 +197,7 @@ def folder_files(
     for root in inside if parts else [folder]:
         entered = root
         if parts:  # As training_set/training_set and train/images.
-            names = {path.name for path in _folders(root, leave_out)}
-            no_classes = {name for name in names if name == root.name or says_no_class(name)}
-            entered = _entered(root, leave_out, no_classes.__contains__, notes)
+            entered = _entered(root, leave_out, _is_no_class(root.name), notes, skipped)
         images = {
             path.name: _images_in(path, leave_out, skipped) for path in _folders(entered, leave_out)
         }
@@ -213,7 +211,7 @@ def folder_files(
             for name, of_class in images.items()
             for path in of_class
         ]
-    classes = {file.label for file in files} or {path.name for path in empty}
+    classes = {str(file.label) for file in files} or {path.name for path in empty}
     if not classes:
         are_classes = f" (--folders classes: {', '.join(parts)} are the classes)" if parts else ""
         beside = [path for path, reason in skipped if reason == NO_CLASS]
@@ -232,19 +230,25 @@ def _every(path):
     return True
 
 
-def _entered(folder, leave_out, may_enter, notes):
-    """The folder, or the only one in it where that has nothing but folders, and so on."""
+def _is_no_class(part):
+    return lambda name: name == part or says_no_class(name)
+
+
+def _entered(folder, leave_out, may_enter, notes, skipped=None):
+    """The folder, or the only one in it that may be entered and has folders, and so on.
+
+    With `skipped` names decide, and images beside are left out; else there must be none.
+    """
     start = folder
     while True:
         inside = _folders(folder, leave_out)
-        if (
-            len(inside) != 1
-            or not may_enter(inside[0].name)
-            or not _folders(inside[0], leave_out)
-            or images_below(folder, _every)[0]
-            or images_below(inside[0], _every)[0]
-        ):
+        if len(inside) != 1 or not may_enter(inside[0].name) or not _folders(inside[0], leave_out):
             break
+        beside = images_below(folder, _every)[0]
+        if skipped is None and (beside or images_below(inside[0], _every)[0]):
+            break
+        if skipped is not None:
+            skipped += [(printable(path), NO_CLASS) for path in beside]
         folder = inside[0]
     if folder != start:
         notes.append(f"the folders in {printable(folder)} are read, which is alone in {start.name}")

@@ -105,7 +105,8 @@ class InMemory:
         self, root: pathlib.Path, task: str | None, names: Columns, notes: list[str]
     ) -> tuple[list[LabelledFile], tuple[str, ...]]:
         """Returns the files that the data frame lists, and the class names; see `listed_files`."""
-        table = Table(*(self._frame or ([], [])), 0)
+        columns, rows = self._frame or ([], [])
+        table = Table(columns, rows, 0)
         files, classes = listed_files(table, root, task, names, notes, title=str(self))
         return files, tuple(classes)
 

@@ -25,8 +25,8 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Names of tables that lie beside the images: Hugging Face's ImageFolder, Roboflow.
 NAMES = ("metadata.csv", "metadata.jsonl", "_classes.csv")
 # Columns with the path of an image and with its label, the surest name first.
-_PATHS = ("path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image")
-_PATHS += ("image_name", "image_id", "img", "id")
+_PATHS = ["path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image"]
+_PATHS += ["image_name", "image_id", "img", "id"]
 _LABELS = ("label", "labels", "class", "class_name", "category")
 _STUDIO = ("image", "choice")  # Label Studio's.
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # Label Studio's prefix of the name of an uploaded file.
@@ -118,7 +118,7 @@ def csv_table(text: str, title: str) -> Table:
     reader.fieldnames = columns
     rows = []
     for number, row in enumerate(reader, 2):
-        if any(more := row.pop(None, ())):  # type: ignore[call-overload]
+        if any(more := row.pop(None, ())):
             raise ValueError(
                 f"{title}, row {number}: a cell with the separator in it must be in quotes. "
                 f"Received: {len(more)} more cells than columns, {more}"

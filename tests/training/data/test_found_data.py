@@ -122,6 +122,15 @@ def test_images_beside_the_folders_of_classes_are_counted_and_named(make_folder)
     assert len(source.splits["train"]) == 4
 
 
+def test_images_beside_folders_that_are_entered_are_named_too(make_folder):
+    layout = {f"{part}/{part}/{name}": 2 for part in ("train_set", "test_set") for name in CLASSES}
+    folder = make_folder({**layout, "train_set/train_set": 1, "test_set": 1})
+    source = opened(folder)
+    assert counts(source) == {part: {"cats": 2, "dogs": 2} for part in ("train", "test")}
+    beside = ("test_set/00.png", "train_set/train_set/00.png")
+    assert source.skipped == [(str(folder / name), NO_CLASS) for name in beside]
+
+
 def test_the_first_classes_are_named_with_their_images(make_folder):
     source = opened(make_folder({name: n for n, name in enumerate("abcdefg", 1)}), holdout=0.5)
     assert source.class_line == "a 1, b 2, c 3, d 4, e 5 and 2 more"
