@@ -251,7 +251,9 @@ def _entered(folder, leave_out, may_enter, notes, skipped=None):
             skipped += [(printable(path), NO_CLASS) for path in beside]
         folder = inside[0]
     if folder != start:
-        notes.append(f"the folders in {printable(folder)} are read, which is alone in {start.name}")
+        notes.append(
+            f"classes are looked for in {printable(folder)}, the only folder in {start.name}"
+        )
     return folder
 
 

@@ -24,7 +24,7 @@ from .parts import SPLITS
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Names of tables that lie beside the images: Hugging Face's ImageFolder, Roboflow.
 NAMES = ("metadata.csv", "metadata.jsonl", "_classes.csv")
-# Columns with the path of an image and with its label, the surest name first.
+# Columns with the path of an image and with its label, the clearest name first.
 _PATHS = ["path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image"]
 _PATHS += ["image_name", "image_id", "img", "id"]
 _LABELS = ("label", "labels", "class", "class_name", "category")
@@ -318,7 +318,7 @@ def listed_files(
     is_studio = (path, label) == _STUDIO
     if label is None and len(classes) == 1:
         label, classes = classes[0], []
-        notes.append(f"the labels are the column {label}, the only one besides {path}")
+        notes.append(f"the labels are the column {label}, as {path} is the only other one")
     if label:
         others = [name for name in columns if name not in (path, label, "split", names.group)]
         if others and not names.label and task is None and _are_flags(rows, [label, *others]):
@@ -399,7 +399,7 @@ def _labels(cells, task, separator, notes):
 
 
 def split_labels(cell: str, separator: str | None = None) -> tuple[str, ...]:
-    """Returns the labels in a text, each once; `;` is between them unless said otherwise."""
+    """Returns the labels in a text, each once; `;` is between them by default."""
     names = map(str.strip, cell.split(separator or SEPARATOR))
     return tuple(dict.fromkeys(filter(None, names)))
 
@@ -418,7 +418,7 @@ def _listed(cell):
 
 
 def _offer_separator(cells, task, notes):
-    """Notes a separator where cells look like several labels: parts of some are in others."""
+    """Notes a separator where cells look like lists: parts of some are in others."""
     distinct = {cell.strip() for cell in cells if SEPARATOR not in cell}
     for separator in ("|", ",", " "):
         found = {cell: split_labels(cell, separator) for cell in distinct}
@@ -491,7 +491,7 @@ def _flagged(title, number, row, classes):
     if wrong:
         raise ValueError(
             f"Without a column label, {title} must have 0 or 1 in a column for each class; "
-            "--label-column names the column of labels, or those of the classes with commas "
+            "--label-column names the column of labels, or the columns of the classes with commas "
             f"between. Received in row {number}: "
             + ", ".join(f"{row[name]!r} in {name}" for name in wrong[:5])
         )

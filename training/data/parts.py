@@ -40,8 +40,8 @@ _FILLERS |= {"pictures", "pics", "sample", "samples", "set", "sets", "split"}
 def folder_parts(names: Iterable[str]) -> dict[str, str]:
     """Returns the part that each folder of the data is; {} if the folders are no parts.
 
-    Names are read by their words: training_set, TestImages, val2017. What else is in a name must be
-    in that of another part, as in seg_train and seg_test. A folder "calibration" is a part next to
+    Names are read by their words: training_set, TestImages, val2017. Another word must be in the
+    name of another part too, as in seg_train and seg_test. A folder "calibration" is a part next to
     others only: a class may have that name.
 
     Args:
