@@ -7,7 +7,6 @@ import argparse
 import ast
 import contextlib
 import importlib
-import importlib.util
 import inspect
 import math
 import mmap
@@ -18,13 +17,7 @@ import shlex
 import sys
 import warnings
 
-from keras_vit._installation import (
-    APPLICATIONS,
-    IS_RUNTIME_ALONE,
-    RUNTIME,
-    check_installation,
-    missing_part,
-)
+from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.commands import Command
 from keras_vit.utils.fields import add_arguments, from_arguments
@@ -86,12 +79,6 @@ FIRST_COMMANDS = {
         "python -c \"import keras_vit; keras_vit.build('ViT-B/16', weights='imagenet').summary()\""
     ),
 }
-# The same where the runtime is installed alone.
-FIRST_COMMANDS_OF_RUNTIME = {
-    "Predict the classes of photos with an export": "keras-vit predict photos.onnx cat.jpg",
-    "Serve it by HTTP": "keras-vit serve photos.onnx",
-    "Check it on this machine": "keras-vit verify photos.onnx",
-}
 WITHOUT_PHOTOS = (
     "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
     "trained classifier is in the package (keras-vit predict cifar10 cat.jpg)."
@@ -144,13 +131,7 @@ def main(argv: list[str] | None = None) -> int:
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not completing and not argv[0].startswith("-"):
         parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
-    installed = installed_commands()
-    if called is not None and called not in installed:
-        parser.error(
-            f"{called} is a command of the distribution {APPLICATIONS}. Installed is {RUNTIME}, "
-            f"with {', '.join(installed)}"
-        )
-    for name in installed:
+    for name in COMMANDS:
         if name == called:
             summary, details = _parts_of(inspect.getdoc(command_type(name)))
             command = commands.add_parser(name, help=summary, description=summary, epilog=details)
@@ -172,15 +153,6 @@ def main(argv: list[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
         return run_command(arguments.command, arguments)
-
-
-def installed_commands() -> list[str]:
-    """Returns the names of the commands that are installed; not all in the runtime alone."""
-    return [
-        name
-        for name in COMMANDS
-        if not IS_RUNTIME_ALONE or importlib.util.find_spec(_module(name)) is not None
-    ]
 
 
 def command_type(name: str) -> type[Command]:
@@ -213,11 +185,10 @@ def _module(name):
 def first_commands() -> str:
     """Returns what `keras-vit` prints without arguments."""
     lines = [DESCRIPTION]
-    commands = FIRST_COMMANDS_OF_RUNTIME if IS_RUNTIME_ALONE else FIRST_COMMANDS
-    for purpose, command in commands.items():
+    for purpose, command in FIRST_COMMANDS.items():
         lines += ["", purpose, f"  {command}"]
-    listing = f"keras-vit --help lists all {len(installed_commands())} commands."
-    return "\n".join([*lines, "", *([] if IS_RUNTIME_ALONE else [WITHOUT_PHOTOS]), listing])
+    listing = f"keras-vit --help lists all {len(COMMANDS)} commands."
+    return "\n".join([*lines, "", WITHOUT_PHOTOS, listing])
 
 
 def run_command(name: str, arguments: argparse.Namespace) -> int:
@@ -276,8 +247,6 @@ def _line_of(error):
     images = sys.modules.get("keras_vit.images.decoding")  # Where a command reads some.
     if images is not None and (reason := images.reading_error(error)):
         line = f"The data must be whole while they are read. {reason}"
-    if isinstance(error, ImportError):
-        line = missing_part(error) or line
     if line is not None:
         line = " ".join(line.split())
         return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.

@@ -7,7 +7,11 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
+
+import keras_vit
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
@@ -28,6 +32,7 @@ PRINTED = {
         (r"most attention: .*, ([\d.]+) times the mean", 1.5, 4),
         (r"layer 5: .* about (\d+) of 65", 30, 60),
     ],
+    "predict_onnx": [(r"^([\d.]+)%  unknown", 66, 67)],
     "several_labels": [(r"mAP +([\d.]+)", 0.65, 1), (r"exact +([\d.]+)", 0.2, 1)],
     "two_replicas": [
         (r"replicas: (2), losses", 2, 2),
@@ -35,6 +40,7 @@ PRINTED = {
         (r"largest difference of a weight: (\S+)", 0, 1e-5),
     ],
 }
+GIVEN = {"predict_onnx": ["model.onnx", "noise.png"]}
 WRITTEN = {
     "finetune_with_fit": "digits-classifier/model.keras",
     "nearest_images": "nearest.png",
@@ -50,11 +56,20 @@ def test_every_example_is_run_and_is_in_the_table():
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
 
 
+def write_given(folder):
+    """Writes an ONNX export of a classifier with "unknown", and a picture of nothing."""
+    keras_vit.export.onnx("vit_mini4_cifar10", folder / "model.onnx")
+    noise = np.random.default_rng(0).integers(0, 256, (40, 48, 3), "uint8")
+    Image.fromarray(noise).save(folder / "noise.png")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(name, tmp_path):
+    if name in GIVEN:
+        write_given(tmp_path)
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"],
+        [sys.executable, EXAMPLES / f"{name}.py", *GIVEN.get(name, ())],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -165,7 +165,7 @@ def python(tmp_path_factory):
     subprocess.run([*pip, "--wheel-dir", folder, source], check=True, cwd=folder)
     (wheel,) = folder.glob("keras_vit_applications-*.whl")
     install = runpy.run_path(str(ROOT / "tests" / "check_wheel.py"))["install"]
-    return install([wheel], folder / "environment")
+    return install(wheel, folder / "environment")
 
 
 def small(text):
