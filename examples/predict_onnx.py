@@ -2,8 +2,8 @@
 
     python predict_onnx.py pets.onnx garden.jpg
 
-The file takes pixels of any size. A calibrated classifier has one name more, "unknown", which is the
-most probable one where the classifier does not answer.
+The file takes pixels of any size. A calibrated classifier has one name more, "unknown", which is
+the most probable one where the classifier does not answer.
 """
 
 import json

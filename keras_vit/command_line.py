@@ -56,7 +56,6 @@ COMMANDS = {
     "export": "Export",
     "verify": "Verify",
     "sign": "Sign",
-    "serve": "Serve",
     "convert": "Convert",
     "push": "Push",
 }

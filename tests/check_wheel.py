@@ -143,9 +143,7 @@ def install(wheel, scratch):
     venv.create(scratch, with_pip=False)
     python = os.path.join(scratch, "bin", "python")
     pip = [sys.executable, "-m", "pip", "--python", python]
-    subprocess.run(
-        [*pip, "install", "--quiet", "--no-deps", os.path.abspath(wheel)], check=True
-    )
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", os.path.abspath(wheel)], check=True)
     dependencies = next(path for path in site.getsitepackages() if path.endswith("site-packages"))
     # A .pth would bring the editable install along; a plain path entry does not.
     packages = next(pathlib.Path(scratch).glob("lib/python*/site-packages"))
