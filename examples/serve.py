@@ -4,8 +4,8 @@
     python serve.py photos.onnx --page photos.html      # The page of `keras-vit export --to html`.
     curl -F image=@garden.jpg localhost:8000/classify
 
-Needs `pip install litserve python-multipart`. The answer is that of `keras-vit predict --format
-json`. There is no password and no encryption: put a proxy with both before it.
+Needs `pip install litserve python-multipart`. It answers as `keras-vit predict --format json`.
+There is no password and no encryption: put a proxy with both before it.
 """
 
 import argparse

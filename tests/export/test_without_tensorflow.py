@@ -44,7 +44,7 @@ json.dump(results, sys.stdout)
 
 
 def installed_by_the_page():
-    """The distributions that its line installs, those of the other two runtimes, and their own."""
+    """What its line installs, the other two runtimes, and what all of them require."""
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"pip install --no-deps \. && pip install (.*)", page)
     found, waiting = {"keras-vit-applications"}, [*line.split(), "ai-edge-litert", "openvino"]
