@@ -44,23 +44,15 @@ lint: $(SETUP)  ## Check style, imports and formatting.
 typecheck: $(SETUP)  ## Check types.
 	$(BIN)/mypy
 
-# Both distributions; setup.py says what each holds.
-WHEELS = for part in runtime applications; do \
-	  rm -rf build; \
-	  KERAS_VIT_DISTRIBUTION=$$part $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . \
-	    || exit 1; \
-	done; rm -rf build
-
-wheel: $(SETUP)  ## Build both wheels, install them in scratch environments, import every module.
-	rm -rf dist
-	$(WHEELS)
+wheel: $(SETUP)  ## Build the wheel, install it in a scratch environment, import every module.
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python tests/check_wheel.py dist/*.whl
 
-release: $(SETUP)  ## Build sdist and wheels; try each on the lowest and the newest dependencies.
+release: $(SETUP)  ## Build sdist and wheel; try each on the lowest and the newest dependencies.
 	$(BIN)/python -m pip install --quiet --editable ".[release]"
 	rm -rf build dist
-	$(BIN)/python -m build --sdist --outdir dist .
-	$(WHEELS)
+	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python tests/check_wheel.py --release dist/*
 

@@ -1,4 +1,4 @@
-"""Exports to SavedModel, TFLite, ONNX and OpenVINO, a server, and conversion of weights."""
+"""Exports to SavedModel, TFLite, ONNX and OpenVINO, and conversion of weights."""
 
 import lazy_loader
 

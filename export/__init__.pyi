@@ -15,12 +15,6 @@ from .export_functions import (
     tflite as tflite,
     web as web,
 )
-from .options import (
-    ServingLimits as ServingLimits,
-)
-from .server import (
-    serve as serve,
-)
 from .verification import (
     verify as verify,
 )

@@ -1,9 +1,9 @@
 """Page and scripts of a classifier in a browser, filled from the templates in `browser/`.
 
 The page is one template, `browser/page.html`. A script in the same folder gets its answers:
-`in_page.js` of `keras_vit.export.html`, `in_folder.js` of `keras_vit.export.web`, and
-`on_server.js` of `keras_vit.export.serve`. The page and the module `classifier.js` of both exports
-share `bitmaps.js`. This module imports neither Keras nor NumPy.
+`in_page.js` of `keras_vit.export.html`, or `in_folder.js` of `keras_vit.export.web`. The page and
+the module `classifier.js` of both exports share `bitmaps.js`. This module imports neither Keras nor
+NumPy.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def title_of(classifier: Classifier) -> str:
     return classifier.folder.name if classifier.folder else classifier.model.name
 
 
-def page(title: str, source: str, parts: str = "", files: str = "") -> str:
+def page(title: str, source: str, files: str, parts: str = "") -> str:
     """Returns the page of a classifier.
 
     Args:
         title: Its title.
         source: The script that connects it with the classifier; see `script`.
+        files: Where the page's own files are, "blob:" or "'self'"; its policy allows no other
+            connections.
         parts: HTML elements that the script reads.
-        files: Where the page's own files are, "blob:" or "'self'"; its policy then allows no other
-            connections. A server that sends the policy itself gives "".
     """
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(files)}">\n'
     return _filled(
@@ -50,7 +50,7 @@ def page(title: str, source: str, parts: str = "", files: str = "") -> str:
         title=escape(title),
         source=source,
         parts=parts,
-        policy=policy if files else "",
+        policy=policy,
     )
 
 

@@ -50,7 +50,7 @@ class HTML(BrowserFormat):
 
         contents = browser_files.classifier_files(classifier, self.runtime)
         packed = "\n".join(_packed(name, content) for name, content in contents.items())
-        text = page(self.title or title_of(classifier), script("in_page.js"), packed, "blob:")
+        text = page(self.title or title_of(classifier), script("in_page.js"), "blob:", packed)
         path.write_text(text, encoding="utf-8")
         return Written(files, exported_model.precision_notes(classifier.model))
 

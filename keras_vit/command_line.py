@@ -7,7 +7,6 @@ import argparse
 import ast
 import contextlib
 import importlib
-import importlib.util
 import inspect
 import math
 import mmap
@@ -19,13 +18,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 
-from keras_vit._installation import (
-    APPLICATIONS,
-    IS_RUNTIME_ALONE,
-    RUNTIME,
-    check_installation,
-    missing_part,
-)
+from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.commands import Command
 from keras_vit.utils.fields import (
@@ -70,7 +63,6 @@ COMMANDS = {
     "export": "Export",
     "verify": "Verify",
     "sign": "Sign",
-    "serve": "Serve",
     "convert": "Convert",
     "push": "Push",
 }
@@ -92,12 +84,6 @@ FIRST_COMMANDS = {
     "Load a model of the paper with its official weights": (
         "python -c \"import keras_vit; keras_vit.build('ViT-B/16', weights='imagenet').summary()\""
     ),
-}
-# The same where the runtime is installed alone.
-FIRST_COMMANDS_OF_RUNTIME = {
-    "Predict the classes of photos with an export": "keras-vit predict photos.onnx cat.jpg",
-    "Serve it by HTTP": "keras-vit serve photos.onnx",
-    "Check it on this machine": "keras-vit verify photos.onnx",
 }
 WITHOUT_PHOTOS = (
     "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
@@ -153,13 +139,7 @@ def main(argv: list[str] | None = None) -> int:
         ours = our_word(argv[0], COMMANDS)
         near = f"It is {ours} here" if ours else nearest_names(argv[0], COMMANDS, 0.6)
         parser.error(f"no such command: {argv[0]!r}. {near}")
-    installed = installed_commands()
-    if called is not None and called not in installed:
-        parser.error(
-            f"{called} is a command of the distribution {APPLICATIONS}. Installed is {RUNTIME}, "
-            f"with {', '.join(installed)}"
-        )
-    for name in installed:
+    for name in COMMANDS:
         if name == called:
             summary, details = _parts_of(inspect.getdoc(command_type(name)))
             command = commands.add_parser(name, help=summary, description=summary, epilog=details)
@@ -213,15 +193,6 @@ def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
     return "; ".join(texts)
 
 
-def installed_commands() -> list[str]:
-    """Returns the names of the commands that are installed; not all in the runtime alone."""
-    return [
-        name
-        for name in COMMANDS
-        if not IS_RUNTIME_ALONE or importlib.util.find_spec(_module(name)) is not None
-    ]
-
-
 def command_type(name: str) -> type[Command]:
     """Returns the dataclass of a command."""
     return getattr(importlib.import_module(_module(name)), COMMANDS[name])
@@ -252,11 +223,10 @@ def _module(name):
 def first_commands() -> str:
     """Returns what `keras-vit` prints without arguments."""
     lines = [DESCRIPTION]
-    commands = FIRST_COMMANDS_OF_RUNTIME if IS_RUNTIME_ALONE else FIRST_COMMANDS
-    for purpose, command in commands.items():
+    for purpose, command in FIRST_COMMANDS.items():
         lines += ["", purpose, f"  {command}"]
-    listing = f"keras-vit --help lists all {len(installed_commands())} commands."
-    return "\n".join([*lines, "", *([] if IS_RUNTIME_ALONE else [WITHOUT_PHOTOS]), listing])
+    listing = f"keras-vit --help lists all {len(COMMANDS)} commands."
+    return "\n".join([*lines, "", WITHOUT_PHOTOS, listing])
 
 
 def run_command(name: str, arguments: argparse.Namespace) -> int:
@@ -315,8 +285,6 @@ def _line_of(error):
     images = sys.modules.get("keras_vit.images.decoding")  # Where a command reads some.
     if images is not None and (reason := images.reading_error(error)):
         line = f"The data must be whole while they are read. {reason}"
-    if isinstance(error, ImportError):
-        line = missing_part(error) or line
     if line is not None:
         line = " ".join(line.split())
         return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.

@@ -18,9 +18,8 @@ MODULES = {
     "scikit-learn": "sklearn",
     "tensorflow-serving-api": "tensorflow_serving",
 }
-# TensorFlow Datasets and model-signing import one each and do not declare it; uvicorn parses
-# requests with h11.
-NOT_IMPORTED = {"h11", "importlib_resources", "pyopenssl"}
+# TensorFlow Datasets and model-signing import one each and do not declare it.
+NOT_IMPORTED = {"importlib_resources", "pyopenssl"}
 # Tools of this repository, and the builds of TensorFlow and its data sets for TPUs.
 WITHOUT_IMPORTS = {"bench", "dev", "docs", "peers", "release", "tpu"}
 
@@ -36,7 +35,7 @@ OF_NO_EXTRA = {"torch", "wandb", "mlflow", "trackio"}
 
 # Functions that import, with their usual extra; `import_optional` has the extra as its third
 # argument, and the others may have another one as their second.
-IMPORTERS = {"import_export_package": "export", "import_server_package": "serve"}
+IMPORTERS = {"import_export_package": "export"}
 
 
 def installed(extra):

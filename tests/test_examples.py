@@ -1,13 +1,23 @@
 """The programs of examples/, each in a separate process and folder."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import requests
+from PIL import Image
+
+import keras_vit
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
@@ -28,6 +38,7 @@ PRINTED = {
         (r"most attention: .*, ([\d.]+) times the mean", 1.5, 4),
         (r"layer 5: .* about (\d+) of 65", 30, 60),
     ],
+    "predict_onnx": [(r"^([\d.]+)%  unknown", 66, 67)],
     "several_labels": [(r"mAP +([\d.]+)", 0.65, 1), (r"exact +([\d.]+)", 0.2, 1)],
     "two_replicas": [
         (r"replicas: (2), losses", 2, 2),
@@ -35,6 +46,7 @@ PRINTED = {
         (r"largest difference of a weight: (\S+)", 0, 1e-5),
     ],
 }
+GIVEN = {"predict_onnx": ["model.onnx", "noise.png"]}
 WRITTEN = {
     "finetune_with_fit": "digits-classifier/model.keras",
     "nearest_images": "nearest.png",
@@ -45,16 +57,25 @@ WRITTEN = {
 
 def test_every_example_is_run_and_is_in_the_table():
     programs = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert programs == set(PRINTED)
+    assert programs == {*PRINTED, "serve"}
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
+
+
+def write_given(folder):
+    """Writes an ONNX export of a classifier with "unknown", and a picture of nothing."""
+    keras_vit.export.onnx("vit_mini4_cifar10", folder / "model.onnx")
+    noise = np.random.default_rng(0).integers(0, 256, (40, 48, 3), "uint8")
+    Image.fromarray(noise).save(folder / "noise.png")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(name, tmp_path):
+    if name in GIVEN:
+        write_given(tmp_path)
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"],
+        [sys.executable, EXAMPLES / f"{name}.py", *GIVEN.get(name, ())],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -69,6 +90,58 @@ def test_an_example_runs(name, tmp_path):
         assert (tmp_path / WRITTEN[name]).stat().st_size > 0
     if name == "freeze_and_probe":
         assert "the body is unchanged: True" in done.stdout
+
+
+def wait_until_it_answers(server, address):
+    for _ in range(240):
+        assert server.poll() is None, "The server ended."
+        with contextlib.suppress(requests.ConnectionError):
+            if requests.get(f"{address}/health", timeout=10).ok:
+                return
+        time.sleep(0.5)
+    raise TimeoutError
+
+
+@pytest.mark.slow
+def test_the_server_answers_clients_as_predict_does_and_has_the_page(tmp_path):
+    pytest.importorskip("litserve")
+    write_given(tmp_path)
+    classifier = keras_vit.export.load_artefact(tmp_path / "model.onnx")
+    (tmp_path / "photos.html").write_text("<p>The page</p>")
+    (tmp_path / "notes.txt").write_text("no image")
+    samples = keras_vit.load_classifier("r14_vit_micro16_cifar10").folder / "samples"
+    photos = [*sorted(samples.iterdir())[:6], tmp_path / "noise.png", tmp_path / "notes.txt"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+
+    def answer(photo):
+        files = {"image": (photo.name, photo.read_bytes())}
+        response = requests.post(f"{address}/classify", files=files, timeout=100)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    options = ["model.onnx", "--port", str(port), "--page", "photos.html"]
+    server = subprocess.Popen(
+        [sys.executable, EXAMPLES / "serve.py", *options],
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        start_new_session=True,
+    )
+    try:
+        wait_until_it_answers(server, address)
+        assert requests.get(f"{address}/page", timeout=10).text == "<p>The page</p>"
+        with ThreadPoolExecutor(len(photos)) as clients:
+            received = list(clients.map(answer, photos))
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+    for ours, expected in zip(received, classifier.predict(photos), strict=True):
+        assert ours.get("error") == expected.error
+        assert {row["class"]: row["probability"] for row in ours["top"]} == {
+            name: pytest.approx(value, abs=1e-5) for name, value in expected.top
+        }
+    assert received[6]["answer"] == "unknown"
 
 
 def test_the_notebook_opens_in_colab_and_installs_from_the_same_repository():

@@ -155,6 +155,34 @@ def test_only_training_and_export_import_tensorflow():
             ), f"{path} imports {name}"
 
 
+# What `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by name or in functions.
+RUNS_EXPORTS = (
+    "keras_vit.command_line",
+    *(f"keras_vit.commands.{name}" for name in ("predict", "verify")),
+    *("keras_vit.models.opened_classifier", "keras_vit.images.transcoding"),
+    *(f"keras_vit.export.{name}" for name in ("artefacts", "golden", "verification")),
+    *(f"keras_vit.export.{name}" for name in ("onnx_file", "openvino_folder", "tflite_file")),
+)
+
+
+def test_what_runs_an_export_imports_neither_tensorflow_nor_keras():
+    files = {name_of(path): path for path in sources()}
+    reached, waiting = {}, [(name, name) for name in RUNS_EXPORTS]
+    while waiting:
+        name, way = waiting.pop()
+        if name in reached or name.split(".")[0] != "keras_vit":
+            assert name.split(".")[0] not in ("tensorflow", "keras", "jax", "scipy"), way
+            continue
+        reached[name] = way
+        parts = name.split(".")
+        found = [".".join(parts[:count]) for count in range(1, len(parts))]
+        if name in files:
+            found += imports(files[name], anywhere=False)
+        waiting += [(other, f"{way} -> {other}") for other in found]
+    modules = sorted(set(reached) & set(files))
+    assert {"keras_vit.export.runtimes", "keras_vit.utils.files"} <= set(modules), modules
+
+
 def test_private_names_of_other_packages_are_in_one_file_each():
     public = {"_fields", "_replace", "_asdict"}  # Methods of named tuples.
     private = ("keras_private.py", "hub/hugging_face.py")  # Keras's, huggingface_hub's.
@@ -223,11 +251,10 @@ def test_this_project_is_installed_by_its_own_name():
             text = path.read_text()
             found = re.search(r"pip install\b[^`\n]*\bkeras[-_]vit\b(?!-applications)", text)
             assert found is None, f"{path}: {found}"
-            # An extra of this project, from a checkout, its wheel or the package index.
+            # An extra of this project, from a checkout or the package index.
             for call, target in re.findall(r"(pip install [^\n]*?)([\w.-]+)\[[\w,{]+\}?\]", text):
                 from_checkout = target == "." and ("-e" in call or "editable" in call)
-                is_wheel = "dist/" in call and target.startswith("keras_vit_runtime-")
-                assert target == "keras-vit-applications" or from_checkout or is_wheel, (
+                assert target == "keras-vit-applications" or from_checkout, (
                     f"{path}: {call}{target}"
                 )
 

@@ -107,6 +107,7 @@ NOT_RUN = {
     "pip install ": "installs packages",
     ".venv/bin/pre-commit ": "changes the checkout",
     "python docs/architecture.py": "tests/test_layout.py runs it",
+    "python examples/": "tests/test_examples.py runs them",
     "python benchmarks/": "a program that runs for minutes or needs other data",
     "python train.py": "the reader's own program",
     "TPU_NAME=": "needs a TPU",
@@ -120,7 +121,6 @@ NOT_RUN = {
     "keras-vit finetune --data photos --labels labels.csv ": "takes files that a browser saves",
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
     "keras-vit export runs/pets --to web ": "downloads a runtime; tests/export/test_browser.py",
-    "keras-vit serve ": "does not end; tests/export/test_server.py",
     "keras-vit predict runs/pets photos --beam-runner ": "needs Beam; tests/export/test_beam.py",
     "keras-vit predict gs://": "needs Google Cloud",
     "curl ": "needs TensorFlow Serving",
@@ -133,7 +133,7 @@ NOT_RUN = {
 }
 
 # Languages of other programs, which each page explains; "py" is the code of other libraries.
-LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift")
+LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift", "yaml")
 
 # Python blocks that do not run here: a line of each, and the reason.
 BLOCKS_NOT_RUN = {
@@ -165,7 +165,7 @@ def python(tmp_path_factory):
     subprocess.run([*pip, "--wheel-dir", folder, source], check=True, cwd=folder)
     (wheel,) = folder.glob("keras_vit_applications-*.whl")
     install = runpy.run_path(str(ROOT / "tests" / "check_wheel.py"))["install"]
-    return install([wheel], folder / "environment")
+    return install(wheel, folder / "environment")
 
 
 def small(text):

@@ -9,7 +9,6 @@ import importlib
 import os
 import pathlib
 
-from keras_vit._installation import IS_RUNTIME_ALONE
 from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.classifier import Classifier
 from keras_vit.utils.files import model_in
@@ -48,14 +47,8 @@ def is_export(path: pathlib.Path) -> bool:
 
 
 def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
-    """Returns whether something is an export whose runtime is not TensorFlow.
-
-    Raises:
-        FileNotFoundError: If only exports can be opened, and this is a path without a file.
-    """
+    """Returns whether something is an export whose runtime is not TensorFlow."""
     path = pathlib.Path(anything)
-    if IS_RUNTIME_ALONE and (path.suffix or path.parent.name) and not path.exists():
-        raise FileNotFoundError(f"No such folder or file: {path}")
     formats = importlib.import_module("keras_vit.export.all_formats")
     try:
         return model_in(path) is None and not formats.format_of(path).runs_in_tensorflow

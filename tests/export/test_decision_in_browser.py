@@ -3,7 +3,6 @@
 import numpy as np
 import PIL.Image
 import pytest
-from server_clients import served
 
 import keras_vit
 from keras_vit.classifier_folder import load_classifier
@@ -49,18 +48,3 @@ def test_the_export_for_a_browser_agrees_in_its_decisions(
     answers = [names[int(np.argmax(row["probabilities"]))] for row in rows]
     assert answers == [prediction.answer for prediction in deciding.predict(photos)]
     assert "unknown" in tab.inner_text("#answers")
-
-
-@pytest.mark.slow
-def test_the_page_of_the_server_shows_its_decisions(deciding, photos, chromium):
-    with served(deciding.answering) as address:
-        tab = chromium.new_page()
-        tab.goto(address)
-        tab.wait_for_selector("body[data-state=ready]")
-        tab.set_input_files("#files", photos)
-        tab.locator("#answers li").nth(1).wait_for()
-        rows = tab.evaluate("kerasVit.rows")
-        expected = deciding.predict(photos)
-        assert [row["answer"] for row in rows] == [prediction.answer for prediction in expected]
-        assert [len(row["probabilities"]) for row in rows] == [10, 10]
-        assert tab.inner_text("#answers").count("unknown") == 1

@@ -1,11 +1,14 @@
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import keras_vit.export
 from keras_vit.export import onnx_precisions
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -248,3 +251,20 @@ def test_only_the_output_file_is_written(report):
 def test_an_unknown_opset_is_an_error(classifier, tmp_path):
     with pytest.raises(ValueError, match="13 to 18. Received: opset=99"):
         keras_vit.export.onnx(classifier, tmp_path / "x.onnx", opset=99)
+
+
+def test_the_page_configures_triton_with_the_inputs_and_outputs_of_a_file():
+    import onnxruntime
+
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    field = r'(in|out)put { name: "(\w+)" data_type: TYPE_(\w+) dims: \[ (.*?) \]'
+    session = onnxruntime.InferenceSession(ROOT / "tests" / "golden" / "export.onnx")
+    types = {"tensor(uint8)": "UINT8", "tensor(float)": "FP32", "tensor(bool)": "BOOL"}
+    given = [("in", each) for each in session.get_inputs()]
+    given += [("out", each) for each in session.get_outputs()]
+    # Triton's sizes lack the batch; an output that is one number has the size 1.
+    expected = [
+        (kind, each.name, types[each.type], len(each.shape[1:]) or 1) for kind, each in given
+    ]
+    found = re.findall(field, page)
+    assert [(*row, len(dims.split(","))) for *row, dims in found] == expected

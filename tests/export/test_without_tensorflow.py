@@ -1,125 +1,106 @@
-"""An export in another runtime than TensorFlow is run without TensorFlow, Keras and SciPy."""
+"""Exports run with the packages that docs/serving.md installs, without TensorFlow and Keras."""
 
-import dataclasses
+import importlib.metadata
 import json
+import pathlib
+import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from PIL import Image
+from packaging.requirements import Requirement
 
 import keras_vit
-from keras_vit.answering import decision_hash
-from keras_vit.classifier import Classifier
-from keras_vit.description.decision import Decision
-from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import write_classes
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FORMATS = ("onnx", "tflite", "openvino")
+
+# Runs commands where only some of the installed distributions can be imported.
 PROGRAM = """
-import sys
+import contextlib, importlib.metadata, io, json, sys
+
+commands, present = json.load(sys.stdin)
+distributions = importlib.metadata.packages_distributions()
 
 class Absent:
     def find_spec(name, path=None, target=None):
-        if name in ("tensorflow", "keras", "jax", "scipy"):
+        of_name = {d.replace("_", "-") for d in distributions.get(name.partition(".")[0], ())}
+        if of_name and not of_name & set(present):
             raise ModuleNotFoundError(f"No module named {name}")
 
 sys.meta_path.insert(0, Absent)
 from keras_vit.command_line import main
-sys.exit(main(sys.argv[1:]))
+results = []
+for command in commands:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        code = main(command)
+    results.append((code, out.getvalue(), err.getvalue()))
+json.dump(results, sys.stdout)
 """
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def installed_by_the_page():
+    """What its line installs, the other two runtimes, and what all of them require."""
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"pip install --no-deps \. && pip install (.*)", page)
+    found, waiting = {"keras-vit-applications"}, [*line.split(), "ai-edge-litert", "openvino"]
+    while waiting:
+        name = waiting.pop().replace("_", "-")
+        if name not in found:
+            found.add(name)
+            needed = map(Requirement, importlib.metadata.requires(name) or ())
+            waiting += [each.name for each in needed if not each.marker or each.marker.evaluate()]
+    return sorted(found)
 
 
 @pytest.fixture(scope="module")
-def photo(tmp_path_factory):
-    path = tmp_path_factory.mktemp("photo") / "photo.jpg"
-    values = np.random.RandomState(1).randint(0, 256, (6, 8, 3), dtype="uint8")
-    Image.fromarray(values).resize((83, 61)).save(path)
-    return path
+def photos(tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    return write_classes(data, 3, {"grey owl": 90, "red fox": (200, 80, 30)}, suffix=".jpg")
 
 
-def test_predict_needs_neither_and_answers_as_the_classifier(path_of, classifier, photo):
-    done = run("predict", path_of("onnx"), photo, "--format", "json", "--top", "2")
-    assert done.returncode == 0, done.stderr
-    (received,) = json.loads(done.stdout)
-    (expected,) = classifier.predict(photo, top=2)
-    assert {entry["class"]: entry["probability"] for entry in received["top"]} == {
-        label: pytest.approx(value, abs=1e-5) for label, value in expected.top
-    }
-
-
-@pytest.mark.parametrize("form", ["folder", "table"])
-def test_evaluate_needs_neither_and_gives_the_figures_of_the_keras_model(
-    path_of, classifier, tmp_path, form
-):
-    data = tmp_path / "data"
-    write_classes(data, 3, {"grey owl": 90, "red fox": (200, 80, 30)}, suffix=".jpg")
-    (data / "red fox" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
-    if form == "table":
-        data = tmp_path / "table.csv"
-        rows = [f"{file},{file.parent.name}" for file in sorted(tmp_path.rglob("*.jpg"))]
-        data.write_text("\n".join(["path,label", *rows]))
-    report = tmp_path / "report"
-    done = run("evaluate", path_of("onnx"), "--data", data, "--output", report)
-    assert done.returncode == 0, done.stderr
-    received = json.loads((report / "metrics.json").read_text())
-    expected = evaluate_classifier(classifier, data).to_json()
-    assert [path for path, _ in received.pop("skipped")] == [
-        path for path, _ in expected.pop("skipped")
-    ]
-    for numbers in (received, expected):
-        del numbers["images_per_second"]
-    assert received.pop("loss") == pytest.approx(expected.pop("loss"), abs=1e-4)
-    assert received.pop("calibration") == {
-        name: pytest.approx(value, abs=1e-4) for name, value in expected.pop("calibration").items()
-    }
-    assert received == json.loads(json.dumps(expected))
-
-
-def test_an_evaluation_with_unknown_needs_neither_and_gives_the_figures_of_the_keras_model(
-    classifier, tmp_path
-):
-    decision = Decision(temperature=1.5, threshold=0.98, sha256=decision_hash(classifier.model, {}))
-    description = dataclasses.replace(classifier.description, decision=decision)
-    deciding = Classifier.of(classifier.model, description)
-    path, data = tmp_path / "animals.onnx", tmp_path / "data"
-    keras_vit.export.onnx(deciding, path, check_images=classifier.folder / "samples")
-    write_classes(data, 9, {"grey owl": 90, "red fox": (200, 80, 30)}, suffix=".jpg", noise=60)
-
-    expected = evaluate_classifier(deciding, data)
-    assert 0 < expected.selective.answered < expected.count
-    report = tmp_path / "report"
-    done = run("evaluate", path, "--data", data, "--output", report)
-    assert done.returncode == 0, done.stderr
-    assert expected.selective.lines()[0] in done.stdout  # With its exact interval.
-    received = json.loads((report / "metrics.json").read_text())["decision"]
-    before = received.pop("uncalibrated")
-    wanted = expected.to_json()["decision"]
-    assert before["expected_error"] == pytest.approx(
-        wanted.pop("uncalibrated")["expected_error"],
-        abs=1e-4,  # Logarithms of float32 probabilities.
+@pytest.fixture(scope="module")
+def results(classifier, saved_model, photos, tmp_path_factory):
+    """Exit code, output and errors of commands, by name, all run in one process."""
+    folder = tmp_path_factory.mktemp("exports")
+    commands = {"predict saved_model": ["predict", saved_model.path, str(photos)]}
+    for name in FORMATS:
+        path = str(folder / f"animals.{name}")
+        getattr(keras_vit.export, name)(classifier, path)
+        commands[f"predict {name}"] = ["predict", path, str(photos), "--format", "json"]
+        commands[f"verify {name}"] = ["verify", path]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM],
+        input=json.dumps([list(commands.values()), installed_by_the_page()]),
+        stdout=subprocess.PIPE,  # A failure is shown with the rest of the output.
+        text=True,
+        check=True,
     )
-    assert received == wanted
+    return dict(zip(commands, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize("name", ["onnx", "tflite"])
-def test_verify_needs_neither(path_of, name):
-    done = run("verify", path_of(name))
-    assert done.returncode == 0, done.stderr
-    assert "Golden samples: pixels equal" in done.stdout
+@pytest.mark.parametrize("name", FORMATS)
+def test_predict_needs_neither_and_answers_as_the_classifier(results, classifier, photos, name):
+    code, output, errors = results[f"predict {name}"]
+    assert code == 0, errors
+    for received, expected in zip(json.loads(output), classifier.predict(photos), strict=True):
+        assert {entry["class"]: entry["probability"] for entry in received["top"]} == {
+            label: pytest.approx(value, abs=1e-5) for label, value in expected.top
+        }
 
 
-@pytest.mark.parametrize("name", ["saved_model", "tflite"])  # The TFLite file takes no pixels.
-def test_an_export_that_needs_tensorflow_says_so_in_its_last_line(path_of, photo, name):
-    done = run("predict", path_of(name), photo)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == "keras-vit: No module named tensorflow"
+@pytest.mark.parametrize("name", FORMATS)
+def test_verify_needs_neither(results, name):
+    code, output, errors = results[f"verify {name}"]
+    assert code == 0, errors
+    assert "Golden samples: pixels equal" in output
+
+
+def test_an_export_that_needs_tensorflow_says_so_in_its_last_line(results):
+    code, output, errors = results["predict saved_model"]
+    assert (code, output) == (2, "")
+    assert errors.splitlines()[-1] == "keras-vit: No module named tensorflow"

@@ -2,17 +2,13 @@
 
 Imported by the process that reads, as it needs TensorFlow. A reader raises ValueError or OSError
 for what it refuses; readers of exports also raise the errors of their runtimes. The result shows
-whether the file was read as something else than the good one. A folder of requests holds their
-bodies, which are sent to the server in this process.
+whether the file was read as something else than the good one.
 """
 
-import base64
 import contextlib
 import functools
 import importlib.util
-import io
 import itertools
-import json
 import os
 import pathlib
 import resource
@@ -38,8 +34,6 @@ from weight_readers import (
 from keras_vit import export
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.export import browser_files, verification
-from keras_vit.export.options import ServingLimits
-from keras_vit.export.service import Service
 from keras_vit.images.decoding import read_image, reading_error
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data.sources import open_source
@@ -344,79 +338,6 @@ def _check_refusal(error, path):
     assert "\n" not in text, f"several lines: {text}"
 
 
-# Requests
-
-
-@functools.cache
-def _client():
-    from starlette.testclient import TestClient
-
-    work = _work() / "classifier"
-    service = Service(load_classifier(work), "animals", 2, ServingLimits(max_body=1, max_queue=20))
-    client = TestClient(service.application(), raise_server_exceptions=False)
-    return client.__enter__()  # It starts the server's threads, which end with this process.
-
-
-def _requests(folder):
-    folder.mkdir()
-    files = []
-    for number, suffix in enumerate(("PNG", "JPEG", "GIF")):
-        file = io.BytesIO()
-        image(number).save(file, suffix)
-        files.append(file.getvalue())
-    entries = [{"b64": base64.b64encode(file).decode()} for file in files]
-    (folder / "rows.json").write_text(json.dumps({"instances": entries}))
-    named = {"signature_name": "serve_bytes", "inputs": {"images": entries}}
-    (folder / "columns.json").write_text(json.dumps(named))
-    parts = [
-        b'--x\r\nContent-Disposition: form-data; name="images"; filename="%d.png"\r\n'
-        b"Content-Type: image/png\r\n\r\n%s\r\n" % (number, file)
-        for number, file in enumerate(files)
-    ]
-    (folder / "form.txt").write_bytes(b"".join([*parts, b"--x--\r\n"]))
-    (folder / "image.png").write_bytes(files[0])
-
-
-def _send(folder):
-    """Sends each body by itself; raises ValueError if one is refused."""
-    refused = []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        body, options = path.read_bytes(), {}
-        route = "/v1/models/animals:predict" if path.suffix == ".json" else "/classify"
-        if path.suffix == ".png":
-            options = {"files": [("images", (path.name, body))]}
-        else:
-            kind = "multipart/form-data; boundary=x" if path.suffix == ".txt" else "text/plain"
-            options = {"content": body, "headers": {"Content-Type": kind}}
-        response = _client().post(route, **options)
-        answer = response.json()
-        if response.status_code == 200:
-            _check_predictions(answer)
-        else:
-            assert response.status_code in (400, 413), f"{response.status_code}: {answer}"
-            assert isinstance(answer["error"], str), answer
-            refused.append(f"{path.name}: {answer['error']}")
-    if refused:
-        raise ValueError("; ".join(refused))
-
-
-def _check_predictions(answer):
-    """Each image has probabilities, or is marked as not valid or with an error."""
-    if "outputs" in answer:
-        rows = zip(answer["outputs"]["probabilities"], answer["outputs"]["valid"], strict=True)
-    elif "valid" in answer["predictions"][0]:
-        rows = [(row["probabilities"], row["valid"]) for row in answer["predictions"]]
-    else:
-        for row in answer["predictions"]:
-            assert bool(row["top"]) != ("error" in row), row
-        return
-    for probabilities, valid in rows:
-        assert len(probabilities) == 3, probabilities
-        np.testing.assert_allclose(sum(probabilities), float(valid), atol=1e-3)
-
-
 READERS = {
     "npz": converted("a.npz"),
     "keras": saved("a.keras", lambda path: model().save(path)),
@@ -452,7 +373,6 @@ READERS = {
     "verify_saved_model": _verified("saved_model", "a"),
     "verify_html": _verified_page("html", "a.html"),
     "verify_web": _verified_page("web", "a"),
-    "requests": Reader(_requests, _send),
 }  # fmt: skip
 
 

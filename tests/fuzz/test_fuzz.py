@@ -24,7 +24,7 @@ def fuzz():
 def past_findings():
     """Readers of exports are slow, as the exports are made first."""
     for path in sorted(CORPUS.iterdir()):
-        is_export = path.name.startswith(("serve", "tflite", "onnx", "verify", "requests"))
+        is_export = path.name.startswith(("serve", "tflite", "onnx", "verify"))
         yield pytest.param(path, id=path.name, marks=[pytest.mark.slow] if is_export else [])
 
 

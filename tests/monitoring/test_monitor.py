@@ -4,19 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from calibrated_colors import COLORS, write_classifier, write_photos
-from starlette.testclient import TestClient
+from calibrated_colors import write_classifier, write_photos
 
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.export.artefacts import load_artefact
-from keras_vit.export.options import MonitorOptions, ServingLimits
-from keras_vit.export.service import Service
 from keras_vit.monitoring.monitor import Monitor
 from keras_vit.monitoring.signals import FAMILIARITY, SIGNALS, image_signals
-
-LIMITS = ServingLimits(max_batch=4)
 
 
 @pytest.fixture(scope="module")
@@ -96,36 +91,6 @@ def test_the_reference_of_another_head_is_refused(folder, tmp_path):
     head.set_weights([1 + weight for weight in head.get_weights()])
     with pytest.raises(ValueError, match="for other weights"):
         Monitor(classifier)
-
-
-def test_a_state_file_needs_the_monitor():
-    with pytest.raises(ValueError, match="add --monitor"):
-        MonitorOptions(monitor_state="state.json").check()
-
-
-def test_the_metrics_of_a_server_have_answers_histograms_and_martingales(folder, tmp_path):
-    files = sorted(write_photos(tmp_path / "new", 2, 8).rglob("*.png"))
-    classifier = load_classifier(folder)
-    monitor = Monitor(classifier, tmp_path / "state.json")
-    service = Service(classifier.answering, None, 3, LIMITS, monitor)
-    assert monitor.martingales.photos == 0  # The warm-up is not counted.
-    with TestClient(service.application()) as client:
-        uploads = [("images", (file.name, file.read_bytes())) for file in files]
-        found = client.post("/classify", files=uploads).json()["predictions"]
-        text = client.get("/metrics").text
-    for prediction, file in zip(found, files, strict=True):
-        assert prediction["answer"] == classifier.answering.predict(file)[0].answer
-    assert "keras_vit_monitored_images 6.0" in text
-    for name in (*COLORS, "unknown"):
-        count = sum(prediction["answer"] == name for prediction in found)
-        assert f'keras_vit_answers_total{{answer="{name}"}} {count}.0' in text
-    for name in ("probability", "familiarity"):
-        assert f'keras_vit_{name}_bucket{{le="+Inf"}} 6.0' in text
-    for name in SIGNALS:
-        assert f'keras_vit_drift_log_martingale{{signal="{name}"}}' in text
-        assert f'keras_vit_drift_alarm{{signal="{name}"}} 0.0' in text
-    # The end of the server writes the state.
-    assert Monitor(classifier, tmp_path / "state.json").martingales.photos == 6
 
 
 def test_an_export_of_pixels_has_the_signals_of_its_classifier_but_familiarity(folder, tmp_path):
