@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import kind_of
 
 from .options import ServingLimits
-
-if TYPE_CHECKING:
-    from keras_vit.monitoring.monitor import Monitor
 
 _CHANNELS = 3
 _LONGEST_RETRY = 60  # Seconds.
@@ -50,7 +46,7 @@ class Batcher:
     stay encoded.
 
     Args:
-        classifier: The classifier, or the monitor that watches it.
+        classifier: The classifier.
         limits: Sizes and times.
         observe: Called in the thread of the model after each batch with its images and the
             seconds that the model took.
@@ -58,7 +54,7 @@ class Batcher:
 
     def __init__(
         self,
-        classifier: Classifier | Monitor,
+        classifier: Classifier,
         limits: ServingLimits,
         observe: Callable[[int, float], None] = lambda images, seconds: None,
     ):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.description.drift_reference import ALARM_LEVEL
 from keras_vit.utils.fields import AT_LEAST_1, NOT_NEGATIVE, check_fields, documented, setting
 
 # Classes that a SavedModel names.
@@ -61,31 +60,3 @@ class ServingLimits:
 
     def __post_init__(self):
         check_fields(self)
-
-
-@documented
-@dataclasses.dataclass(frozen=True)
-class MonitorOptions:
-    """Whether and how a server watches its photos for drift.
-
-    Raises:
-        ValueError: If a value is out of range.
-    """
-
-    monitor: bool = setting(
-        False, "watch the photos for drift and add it to /metrics; see docs/drift.md"
-    )
-    monitor_state: str | None = setting(
-        None, "the file that keeps the martingales over restarts", unit="FILE"
-    )
-    alarm_level: float = setting(
-        ALARM_LEVEL, "largest probability of a false alarm ever", unit="SHARE"
-    )
-
-    def check(self) -> None:
-        """Raises ValueError if options do not fit each other."""
-        if self.monitor_state is not None and not self.monitor:
-            raise ValueError(
-                "A state of the monitor needs the monitor: add --monitor (monitor=True). "
-                f"Received: monitor_state={self.monitor_state!r}"
-            )

@@ -12,7 +12,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.models.opened_classifier import open_classifier
 
 from .connections import ConnectionLimits, bounded_protocol
-from .options import PORT, TOP, MonitorOptions, ServingLimits
+from .options import PORT, TOP, ServingLimits
 from .service import Service, import_server_package, local_name
 
 _DRAIN_SECONDS = 30  # For requests in flight at the end; Kubernetes waits as long.
@@ -26,7 +26,6 @@ def serve(
     name: str | None = None,
     top: int = TOP,
     limits: ServingLimits | None = None,
-    monitoring: MonitorOptions | None = None,
 ) -> None:
     """Serves a classifier by HTTP until SIGTERM or Ctrl-C, then answers what was accepted.
 
@@ -45,10 +44,9 @@ def serve(
         name: NAME of the routes; by default the name of the folder or file.
         top: Classes of an answer.
         limits: Bounds of requests and batches.
-        monitoring: Whether and how drift is watched; see docs/drift.md.
 
     Raises:
-        ValueError: If an argument is out of range, or the model cannot be opened or monitored.
+        ValueError: If an argument is out of range, or the model cannot be opened.
         OSError: If the port is in use.
         ImportError: If the extra `serve` is not installed.
     """
@@ -62,17 +60,9 @@ def serve(
         raise ValueError(f"top must be at least 1. Received: {top}")
     if not 0 <= port < 2**16:
         raise ValueError(f"port must be in 0 to {2**16 - 1}. Received: {port}")
-    monitoring = monitoring or MonitorOptions()
-    monitoring.check()
     with bound_socket(host, port) as listener:
-        opened = open_classifier(model)
-        monitor = None
-        if monitoring.monitor:
-            from keras_vit.monitoring.monitor import Monitor  # With Keras.
-
-            monitor = Monitor(opened, monitoring.monitor_state, monitoring.alarm_level)
-        classifier = opened.answering
-        service = Service(classifier, name, top, limits or ServingLimits(), monitor)
+        classifier = open_classifier(model).answering
+        service = Service(classifier, name, top, limits or ServingLimits())
         address = f"[{host}]" if ":" in host else host
         connections = ConnectionLimits.of_process()
         server = uvicorn.Server(

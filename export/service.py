@@ -10,7 +10,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -24,9 +24,6 @@ from .batching import Batcher, Overloaded
 from .browser_templates import page, script
 from .options import ServingLimits
 from .serving_messages import files_of_json, served_name
-
-if TYPE_CHECKING:
-    from keras_vit.monitoring.monitor import Monitor
 
 # Scripts and styles of the page itself only.
 _PAGE_POLICY = (
@@ -55,7 +52,6 @@ class Service:
         name: Name of the model in routes; None for the name of its folder or file.
         top: Classes of an answer.
         limits: Bounds of requests and batches.
-        monitor: What watches the answers, of the same classifier; or None.
     """
 
     def __init__(
@@ -64,13 +60,11 @@ class Service:
         name: str | None,
         top: int,
         limits: ServingLimits,
-        monitor: Monitor | None = None,
     ):
         self.name, self.version = served_name(classifier, name)
         self.accepted = self.answered = 0  # Requests with images.
         self.when_ready = lambda: None
         self._classifier, self._top, self._limits = classifier, top, limits
-        self._monitor = monitor
         self._held = 0  # Bytes of all bodies.
         self._parsing = asyncio.Lock()  # JSON becomes several times its bytes.
         self._batcher: Batcher
@@ -335,23 +329,17 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, application):
-        watched = self._monitor or self._classifier
-        self._batcher = Batcher(watched, self._limits, self._observe_batch)
+        self._batcher = Batcher(self._classifier, self._limits, self._observe_batch)
         self.when_ready()
         yield
         await asyncio.to_thread(self._batcher.close)
-        if self._monitor is not None:
-            self._monitor.save()
 
     def _warm_up(self):
         file = io.BytesIO()
         Image.new("RGB", (64, 64)).save(file, "PNG")
         image = self._classifier.input_of(file.getvalue())
         for size in (1, self._limits.max_batch):
-            if self._monitor is None:
-                self._classifier.probabilities([image] * size)
-            else:  # Without counting them.
-                self._monitor.warm_up([image] * size)
+            self._classifier.probabilities([image] * size)
 
     def _observe_batch(self, images, seconds):
         self._batch_images.observe(images)
@@ -382,11 +370,6 @@ class Service:
             "keras_vit_waiting_images", "Images accepted and not yet answered.", registry=registry
         )
         waiting.set_function(lambda: self._batcher.waiting)
-        if self._monitor is not None:
-            from .monitor_metrics import MonitorMetrics  # With Keras.
-
-            core = import_server_package("prometheus_client.core")
-            registry.register(MonitorMetrics(self._monitor, core))
 
 
 class _Accounting:

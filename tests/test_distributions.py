@@ -104,7 +104,6 @@ def test_the_runtime_runs_an_export_without_the_rest(built, data, tmp_path):
         (("predict", "runs/pets", "photo.jpg"), "No such folder or file: runs/pets"),
         (("predict", "cifar10", "photo.jpg"), "and so the distribution keras-vit-applications"),
         (("evaluate", EXPORT, "--data", "tfds:mnist"), "and so the distribution keras-vit-appl"),
-        (("serve", EXPORT, "--monitor"), "and so the distribution keras-vit-applications"),
     ],
 )
 def test_what_needs_the_rest_says_so_in_one_line(built, arguments, message):

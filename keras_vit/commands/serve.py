@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.export.options import PORT, TOP, MonitorOptions, ServingLimits
+from keras_vit.export.options import PORT, TOP, ServingLimits
 from keras_vit.utils.fields import part, setting
 
 
@@ -26,14 +26,13 @@ class Serve(Command):
     )
     top: int = setting(TOP, "classes of an answer", unit="K")
     limits: ServingLimits = part(ServingLimits)
-    monitoring: MonitorOptions = part(MonitorOptions)
 
     @property
     def needs_tensorflow(self) -> bool:
-        """Whether TensorFlow is needed: not for an export in another runtime, but to monitor it."""
+        """Whether TensorFlow is needed: not for an export in another runtime."""
         from keras_vit.models.opened_classifier import runs_without_tensorflow
 
-        return self.monitoring.monitor or not runs_without_tensorflow(self.model)
+        return not runs_without_tensorflow(self.model)
 
     def run(self) -> None:
         """Serves until SIGTERM."""
@@ -46,5 +45,4 @@ class Serve(Command):
             name=self.name,
             top=self.top,
             limits=self.limits,
-            monitoring=self.monitoring,
         )

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from keras_vit.description.drift_reference import DriftReference
 from keras_vit.utils.json_files import check_fields
 
 UNKNOWN = "unknown"  # The class that stands for no answer, behind the others.
@@ -46,8 +45,6 @@ class Decision:
         parent_threshold: The least sum of probabilities of an answer with a parent.
         in_outputs: Whether the model has the further outputs already, as in an export.
         sha256: Checksum of the head and the arrays that it belongs to.
-        reference: Counts of the calibration images, for `keras-vit drift` and `serve --monitor`;
-            None of a decision of an earlier version.
     """
 
     temperature: float = 1.0
@@ -66,7 +63,6 @@ class Decision:
     parent_threshold: float | None = None
     in_outputs: bool = False
     sha256: str = ""
-    reference: DriftReference | None = None
 
     def __post_init__(self):
         for field in ("leverages", "calibration_errors"):
@@ -93,22 +89,16 @@ class Decision:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != getattr(_DEFAULTS, field.name)
         }
-        return {name: _to_json(value) for name, value in values.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Returns the decision that `to_json` wrote."""
         check_fields(content, _FIELDS, "a decision")
-        fields = dict(content)
-        if fields.get("reference") is not None:
-            fields["reference"] = DriftReference.from_json(fields["reference"])
-        return cls(**fields)
-
-
-def _to_json(value):
-    if isinstance(value, DriftReference):
-        return value.to_json()
-    return list(value) if isinstance(value, tuple) else value
+        return cls(**content)
 
 
 _DEFAULTS = Decision()
@@ -130,5 +120,4 @@ _FIELDS = {
     "parent_threshold": _NUMBER,
     "in_outputs": bool,
     "sha256": str,
-    "reference": dict,
 }

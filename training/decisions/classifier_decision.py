@@ -82,7 +82,7 @@ def calibrate(
     labels = classifier.description.labels
     check_counts(images.known.labels, labels, settings)
 
-    def scores_of(examples, with_light=False):
+    def scores_of(examples):
         return compute_scores(
             classifier.model,
             examples,
@@ -91,7 +91,6 @@ def calibrate(
             cache=cache,
             progress=progress,
             unreadable=[] if images.skip_unreadable else None,
-            with_light=with_light,
         )
 
     if images.trained is None:
@@ -99,7 +98,7 @@ def calibrate(
     found = find_decision(
         classifier.model,
         labels,
-        scores_of(images.known, with_light=True),
+        scores_of(images.known),
         None if images.trained is None else scores_of(images.trained).features,
         settings,
     )

@@ -13,8 +13,6 @@ import numpy as np
 from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import MISSED, Decision
-from keras_vit.description.drift_reference import MAX_IMAGES, DriftReference
-from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of, output_signals
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import (
@@ -117,48 +115,9 @@ def decide(
         images=len(testing),
         strange=int((~is_familiar[1]).sum()),
     )
-    if testing.light:
-        watched = None if leverages is None or limit is None else leverages[tested]
-        reference = reference_of(testing, temperature, watched, labels.is_multilabel)
-        found = dataclasses.replace(found, reference=reference)
     if labels.is_multilabel:
         return _with_label_thresholds(found, labels, testing, is_familiar[1], settings)
     return _with_threshold(found, labels, choosing, testing, is_familiar, settings), labels
-
-
-def reference_of(
-    tested: Scores,
-    temperature: float,
-    leverages: np.ndarray | None,
-    is_multilabel: bool,
-) -> DriftReference:
-    """Returns the counts by which later photos are compared with the calibration images.
-
-    They are of images that neither chose the temperature nor made the arrays, so that these images
-    and later ones like them are exchangeable.
-
-    Args:
-        tested: Scores of these images, with their light.
-        temperature: T.
-        leverages: Their leverages, `(N,)`; None if later photos have none.
-        is_multilabel: Whether an image may have more than one label.
-    """
-    if len(tested) > MAX_IMAGES:
-        places = np.sort(np.random.default_rng(0).choice(len(tested), MAX_IMAGES, replace=False))
-        tested = tested.at(places)
-        leverages = None if leverages is None else leverages[places]
-    probabilities = scaled_probabilities(tested.logits, temperature, is_multilabel=is_multilabel)
-    signals = {
-        **answer_signals(probabilities, leverages),
-        **tested.light,
-        **output_signals(probabilities),
-    }
-    confusion: tuple = ()
-    if not is_multilabel:
-        pairs = np.stack([tested.labels, signals[CLASS]], axis=1)
-        rows, counts = np.unique(pairs, axis=0, return_counts=True)
-        confusion = tuple(map(tuple, np.column_stack([rows, counts]).tolist()))
-    return DriftReference(counts_of(signals), confusion)
 
 
 def _num_choosing(count):

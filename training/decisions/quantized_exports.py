@@ -16,7 +16,7 @@ from keras_vit.training.settings.decisions import DecisionSettings
 
 from .classifier_decision import calibration_images, with_decision
 from .finding import FoundDecision, check_counts, decide, summary
-from .scores import Scores, light_of
+from .scores import Scores
 
 _BATCH_SIZE = 32
 
@@ -69,10 +69,7 @@ def decide_on(
         rows, given = map(np.concatenate, zip(*batches, strict=True))
         logits, leverages = split_scores(rows, labels.is_multilabel)
         arrays = classifier.decision_arrays
-        light = light_of(
-            images.known, classifier.preprocessing, _BATCH_SIZE, images.skip_unreadable
-        )
-        scores = Scores(None, logits, given, light)
+        scores = Scores(None, logits, given)
         decision, labels = decide(labels, scores, leverages if arrays else None, settings)
         kept = arrays if decision.largest_leverage is not None else {}
         decision = dataclasses.replace(decision, sha256=decision_hash(classifier.model, kept))

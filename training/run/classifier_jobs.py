@@ -389,18 +389,17 @@ def find_decision_of_run(
         return None
     splits = plan.source.splits
 
-    def scores_of(examples, with_light=False):
+    def scores_of(examples):
         return compute_scores(
             model,
             examples,
             required(plan.start.preprocessing, "preprocessing"),
             batch_size=min(plan.settings.micro_batch_size, 64),
-            with_light=with_light,
         )
 
     trained = spaced(splits["train"])
     features = None if trained is None else scores_of(trained).features
-    known = scores_of(splits["calibration"], with_light=True)
+    known = scores_of(splits["calibration"])
     try:
         found = find_decision(model, labels, known, features, plan.settings.decision)
     except ValueError as error:

@@ -19,7 +19,7 @@ from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.decisions.classifier_decision import calibrate, calibration_images
 from keras_vit.training.decisions.finding import check_counts, decide, find_decision
-from keras_vit.training.decisions.scores import Scores, compute_scores
+from keras_vit.training.decisions.scores import Scores
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.temperature import scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
@@ -79,22 +79,6 @@ def calibrated(folder, photos):
     lines = []
     calibrate(folder, photos, BOUND, log=lines.append)
     return load_classifier(folder), lines
-
-
-def test_light_is_measured_of_the_photos_that_have_scores(tmp_path):
-    for name in "ab":
-        write_picture(tmp_path / name / "0.png", np.full((8, 8, 3), 40))
-        shutil.copy(tmp_path / name / "0.png", tmp_path / name / "1.png")
-    examples, unreadable = DataSpec(tmp_path, holdout=0).open().splits["train"], []
-    (tmp_path / "a" / "1.png").write_bytes(b"no photo")
-    scores = compute_scores(
-        color_model(), examples, Preprocessing((8, 8)), unreadable=unreadable, with_light=True
-    )
-    assert len(unreadable) == 1
-    assert {name: len(values) for name, values in scores.light.items()} == {
-        "brightness": 3,
-        "sharpness": 3,
-    }
 
 
 def files_of(folder):
