@@ -121,8 +121,7 @@ NOT_RUN = {
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
     "keras-vit export runs/pets --to web ": "downloads a runtime; tests/export/test_browser.py",
     "keras-vit serve ": "does not end; tests/export/test_server.py",
-    "keras-vit predict runs/pets photos --beam-runner ": "needs Beam; tests/export/test_beam.py",
-    "keras-vit predict gs://": "needs Google Cloud",
+    "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
     "keras-vit vtab ": "downloads the data of VTAB",
@@ -139,7 +138,6 @@ LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift")
 BLOCKS_NOT_RUN = {
     "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
     'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",
-    "import apache_beam": "needs Beam; tests/export/test_beam.py",
     "import pandas": "needs pandas; tests/training/data/test_in_memory.py",
     "grpc.insecure_channel": "needs TensorFlow Serving",
     "# training/settings/declared.py": "parts of two files",
