@@ -57,7 +57,7 @@ STAND_INS = [
     (r"photos IMAGES", "photos holiday"),
     # Bounds that a few images of a model that was hardly trained can carry.
     (r"--calibration 0.1 --max", "--calibration 0.5 --max"),
-    (r"--max-error 0.02|--max-missed 0.1", lambda found: f"{found[0].split()[0]} 0.95"),
+    (r"--max-error 0.02", "--max-error 0.95"),
     (r"DecisionSettings\(max_error=0.02\)", "DecisionSettings(max_error=0.95)"),
     (r'"mine\.h5"', '"ViT-B_16.npz", skip="head/*"'),
     (

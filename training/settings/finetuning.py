@@ -193,8 +193,6 @@ class FineTuning(Settings):
     )
 
     max_error: float | None = _of_decision("max_error")
-    max_missed: float | None = _of_decision("max_missed")
-    max_false: float | None = _of_decision("max_false")
 
     command = "finetune"
 
@@ -244,9 +242,7 @@ class FineTuning(Settings):
     @property
     def decision(self) -> DecisionSettings | None:
         """The bound of the decision that the run finds at its end; None without one."""
-        names = ("max_error", "max_missed", "max_false")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return DecisionSettings(**given) if given else None
+        return None if self.max_error is None else DecisionSettings(max_error=self.max_error)
 
     @property
     def unknown_facts(self) -> dict[str, Any]:
