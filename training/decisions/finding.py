@@ -18,7 +18,6 @@ from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.fields import required
 
 from .scores import Scores, leverage_arrays, leverages_of
 
@@ -65,47 +64,32 @@ def find_decision(
         ValueError: If there are too few images, a class without one, or no threshold within the
             bound.
     """
-    arrays = {} if trained is None else leverage_arrays(trained)
-    leverages = leverages_of(required(known.features, "features"), arrays) if arrays else None
-    found = decide(labels, known, leverages, settings)
-    arrays = {} if found.largest_leverage is None else arrays
-    found = dataclasses.replace(found, sha256=decision_hash(model, arrays))
-    return FoundDecision(found, arrays, tuple(summary(found, settings)))
-
-
-def decide(
-    labels: Labels, known: Scores, leverages: np.ndarray | None, settings: DecisionSettings
-) -> Decision:
-    """Returns when a classifier answers by its scores alone; see `find_decision`.
-
-    Args:
-        labels: Its classes.
-        known: Logits and labels of images that it was neither trained on nor chosen by.
-        leverages: The leverage of each, `(N,)`; None where no image is recognised as strange.
-        settings: The bounds.
-
-    Returns:
-        The decision without the checksum.
-    """
     check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
     chosen, tested = np.split(order, [_num_choosing(len(known))])
     chosen, tested = np.sort(chosen), np.sort(tested)
     choosing, testing = known.at(chosen), known.at(tested)
     temperature = fit_temperature(choosing.logits, choosing.labels)
-    limit = None
+    limit: float | None = None
+    arrays: dict[str, np.ndarray] = {}
     is_familiar = [np.ones(len(part), bool) for part in (choosing, testing)]
-    if leverages is not None:
+    if trained is not None:
+        arrays = leverage_arrays(trained)
+        leverages = leverages_of(known.features, arrays)
         limit = largest_leverage(np.sort(leverages[tested]), settings.strange)
-        if limit is not None:
+        if limit is None:  # Too few images.
+            arrays = {}
+        else:
             is_familiar = [leverages[part] <= limit for part in (chosen, tested)]
     found = Decision(
         temperature=temperature,
         largest_leverage=limit,
         images=len(testing),
         strange=int((~is_familiar[1]).sum()),
+        sha256=decision_hash(model, arrays),
     )
-    return _with_threshold(found, choosing, testing, is_familiar, settings)
+    found = _with_threshold(found, choosing, testing, is_familiar, settings)
+    return FoundDecision(found, arrays, tuple(summary(found, settings)))
 
 
 def _num_choosing(count):

@@ -23,12 +23,12 @@ class Scores:
     """Features and logits of images with their labels.
 
     Args:
-        features: The input of the head, float32 `(N, D)`; None of an export.
+        features: The input of the head, float32 `(N, D)`.
         logits: float64 `(N, K)`.
-        labels: Class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
+        labels: Class numbers `(N,)`.
     """
 
-    features: np.ndarray | None
+    features: np.ndarray
     logits: np.ndarray
     labels: np.ndarray
 
@@ -37,8 +37,7 @@ class Scores:
 
     def at(self, places: np.ndarray) -> Scores:
         """Returns the scores of some images."""
-        features = None if self.features is None else self.features[places]
-        return Scores(features, self.logits[places], self.labels[places])
+        return Scores(self.features[places], self.logits[places], self.labels[places])
 
 
 def compute_scores(

@@ -27,11 +27,6 @@ HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
 
 
-def _of_decision(name):
-    """A bound of the decision that a run finds at its end, on its calibration images."""
-    return changed(DecisionSettings, name, absent="none: without a decision", off=(None,))
-
-
 @documented
 @dataclasses.dataclass(frozen=True)
 class FineTuning(Settings):
@@ -192,7 +187,9 @@ class FineTuning(Settings):
         needs="--teacher and --distillation soft",
     )
 
-    max_error: float | None = _of_decision("max_error")
+    max_error: float | None = changed(
+        DecisionSettings, "max_error", absent="none: without a decision", off=(None,)
+    )
 
     command = "finetune"
 

@@ -16,7 +16,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.decisions.classifier_decision import calibrate, calibration_images
-from keras_vit.training.decisions.finding import check_counts, find_decision
+from keras_vit.training.decisions.finding import check_counts
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION, SPLIT
@@ -183,7 +183,7 @@ def test_an_export_in_float32_promises_no_share(calibrated, photos, tmp_path):
 def test_a_multi_label_classifier_is_refused_and_its_thresholds_stay():
     labels = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
     with pytest.raises(ValueError, match="thresholds of multi-label ones stay"):
-        find_decision(color_model("sigmoid"), labels, None, None, BOUND)
+        BOUND.check(labels)
 
 
 @pytest.mark.parametrize(("max_error", "least"), [(None, 5), (0.02, 249), (0.001, 4500)])
