@@ -77,7 +77,7 @@ def write_export(
         )
         if export.has_integers and classifier.description.decision is not None:
             stay = (
-                f"{report.agreement:.1%} of the answers stay as they are in Keras, unknown "
+                f"{report.agreement:.1%} of the answers are the same as in Keras, unknown "
                 "included. The bound on the errors was not tested on this export."
             )
             report = dataclasses.replace(report, notes=(*report.notes, stay))

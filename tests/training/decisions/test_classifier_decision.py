@@ -168,7 +168,7 @@ def test_an_export_with_integers_prints_the_share_of_answers_that_stay(
     opened = keras_vit.open_model(path).classifier()
     pairs = zip(classifier.predict(files), opened.predict(files), strict=True)
     share = np.mean([ours.answer == theirs.answer for ours, theirs in pairs])
-    assert report.notes[-1].startswith(f"{share:.1%} of the answers stay as they are in Keras")
+    assert report.notes[-1].startswith(f"{share:.1%} of the answers are the same as in Keras")
     assert opened.description.decision.threshold == classifier.description.decision.threshold
 
 
@@ -177,7 +177,7 @@ def test_an_export_in_float32_promises_no_share(calibrated, photos, tmp_path):
     report = keras_vit.export.tflite(
         classifier, tmp_path / "c.tflite", check_images=photos / "test"
     )
-    assert not any("of the answers stay" in note for note in report.notes)
+    assert not any("the same as in Keras" in note for note in report.notes)
 
 
 def test_a_multi_label_classifier_is_refused_and_its_thresholds_stay():
