@@ -158,13 +158,27 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
     )
 
 
-def test_an_export_with_integers_prints_the_share_of_answers_that_stay(
-    calibrated, photos, tmp_path
-):
-    classifier, _ = calibrated
+def test_an_export_with_integers_prints_the_share_of_answers_that_stay(photos, tmp_path):
+    plain = color_model()
+    head = plain.get_layer("predictions")
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))
+    hidden = keras.layers.Dense(12, name="hidden")(head.input)  # What the export rounds.
+    outputs = keras.layers.Dense(3, "softmax", name="predictions")(hidden)
+    model = keras.Model(plain.inputs, outputs)
+    kernel, bias = head.get_weights()
+    model.set_weights([turned, np.zeros(12), turned.T @ kernel, bias])
+    save_classifier(tmp_path / "colors", model, NAMES, Preprocessing((8, 8)))
+    bound = DecisionSettings(max_error=0.3, strange=0.05)
+    classifier = calibrate(tmp_path / "colors", photos, bound, log=str)
     path, files = tmp_path / "c.tflite", photos / "test"
-    options = {"precision": "int8", "check_images": files, "minimum_agreement": 0.5}
-    report = keras_vit.export.tflite(classifier, path, **options)
+    report = keras_vit.export.tflite(
+        classifier,
+        path,
+        precision="int8",
+        check_images=files,
+        calibration_images=photos / "train",
+        minimum_agreement=0.5,
+    )
     opened = keras_vit.open_model(path).classifier()
     pairs = zip(classifier.predict(files), opened.predict(files), strict=True)
     share = np.mean([ours.answer == theirs.answer for ours, theirs in pairs])
