@@ -59,7 +59,7 @@ PACKAGES = {
             *("embeddings", "nearest", "predictions", "protocols", "results"),
         ),
     ),
-    "keras_vit.export": ("Export and serving", ("beam",)),
+    "keras_vit.export": ("Export and serving", ()),
     "keras_vit.inspection": ("Inspection", ()),
 }
 

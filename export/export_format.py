@@ -159,13 +159,6 @@ class ExportFormat(abc.ABC):
         absent="0.99, with integers 0.98",
         limits=_SHARE,
     )
-    unknown_class: str | None = setting(
-        None,
-        "a further class unknown, the highest where the classifier does not answer; off leaves its "
-        "decision out",
-        choices=("on", "off"),
-        absent="on where the classifier has a decision (keras-vit calibrate)",
-    )
     overwrite: bool = setting(False, "replace an export of this kind")
 
     def __post_init__(self):
@@ -246,13 +239,6 @@ class QuantizedFormat(ExportFormat):
         several=True,
         absent="every second check image",
     )
-    decide: Callable[[Classifier, Classifier], tuple[Classifier, tuple[str, ...]]] | None = setting(
-        None,
-        "with integers: how the decision is found again on the export, from "
-        "keras_vit.training.decisions.decide_on; in the command --data",
-        absent="the threshold of the Keras model stays",
-        flag="",
-    )
 
     def __post_init__(self):
         if self.precision not in self.precisions:
@@ -261,12 +247,6 @@ class QuantizedFormat(ExportFormat):
                 f"Received: precision={self.precision!r}"
             )
         super().__post_init__()
-        if self.decide is not None and (not self.has_integers or self.unknown_class == "off"):
-            raise ValueError(
-                "Calibration images (--data) are for exports with integers and a decision, whose "
-                f"scores are other ones. Received: precision={self.precision!r}, "
-                f"unknown_class={self.unknown_class!r}"
-            )
 
     @property
     def has_integers(self) -> bool:

@@ -9,10 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.answering import ANSWERS, LEVERAGE
-from keras_vit.description.decision import Decision
 from keras_vit.inspection.rollouts import RolloutModel
-from keras_vit.layers.unknown_class import familiarity
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.preprocessing import Preprocessing
 
@@ -33,7 +30,6 @@ def exported_model(
     input: str = "float",
     input_size: tuple[int, int] | None = None,
     outputs: Sequence[str] = (),
-    decision: Decision | None = None,
 ) -> keras.Model:
     """Returns a model that also marks the images for which its probabilities mean something.
 
@@ -47,15 +43,12 @@ def exported_model(
             `(B, H, W, C)` of any size, which the returned model preprocesses.
         input_size: The only size (H, W) of pixels, instead of any.
         outputs: Further outputs, some of `OUTPUTS`.
-        decision: The decision of an answering model, for two more outputs.
 
     Returns:
         A model from `images` to `probabilities` `(B, K)` float32 and `valid` `(B,)` bool:
         whether all values and all probabilities of an image are finite. Further outputs are
         float32: `attention` `(B, down, across)`, the Attention Rollout's share of each patch;
-        `features` `(B, D)`, the input of the head; with a decision `familiarity` `(B,)`, the share
-        of known images that are at least as strange, and `decision` `(B,)` int32, the number of
-        the answer among the classes.
+        `features` `(B, D)`, the input of the head.
 
     Raises:
         ValueError: If the model has no such output.
@@ -68,19 +61,15 @@ def exported_model(
     else:
         shape = (*preprocessing.image_size, channels)
         values = images = keras.Input(shape, dtype="float32", name="images")
-    found = _outputs(model, values, outputs, decision)
+    found = _outputs(model, values, outputs)
     probabilities = ops.cast(found.pop("scores"), "float32")
     valid = ops.all(_finite(probabilities), axis=1)
     if input == "float":
         valid = ops.logical_and(ops.all(_finite(images), axis=(1, 2, 3)), valid)
-    answers = {layer.name: layer for layer in model.layers}.get(ANSWERS)
-    if answers is not None and not answers.multilabel:
-        _, place = ops.top_k(probabilities, 1)  # Keras's argmax has an operation that ONNX lacks.
-        found["decision"] = ops.cast(place[:, 0], "int32")
     return keras.Model(images, {"probabilities": probabilities, "valid": valid, **found})
 
 
-def _outputs(model, values, outputs, decision):
+def _outputs(model, values, outputs):
     """The scores and the further outputs of a model for its input."""
     layers = {layer.name: layer for layer in model.layers}
     inside = {}
@@ -89,8 +78,6 @@ def _outputs(model, values, outputs, decision):
         if head is None:
             raise ValueError(f"The output features needs a model with a head: {model.name}")
         inside[FEATURES] = head.input
-    if decision is not None and LEVERAGE in layers:
-        inside[LEVERAGE] = layers[LEVERAGE].output
     found = {}
     if ATTENTION in outputs:  # Raises for a model without.
         scores, found[ATTENTION], *others = RolloutModel(model, tuple(inside.values()))(values)
@@ -99,8 +86,6 @@ def _outputs(model, values, outputs, decision):
     else:
         scores, others = model(values), []
     found.update(zip(inside, others, strict=True))
-    if LEVERAGE in found:
-        found["familiarity"] = familiarity(found.pop(LEVERAGE), decision.leverages)
     return {**found, "scores": scores}
 
 

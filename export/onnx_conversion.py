@@ -66,7 +66,6 @@ def onnx_content(
         classifier.preprocessing,
         input=input,
         outputs=outputs,
-        decision=classifier.description.decision,
     )
     content = _convert(model, opset, library)
     _mask_scores(content.graph, library)

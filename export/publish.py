@@ -24,7 +24,6 @@ from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check
 
 from .check_images import find_check_images
 from .comparison import ExportReport
-from .export_decision import with_decision_of_export
 from .export_format import ExportFormat, import_export_package
 from .golden import with_answers
 from .golden_images import golden_images, golden_json
@@ -59,8 +58,7 @@ def write_export(
     classifier = open_classifier(classifier)
     check_model_size(classifier.model, format_type)
     files = find_check_images(classifier, export.check_images)
-    classifier, remarks = with_decision_of_export(export, classifier, files)
-    classifier = answering_or_plain(classifier, export.unknown_class)
+    classifier = classifier.answering
     photos, line = golden_images(classifier, export.samples)
     with new_output(path, format_type, overwrite=overwrite) as partial:
         written = export.write(partial, classifier, files)
@@ -75,32 +73,17 @@ def write_export(
             {"": classifier, **written.variants},
             written.check_files,
             minimum_agreement=export.least_agreement,
-            notes=(*written.notes, *remarks, f"{line[0].upper()}{line[1:]}."),
+            notes=(*written.notes, f"{line[0].upper()}{line[1:]}."),
         )
+        if export.has_integers and classifier.description.decision is not None:
+            stay = (
+                f"{report.agreement:.1%} of the answers are the same as in Keras, unknown "
+                "included. The bound on the errors was not tested on this export."
+            )
+            report = dataclasses.replace(report, notes=(*report.notes, stay))
         export.add_texts(partial, {CHECK: report.to_text()})
         export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})
     return report
-
-
-def answering_or_plain(classifier: Classifier, unknown_class: str | None) -> Classifier:
-    """Returns the classifier to export: with its decision as further classes, or without it.
-
-    Args:
-        classifier: The classifier.
-        unknown_class: The option of the export.
-
-    Raises:
-        ValueError: If the classes are asked for and there is no decision.
-    """
-    if unknown_class == "off":
-        description = dataclasses.replace(classifier.description, decision=None)
-        return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
-    if unknown_class == "on" and classifier.description.decision is None:
-        raise ValueError(
-            "--unknown-class needs a classifier with a decision (keras-vit calibrate). "
-            f"Received: {classifier.folder}"
-        )
-    return classifier.answering
 
 
 def texts_of(

@@ -59,8 +59,8 @@ def write_saved_model(
     image_sizes = list(image_sizes)
     if image_sizes and classifier.description.decision is not None:
         raise ValueError(
-            "A decision holds for the classifier's own image size; leave it out "
-            f"(--unknown-class off) or the other sizes. Received: image_sizes={image_sizes}"
+            "A decision holds for the classifier's own image size; leave out the other sizes. "
+            f"Received: image_sizes={image_sizes}"
         )
     variants = {
         f"_{height}x{width}": _resized(classifier, (height, width)) for height, width in image_sizes
@@ -110,9 +110,7 @@ def _add_signatures(archive, classifier, suffix, *, top, max_pixels, jit_compile
     names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
     top = min(top, len(classifier.class_names))
 
-    answering = exported_model(
-        model, preprocessing, outputs=outputs, decision=classifier.description.decision
-    )
+    answering = exported_model(model, preprocessing, outputs=outputs)
 
     @tf.function(jit_compile=jit_compile)
     def answers(images):

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.preprocessing import Preprocessing
@@ -86,9 +85,8 @@ def verify(
         else:
             report_program(path)
             contents = describe_contents(opened.texts)
-            decision = read_facts(opened.texts)[0].decision
-            if decision is not None:
-                classifier = _with_decision(classifier, decision).answering
+            if read_facts(opened.texts)[0].decision is not None:
+                classifier = classifier.answering
             report = compare_with_keras(
                 path, {"": classifier}, files, contents, time_limit=time_limit
             )
@@ -99,16 +97,6 @@ def verify(
         names_it = str(path) in reason
         raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
     return dataclasses.replace(report, notes=(*report.notes, *notes))
-
-
-def _with_decision(classifier: Classifier, decision: Decision) -> Classifier:
-    """Returns a classifier with the decision of its export, if both are of the same head."""
-    known = classifier.description.decision
-    if known is None or known.in_outputs or known.sha256 != decision.sha256:
-        return classifier
-    own = dataclasses.replace(decision, in_outputs=False)
-    description = dataclasses.replace(classifier.description, decision=own)
-    return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
 
 
 def answers_to_golden(

@@ -26,6 +26,7 @@ from keras_vit.description import (
     completed,
     held_description,
 )
+from keras_vit.description.decision import UNKNOWN
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.images.listing import as_image, image_files
 from keras_vit.images.pillow_decoding import decode_with_pillow
@@ -116,15 +117,15 @@ class Classifier:
 
     @property
     def known_classes(self) -> tuple[str, ...]:
-        """The names of the classes that images have: all but further answers as "unknown"."""
+        """The names of the classes that images have: all but "unknown"."""
         decision = self.description.decision
         if decision is None or not decision.in_outputs:
             return self.class_names
-        return self.class_names[: -len(decision.classes)]
+        return self.class_names[:-1]
 
     @functools.cached_property
     def answering(self) -> Classifier:
-        """The classifier whose model has the further answers of its decision, as exports have.
+        """The classifier whose model has the class "unknown" of its decision, as exports have.
 
         Itself without a decision, and if its model has them already.
 
@@ -134,10 +135,10 @@ class Classifier:
         decision = self.description.decision
         if decision is None or decision.in_outputs:
             return self
-        from keras_vit.answering import answering_model, with_further_classes
+        from keras_vit.answering import answering_model, with_unknown_class
 
-        model = answering_model(self.model, self.class_names, decision, self.decision_arrays)
-        description = with_further_classes(self.description)
+        model = answering_model(self.model, decision, self.decision_arrays)
+        description = with_unknown_class(self.description)
         return Classifier.of(model, description, self.recipe, self.folder)
 
     @property
@@ -303,19 +304,17 @@ class Classifier:
         """Returns the `Prediction` of an image from its row `(K,)` of `probabilities`."""
         if not np.isfinite(probabilities).all():
             return Prediction(path, [], "The model's probabilities are not finite numbers.")
-        decision, names, further = self.description.decision, self.class_names, None
+        decision, names, is_unknown = self.description.decision, self.class_names, False
         if decision is not None and decision.in_outputs:
-            (probabilities,), (place,) = split_answers(probabilities[np.newaxis], decision)
-            further = decision.classes[place] if place >= 0 else None
+            (probabilities,), (is_unknown,) = split_answers(probabilities[np.newaxis])
         order = highest(probabilities, top)
         best = [(names[k], float(probabilities[k])) for k in order]
         given = order[:1]
         if self.thresholds is not None:
-            above = np.flatnonzero(probabilities > self._limits[: len(probabilities)])
+            above = np.flatnonzero(probabilities > self._limits)
             given = above[highest(probabilities[above], len(above))]
-        labels = tuple(names[k] for k in given) if further is None else (further,)
-        is_deciding = decision is not None and self.thresholds is None
-        return Prediction(path, best, None, labels, labels[0] if is_deciding else None)
+        labels = (UNKNOWN,) if is_unknown else tuple(names[k] for k in given)
+        return Prediction(path, best, None, labels, None if decision is None else labels[0])
 
     def _read(self, image, compiled):
         """Returns an image as the model's input, or the reason why it cannot be read."""

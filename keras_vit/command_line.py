@@ -48,7 +48,6 @@ COMMANDS = {
     "evaluate": "Evaluate",
     "calibrate": "Calibrate",
     "compare": "Compare",
-    "drift": "Drift",
     "predict": "Predict",
     "embed": "Embed",
     "few-shot": "FewShot",

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 
 
@@ -53,21 +52,17 @@ class Prediction(NamedTuple):
         return entry if self.error is None else {**entry, "error": self.error}
 
 
-def split_answers(rows: np.ndarray, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the probabilities of the classes, and the further answer of each image.
+def split_answers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the probabilities of the classes, and which images are unknown.
 
     Args:
-        rows: Outputs of an answering model, `(N, K + E)`.
-        decision: Its decision.
+        rows: Outputs of an answering model, `(N, K + 1)`.
 
     Returns:
-        Calibrated probabilities `(N, K)`, and the number of the answer in `decision.classes`,
-        int `(N,)`, -1 where it is one of the K classes.
+        Calibrated probabilities `(N, K)`, and bool `(N,)`.
     """
-    own, further = np.split(rows, [-len(decision.classes)], axis=1)
-    taken = further.sum(axis=1, keepdims=True)
-    known = own / np.where(taken < 1, 1 - taken, 1)
-    return known, np.where(further.any(axis=1), further.argmax(axis=1), -1)
+    taken = rows[:, -1:]
+    return rows[:, :-1] / np.where(taken < 1, 1 - taken, 1), rows[:, -1] > 0
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:

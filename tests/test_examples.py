@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -57,7 +58,7 @@ WRITTEN = {
 
 def test_every_example_is_run_and_is_in_the_table():
     programs = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert programs == {*PRINTED, "serve"}
+    assert programs == {*PRINTED, "serve", "beam_predict"}
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
 
@@ -142,6 +143,36 @@ def test_the_server_answers_clients_as_predict_does_and_has_the_page(tmp_path):
             name: pytest.approx(value, abs=1e-5) for name, value in expected.top
         }
     assert received[6]["answer"] == "unknown"
+
+
+@pytest.mark.slow
+def test_a_beam_pipeline_answers_each_photo_once_as_the_classifier_does(tmp_path):
+    """In an environment without this package; `BEAM_PYTHON` names one that exists already."""
+    python = os.environ.get("BEAM_PYTHON")
+    if python is None:
+        subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True)
+        python = tmp_path / "environment" / "bin" / "python"
+        packages = ["apache-beam", "onnxruntime", "pillow"]
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    classifier = keras_vit.load_classifier("vit_mini4_cifar10")
+    keras_vit.export.onnx(classifier, tmp_path / "cifar10.onnx")
+    shutil.copytree(classifier.folder / "samples", tmp_path / "photos")
+    (tmp_path / "photos" / "notes.png").write_text("no photo")
+    program = [python, EXAMPLES / "beam_predict.py", "cifar10.onnx", "photos/*", "answers"]
+    subprocess.run([*program, "--runner", "DirectRunner"], cwd=tmp_path, check=True)
+    rows = [json.loads(line) for file in tmp_path.glob("answers-*") for line in file.open()]
+    assert "cannot identify image file" in rows.pop(_place_of("notes.png", rows))["error"]
+    expected = classifier.predict(
+        [tmp_path / "photos" / pathlib.Path(r["path"]).name for r in rows]
+    )
+    assert [row["answer"] for row in rows] == [prediction.answer for prediction in expected]
+    assert {pathlib.Path(row["path"]).name for row in rows} == {
+        path.name for path in (classifier.folder / "samples").iterdir()
+    }
+
+
+def _place_of(name, rows):
+    return next(place for place, row in enumerate(rows) if row["path"].endswith(name))
 
 
 def test_the_notebook_opens_in_colab_and_installs_from_the_same_repository():

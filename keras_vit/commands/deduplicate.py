@@ -43,19 +43,6 @@ class Deduplicate(Command):
     workers: int | None = setting(
         None, "processes", unit="N", absent="all cores", limits=AT_LEAST_1
     )
-    runner: str | None = setting(
-        None, "run as an Apache Beam pipeline, such as on DirectRunner", unit="NAME"
-    )
-    runner_option: tuple[str, ...] = setting(
-        (),
-        "an option of the runner, such as --runner-option=--project=NAME; may be repeated",
-        unit="OPTION",
-        repeated=True,
-    )
-    runner_dir: str | None = setting(
-        None, "a folder or URL that all Beam workers can access", unit="DIR"
-    )
-
     without_tensorflow = True
 
     def run(self) -> None:
@@ -79,15 +66,12 @@ class Deduplicate(Command):
             workers=workers,
             skipped=skipped,
         )
-        if self.runner:
-            pairs = self._with_beam(train, index, skipped)
-        else:
-            with progress_bar(len(train), "deduplicate") as bar:
-                pairs = list(
-                    duplicates.find_duplicates(
-                        train, index, workers=workers, skipped=skipped, progress=bar.update
-                    )
+        with progress_bar(len(train), "deduplicate") as bar:
+            pairs = list(
+                duplicates.find_duplicates(
+                    train, index, workers=workers, skipped=skipped, progress=bar.update
                 )
+            )
         seconds = time.monotonic() - began
         written = duplicates.write_results(
             self.output, pairs, train.read, test.read, num_pictures=self.num_pictures
@@ -102,24 +86,3 @@ class Deduplicate(Command):
             print(line)
         for path in written:
             print(f"written {path}")
-
-    def _with_beam(self, train, index, skipped):
-        from keras_vit.training.paper import duplicates_beam
-
-        if train.paths is None:
-            raise ValueError(
-                "A Beam pipeline needs a folder of image files; use tfds:NAME without --runner. "
-                f"Received: --train {self.train}"
-            )
-        pairs, unread = duplicates_beam.run_pipeline(
-            train.paths,
-            index,
-            runner=self.runner,
-            options=self.runner_option,
-            work_dir=self.runner_dir,
-        )
-        if unread and skipped is None:
-            raise ValueError(f"{unread[0].name}: {unread[0].reason}")
-        if skipped is not None:
-            skipped += unread
-        return pairs

@@ -8,7 +8,6 @@ from typing import Any
 from keras_vit.commands import Command
 from keras_vit.export.all_formats import FORMATS, any_of
 from keras_vit.export.export_format import ExportFormat
-from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.utils.fields import REQUIRED, check_given, field_info, flag_of, part, setting
 
 
@@ -57,13 +56,6 @@ class Export(Command):
     common: dict[str, Any] = part(ExportFormat, make=dict)
     options: dict[str, Any] = part(_format_options(), make=dict)
 
-    data: DataSpec = part(
-        DataSpec,
-        only=EVALUATED_DATA,
-        group="the calibration images, on which the decision of an export with integers is found "
-        "again (keras-vit calibrate)",
-    )
-
     on_tensorflow_alone = True
 
     def run(self) -> None:
@@ -75,15 +67,6 @@ class Export(Command):
                 )
         given = {**self.common, **self.options}
         check_given(FORMATS[self.to], given)
-        if self.data.data is not None:
-            if "decide" not in FORMATS[self.to].__dataclass_fields__:
-                raise ValueError(
-                    "Calibration images (--data) are for --precision int8 or dynamic_int8, whose "
-                    f"scores are other ones. Received: --to {self.to}"
-                )
-            from keras_vit.training.decisions import decide_on
-
-            given["decide"] = decide_on(self.data, progress=True)
         export = FORMATS[self.to](**given)
 
         from keras_vit.export.publish import write_export

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import shlex
 import sys
 
 from keras_vit.commands import Command, shared_arguments
@@ -16,8 +15,6 @@ from keras_vit.utils.files import csv_row
 from keras_vit.utils.safe_text import for_line
 
 LABELS, ANSWER = "labels", "answer"  # Columns of an image's answer.
-
-BEAM_GROUP = "many machines, with Apache Beam"
 
 
 def _checked(predictions, failed, strict):
@@ -87,41 +84,16 @@ class Predict(Command):
     format: str = setting("text", "", choices=tuple(WRITERS))
     batch_size: int = shared_arguments.batch_size()
     strict: bool = changed(DataSpec, "strict")
-    beam_runner: str | None = setting(
-        None,
-        "run as a pipeline, such as on DirectRunner or DataflowRunner; MODEL and IMAGE may be "
-        "URLs that Beam opens",
-        unit="NAME",
-        group=BEAM_GROUP,
-    )
-    beam_options: str | None = setting(
-        None,
-        'options of the runner, in one argument: --beam-options="--project=NAME --region=NAME"',
-        unit="OPTIONS",
-        group=BEAM_GROUP,
-    )
-    output: str | None = setting(
-        None,
-        "with --beam-runner: lines of JSON, one an image, in FILE-00000-of-00004 and so on, with "
-        "the suffix of FILE at the end",
-        unit="FILE",
-        group=BEAM_GROUP,
-    )
 
     @property
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is needed: not for an export in another runtime."""
         from keras_vit.models.opened_classifier import runs_without_tensorflow
 
-        return self.beam_runner is not None or not runs_without_tensorflow(self.model)
+        return not runs_without_tensorflow(self.model)
 
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
-        if self.beam_runner:
-            return self._with_beam()
-        for option in ("beam_options", "output"):
-            if getattr(self, option) is not None:
-                raise ValueError(f"--{option.replace('_', '-')} goes with --beam-runner.")
         from keras_vit.images.listing import image_files
         from keras_vit.models.opened_classifier import open_classifier
 
@@ -136,25 +108,3 @@ class Predict(Command):
             line = for_line(f"keras-vit: {prediction.path}: {prediction.error}")
             print(line, file=sys.stderr)
         return 1 if failed else 0
-
-    def _with_beam(self):
-        if not self.output or self.strict or self.format != "text":
-            raise ValueError(
-                "--beam-runner needs --output, and goes without --strict and --format."
-            )
-        from keras_vit.export.beam import ClassifyImages, predict_files
-        from keras_vit.images.listing import image_files
-
-        urls = [path for path in self.images if "://" in path]
-        files = [path for path in self.images if "://" not in path]
-        handler = ClassifyImages(self.model, top=self.top, batch_size=self.batch_size)
-        unreadable = predict_files(
-            handler,
-            [*urls, *image_files(files)],
-            self.output,
-            runner=self.beam_runner,
-            options=shlex.split(self.beam_options or ""),
-        )
-        if unreadable:
-            print(f"keras-vit: {unreadable} images could not be read", file=sys.stderr)
-        return 1 if unreadable else 0

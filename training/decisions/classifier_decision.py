@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier
+from keras_vit.description.decision import UNKNOWN
 from keras_vit.description.description_texts import texts_of
 from keras_vit.images.listing import image_files
 from keras_vit.models.opened_classifier import open_classifier
@@ -82,7 +83,7 @@ def calibrate(
     labels = classifier.description.labels
     check_counts(images.known.labels, labels, settings)
 
-    def scores_of(examples, with_light=False):
+    def scores_of(examples):
         return compute_scores(
             classifier.model,
             examples,
@@ -91,7 +92,6 @@ def calibrate(
             cache=cache,
             progress=progress,
             unreadable=[] if images.skip_unreadable else None,
-            with_light=with_light,
         )
 
     if images.trained is None:
@@ -99,7 +99,7 @@ def calibrate(
     found = find_decision(
         classifier.model,
         labels,
-        scores_of(images.known, with_light=True),
+        scores_of(images.known),
         None if images.trained is None else scores_of(images.trained).features,
         settings,
     )
@@ -147,16 +147,12 @@ def calibration_images(
     images = choose_images(classifier, spec, split or _own_part(classifier.folder))
     for line in images.lines:
         log(line)
-    labels = classifier.description.labels
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
-
-    def in_classes(examples):
-        return examples.relabelled(numbers, len(labels.names) if labels.is_multilabel else None)
 
     trained = _trained_images(images)
     return CalibrationImages(
-        in_classes(_unseen(images, log)),
-        None if trained is None else in_classes(trained),
+        _unseen(images, log).relabelled(numbers),
+        None if trained is None else trained.relabelled(numbers),
         images.skip_unreadable,
     )
 
@@ -205,9 +201,7 @@ def spaced(examples: Examples) -> Examples | None:
 
 def with_decision(classifier: Classifier, found: FoundDecision) -> Classifier:
     """Returns a classifier with a decision in its description."""
-    description = dataclasses.replace(
-        classifier.description, labels=found.labels, decision=found.decision
-    )
+    description = dataclasses.replace(classifier.description, decision=found.decision)
     return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
 
 
@@ -240,7 +234,7 @@ def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: i
     """Returns how many images of none of the classes are refused, in one line."""
     predictions = classifier.predict(strangers, batch_size=batch_size)
     read = [prediction for prediction in predictions if not prediction.error]
-    refused = sum(p.labels == classifier.description.decision.classes[-1:] for p in read)
+    refused = sum(p.answer == UNKNOWN for p in read)
     line = f"strangers {refused} of {len(read)} images are answered with unknown"
     unread = len(predictions) - len(read)
     return f"{line}; {unread} could not be read" if unread else line

@@ -12,26 +12,17 @@ import numpy as np
 
 from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
-from keras_vit.description.decision import MISSED, Decision
-from keras_vit.description.drift_reference import MAX_IMAGES, DriftReference
-from keras_vit.monitoring.signals import CLASS, answer_signals, counts_of, output_signals
+from keras_vit.description.decision import Decision
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
-from keras_vit.training.evaluation.risk import (
-    Bound,
-    count_within,
-    find_threshold,
-    least_answered,
-)
+from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.fields import required
 
 from .scores import Scores, leverage_arrays, leverages_of
 
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
-MAX_LEVERAGES = 100  # Kept of the calibration images, for the familiarity.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +31,11 @@ class FoundDecision:
 
     Args:
         decision: When the classifier answers.
-        labels: The classes; multi-label ones with their new thresholds.
         arrays: `center` `(D,)` and `factor` `(D, D)`; {} without a limit of the leverage.
         lines: The result, human-readable.
     """
 
     decision: Decision
-    labels: Labels
     arrays: Mapping[str, np.ndarray]
     lines: tuple[str, ...]
 
@@ -75,90 +64,32 @@ def find_decision(
         ValueError: If there are too few images, a class without one, or no threshold within the
             bound.
     """
-    arrays = {} if trained is None else leverage_arrays(trained)
-    leverages = leverages_of(required(known.features, "features"), arrays) if arrays else None
-    found, labels = decide(labels, known, leverages, settings)
-    arrays = {} if found.largest_leverage is None else arrays
-    found = dataclasses.replace(found, sha256=decision_hash(model, arrays))
-    return FoundDecision(found, labels, arrays, tuple(summary(found, settings)))
-
-
-def decide(
-    labels: Labels, known: Scores, leverages: np.ndarray | None, settings: DecisionSettings
-) -> tuple[Decision, Labels]:
-    """Returns when a classifier answers by its scores alone; see `find_decision`.
-
-    Args:
-        labels: Its classes.
-        known: Logits and labels of images that it was neither trained on nor chosen by.
-        leverages: The leverage of each, `(N,)`; None where no image is recognised as strange.
-        settings: The bounds.
-
-    Returns:
-        The decision without the checksum, and the classes; multi-label ones with their new
-        thresholds.
-    """
     check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
     chosen, tested = np.split(order, [_num_choosing(len(known))])
     chosen, tested = np.sort(chosen), np.sort(tested)
     choosing, testing = known.at(chosen), known.at(tested)
     temperature = fit_temperature(choosing.logits, choosing.labels)
-    limit, kept = None, ()
+    limit: float | None = None
+    arrays: dict[str, np.ndarray] = {}
     is_familiar = [np.ones(len(part), bool) for part in (choosing, testing)]
-    if leverages is not None:
-        limit, kept = _leverage_limit(np.sort(leverages[tested]), settings.strange)
-        if limit is not None:
+    if trained is not None:
+        arrays = leverage_arrays(trained)
+        leverages = leverages_of(known.features, arrays)
+        limit = largest_leverage(np.sort(leverages[tested]), settings.strange)
+        if limit is None:  # Too few images.
+            arrays = {}
+        else:
             is_familiar = [leverages[part] <= limit for part in (chosen, tested)]
     found = Decision(
         temperature=temperature,
         largest_leverage=limit,
-        leverages=kept,
         images=len(testing),
         strange=int((~is_familiar[1]).sum()),
+        sha256=decision_hash(model, arrays),
     )
-    if testing.light:
-        watched = None if leverages is None or limit is None else leverages[tested]
-        reference = reference_of(testing, temperature, watched, labels.is_multilabel)
-        found = dataclasses.replace(found, reference=reference)
-    if labels.is_multilabel:
-        return _with_label_thresholds(found, labels, testing, is_familiar[1], settings)
-    return _with_threshold(found, labels, choosing, testing, is_familiar, settings), labels
-
-
-def reference_of(
-    tested: Scores,
-    temperature: float,
-    leverages: np.ndarray | None,
-    is_multilabel: bool,
-) -> DriftReference:
-    """Returns the counts by which later photos are compared with the calibration images.
-
-    They are of images that neither chose the temperature nor made the arrays, so that these images
-    and later ones like them are exchangeable.
-
-    Args:
-        tested: Scores of these images, with their light.
-        temperature: T.
-        leverages: Their leverages, `(N,)`; None if later photos have none.
-        is_multilabel: Whether an image may have more than one label.
-    """
-    if len(tested) > MAX_IMAGES:
-        places = np.sort(np.random.default_rng(0).choice(len(tested), MAX_IMAGES, replace=False))
-        tested = tested.at(places)
-        leverages = None if leverages is None else leverages[places]
-    probabilities = scaled_probabilities(tested.logits, temperature, is_multilabel=is_multilabel)
-    signals = {
-        **answer_signals(probabilities, leverages),
-        **tested.light,
-        **output_signals(probabilities),
-    }
-    confusion: tuple = ()
-    if not is_multilabel:
-        pairs = np.stack([tested.labels, signals[CLASS]], axis=1)
-        rows, counts = np.unique(pairs, axis=0, return_counts=True)
-        confusion = tuple(map(tuple, np.column_stack([rows, counts]).tolist()))
-    return DriftReference(counts_of(signals), confusion)
+    found = _with_threshold(found, choosing, testing, is_familiar, settings)
+    return FoundDecision(found, arrays, tuple(summary(found, settings)))
 
 
 def _num_choosing(count):
@@ -170,16 +101,13 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
     """Raises ValueError unless there are enough images for a decision, before anything is computed.
 
     Args:
-        given: The labels of the calibration images: `(N,)`, or multi-label `(N, K)`.
+        given: The labels of the calibration images, `(N,)`.
         labels: The classes.
         settings: The bounds.
     """
     settings.check(labels)
     names = labels.names or ()
-    if labels.is_multilabel:
-        counts = (given > 0).sum(axis=0)
-    else:
-        counts = np.bincount(given, minlength=len(names))
+    counts = np.bincount(given, minlength=len(names))
     absent = [name for name, count in zip(names, counts, strict=True) if not count]
     if absent:
         raise ValueError(
@@ -192,7 +120,7 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
             f"Received: {len(given)}"
         )
     if settings.max_error is not None:
-        needed = least_answered(settings.max_error, settings.confidence_of_each)
+        needed = least_answered(settings.max_error, settings.confidence)
         if len(given) - _num_choosing(len(given)) < needed:
             total = next(n for n in itertools.count(needed) if n - _num_choosing(n) >= needed)
             raise ValueError(
@@ -223,19 +151,8 @@ def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
     return float((leverages[-place] + above) / 2)
 
 
-def _leverage_limit(leverages, share):
-    """The limit of leverages, and some of them; (None, ()) for too few."""
-    limit = largest_leverage(leverages, share)
-    if limit is None:
-        return None, ()
-    count = min(len(leverages), MAX_LEVERAGES)
-    kept = leverages[np.linspace(0, len(leverages) - 1, count).round().astype(int)]
-    return limit, tuple(float(f"{value:.6g}") for value in kept)
-
-
-def _with_threshold(found, labels, choosing, testing, is_familiar, settings):
-    """The decision of a classifier with one class an image."""
-    names = labels.names or ()
+def _with_threshold(found, choosing, testing, is_familiar, settings):
+    """The decision with the threshold, what was counted, and the calibration errors."""
     parts = []
     for scores, familiar in zip((choosing, testing), is_familiar, strict=True):
         probabilities = scaled_probabilities(scores.logits, found.temperature)
@@ -247,15 +164,18 @@ def _with_threshold(found, labels, choosing, testing, is_familiar, settings):
     )
     if settings.max_error is None:
         return dataclasses.replace(found, answered=int(is_familiar[1].sum()))
-    table, confidence = settings.parent_of, settings.confidence_of_each
-    bound = _bound(parts, _class_answers, settings.max_error, confidence)
+    bound = find_threshold(
+        *(_class_answers(p[familiar], y[familiar]) for p, y, familiar in parts),
+        max_error=settings.max_error,
+        confidence=settings.confidence,
+    )
     if bound is None:
         raise ValueError(
             f"No threshold keeps the errors below {settings.max_error:.1%} with "
             f"{_percent(settings.confidence)} confidence: take more calibration photos or a larger "
             f"--max-error. Received: {_most_confident(parts[1])}"
         )
-    found = dataclasses.replace(
+    return dataclasses.replace(
         found,
         threshold=bound.threshold,
         max_error=settings.max_error,
@@ -263,44 +183,10 @@ def _with_threshold(found, labels, choosing, testing, is_familiar, settings):
         answered=bound.answered,
         wrong=bound.wrong,
     )
-    if not table:
-        return found
-    left = [
-        (p[is_left], y[is_left], familiar[is_left])
-        for p, y, familiar in parts
-        for is_left in [p.max(axis=1) < bound.threshold]
-    ]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(table.values()))}
-    of_class = np.array([numbers.get(table.get(name, ""), -1) for name in names])
-    members = of_class[:, np.newaxis] == np.arange(len(numbers))
-
-    def parent_answers(probabilities, labels):
-        sums = probabilities @ members
-        return sums.max(axis=1), sums.argmax(axis=1) == of_class[labels]
-
-    by_parent = _bound(left, parent_answers, settings.max_error, confidence)
-    if by_parent is None:
-        return found
-    return dataclasses.replace(
-        found,
-        parents=table,
-        parent_threshold=by_parent.threshold,
-        answered=bound.answered + by_parent.answered,
-        wrong=bound.wrong + by_parent.wrong,
-    )
 
 
 def _class_answers(probabilities, labels):
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-
-
-def _bound(parts, answers, max_error, confidence) -> Bound | None:
-    """The lowest threshold within the bound for the familiar images of two parts."""
-    chosen, tested = (
-        answers(probabilities[familiar], labels[familiar])
-        for probabilities, labels, familiar in parts
-    )
-    return find_threshold(chosen, tested, max_error=max_error, confidence=confidence)
 
 
 def _most_confident(part):
@@ -312,80 +198,11 @@ def _most_confident(part):
     return f"{wrong} errors among the {len(order)} most confident of {len(labels)} photos"
 
 
-def _with_label_thresholds(found, labels, testing, is_familiar, settings):
-    """The decision and the thresholds of a multi-label classifier.
-
-    By conformal risk control (Angelopoulos et al., 2022, arXiv:2208.02814): of n images with a
-    label, the k lowest are missed by a threshold just above the k-th, and a new image is with a
-    probability of at most (k + 1) / (n + 1). A strange image gets no label, whatever its
-    probabilities are, and is the lowest.
-    """
-    probabilities = scaled_probabilities(testing.logits, found.temperature, is_multilabel=True)
-    has = testing.labels > 0
-    before = scaled_probabilities(testing.logits, 1.0, is_multilabel=True)
-    found = dataclasses.replace(
-        found,
-        answered=found.images - found.strange,
-        calibration_errors=tuple(_label_error(p, has) for p in (before, probabilities)),
-    )
-    share, error = settings.label_error
-    if share is None:
-        return found, labels
-    probabilities = np.where(is_familiar[:, np.newaxis], probabilities, 0.0)
-    thresholds = []
-    for number, name in enumerate(labels.names):
-        counted = has[:, number] if error == MISSED else ~has[:, number]
-        values = np.sort(probabilities[counted, number])
-        allowed = count_within(share, len(values) + 1) - 1
-        if allowed < 0:
-            kind = "with" if error == MISSED else "without"
-            raise ValueError(
-                f"At most {share:.1%} of {error} labels needs at least {math.ceil(1 / share) - 1} "
-                f"photos {kind} the label. Received: {len(values)} for {name}"
-            )
-        strange = int((counted & ~is_familiar).sum())
-        if error == MISSED and strange > allowed:
-            raise ValueError(
-                f"At most {share:.1%} of missed labels must include the photos that are refused "
-                "as strange: take a smaller --strange or a larger --max-missed. "
-                f"Received: {strange} strange photos of {len(values)} with {name}"
-            )
-        thresholds.append(_between(values, allowed, error))
-    decided = probabilities > np.array(thresholds)
-    wrong = (has & ~decided).sum() if error == MISSED else (~has & decided).sum()
-    found = dataclasses.replace(found, max_error=share, error=error, wrong=int(wrong))
-    return found, dataclasses.replace(labels, thresholds=tuple(thresholds))
-
-
-def _between(values, allowed, error):
-    """The threshold that puts `allowed` of the sorted values, or fewer, on the wrong side."""
-    if error == MISSED:  # These are below it, and the next one and its ties are above.
-        high = values[allowed]
-        low = values[values < high].max(initial=0.0)
-    else:
-        place = len(values) - allowed
-        low, high = values[place - 1], (values[place] if allowed else 1.0)
-    return min(float((low + high) / 2), 1 - 1e-6)
-
-
-def _label_error(probabilities, has):
-    """The expected calibration error of all labels together."""
-    pairs = np.stack([1 - probabilities.ravel(), probabilities.ravel()], axis=1)
-    return calibration_of(pairs, has.ravel().astype(int)).expected_error
-
-
 def summary(found: Decision, settings: DecisionSettings) -> list[str]:
     """Returns what a decision promises and does, a line each."""
     photos = f"photos like the {found.images} held-out ones"
     lines = []
-    if found.error is not None:
-        of = (
-            "of the photos with a label lack it"
-            if found.error == MISSED
-            else ("of the photos without a label get it")
-        )
-        lines.append(f"on average at most {found.max_error:.1%} {of}, for {photos}")
-    elif found.max_error is not None:
+    if found.max_error is not None:
         lines.append(
             f"with {_percent(found.confidence)} confidence at most {found.max_error:.1%} of the "
             f"answers are wrong, for {photos}"
@@ -397,8 +214,6 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
     else:
         strange = f"refused as strange at most {settings.strange:.1%} of known photos"
     lines.append(f"{answered} · {strange}")
-    if settings.parents and not found.parents:
-        lines.append("parents are not answered: no threshold on their sums is within the bound")
     before, after = found.calibration_errors or (math.nan, math.nan)
     lines.append(
         f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"

@@ -10,9 +10,8 @@ import keras
 import numpy as np
 
 from keras_vit.answering import CENTER, FACTOR, head_weights
-from keras_vit.monitoring.signals import image_signals
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import Examples, evaluation_batches
+from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.features import extract
 
 MAX_TRAINING = 10_000  # Images whose features the leverage is computed from.
@@ -24,25 +23,21 @@ class Scores:
     """Features and logits of images with their labels.
 
     Args:
-        features: The input of the head, float32 `(N, D)`; None of an export.
+        features: The input of the head, float32 `(N, D)`.
         logits: float64 `(N, K)`.
-        labels: Class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
-        light: Brightness and sharpness `(N,)`, see `image_signals`; {} if they were not computed.
+        labels: Class numbers `(N,)`.
     """
 
-    features: np.ndarray | None
+    features: np.ndarray
     logits: np.ndarray
     labels: np.ndarray
-    light: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def at(self, places: np.ndarray) -> Scores:
         """Returns the scores of some images."""
-        features = None if self.features is None else self.features[places]
-        light = {name: values[places] for name, values in self.light.items()}
-        return Scores(features, self.logits[places], self.labels[places], light)
+        return Scores(self.features[places], self.logits[places], self.labels[places])
 
 
 def compute_scores(
@@ -54,7 +49,6 @@ def compute_scores(
     cache: str | os.PathLike | None = None,
     progress: bool = False,
     unreadable: list[tuple[int, str]] | None = None,
-    with_light: bool = False,
 ) -> Scores:
     """Returns the features and logits of images.
 
@@ -66,7 +60,6 @@ def compute_scores(
         cache: Folder for computed features, or None; see `extract`.
         progress: Whether to show a line with the rate and the time left.
         unreadable: See `predictions_of`.
-        with_light: Whether brightness and sharpness are computed too, which reads the images again.
 
     Raises:
         ValueError: If the model's output is not one head's.
@@ -82,31 +75,7 @@ def compute_scores(
         unreadable=unreadable,
     )
     logits = (found.values @ kernel + bias).astype("float64")
-    light: dict[str, np.ndarray] = {}
-    if with_light:
-        light = light_of(examples, preprocessing, batch_size, unreadable is not None)
-    return Scores(found.values, logits, found.labels, light)
-
-
-def light_of(
-    examples: Examples, preprocessing: Preprocessing, batch_size: int, skip_unreadable: bool
-) -> dict[str, np.ndarray]:
-    """Returns brightness and sharpness of images, int `(N,)` each; see `image_signals`.
-
-    Args:
-        examples: The images.
-        preprocessing: How an image becomes the input of the classifier that is watched.
-        batch_size: Images in a batch.
-        skip_unreadable: Whether files that cannot be read are left out.
-    """
-    batches = evaluation_batches(
-        examples,
-        preprocessing=preprocessing,
-        batch_size=batch_size,
-        skip_unreadable=skip_unreadable,
-    )
-    parts = [image_signals(np.asarray(images)) for images, *_ in batches]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Scores(found.values, logits, found.labels)
 
 
 def leverage_arrays(features: np.ndarray) -> dict[str, np.ndarray]:

@@ -17,7 +17,6 @@ import numpy as np
 from keras_vit.classifier import Classifier
 from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTILABEL
-from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.labels import class_counts, task_of
@@ -302,7 +301,7 @@ def evaluate(
         progress: Whether to show a line with the rate and the time left.
         thresholds: For multi-label examples the probability above which an image has a label,
             `(K,)`; 0.5 by default.
-        decision: When the model answers, if its outputs `(B, K + E)` have further answers.
+        decision: When the model answers, if its outputs `(B, K + 1)` have "unknown".
 
     Returns:
         The report.
@@ -326,7 +325,7 @@ def evaluate(
     report: ClassificationReport | MultilabelReport
     if task_of(examples.labels) == MULTILABEL:
         report, decisions = multilabel.report_of_outputs(
-            _without_further(outputs, decision),
+            outputs,
             class_names,
             numbers,
             thresholds,
@@ -354,15 +353,6 @@ def evaluate(
     )
 
 
-def _without_further(outputs, decision):
-    """Multi-label outputs without "unknown", whose images have no label."""
-    for scores, labels in outputs:
-        if decision is not None:
-            scores, further = split_answers(scores, decision)
-            scores = np.where(further[:, np.newaxis] < 0, scores, 0)
-        yield scores, labels
-
-
 def _report_of_outputs(outputs, class_names, numbers, decision, *, from_logits):
     """Returns the report of images with one class, and what `Answers` needs of each of them.
 
@@ -379,7 +369,7 @@ def _report_of_outputs(outputs, class_names, numbers, decision, *, from_logits):
     for scores, labels in outputs:
         scores, labels = scores.astype(np.float64), numbers[labels]
         if decision is not None:
-            scores, answers = selective_answers(scores, labels, class_names, decision)
+            scores, answers = selective_answers(scores, labels, decision)
             selective.append(answers)
         given = scores.argmax(axis=1)
         in_top_5 += int(_is_in_top(5, scores, labels).sum())

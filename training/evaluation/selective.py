@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ class SelectiveAnswers:
     Args:
         confidence: The calibrated probability of the most probable class, `(N,)`.
         is_right: Whether that class is right, bool `(N,)`.
-        is_answered: Whether the image has an answer, a class or a parent, bool `(N,)`.
+        is_answered: Whether the image has an answer, bool `(N,)`.
         is_wrong: Whether it has an answer that is wrong, bool `(N,)`.
         uncalibrated: The calibration before the temperature.
     """
@@ -153,30 +152,23 @@ def coverage_curve(confidence: np.ndarray, is_right: np.ndarray) -> np.ndarray:
 def selective_answers(
     rows: np.ndarray,
     labels: np.ndarray,
-    class_names: Sequence[str],
     decision: Decision,
 ) -> tuple[np.ndarray, SelectiveAnswers]:
     """Returns the probabilities of the classes, and which images are answered rightly.
 
     Args:
-        rows: Outputs of an answering model, `(N, K + E)`.
+        rows: Outputs of an answering model, `(N, K + 1)`.
         labels: Class numbers, `(N,)`.
-        class_names: The K names.
         decision: Its decision.
 
     Returns:
         Calibrated probabilities `(N, K)`, and the answers.
     """
-    known, further = split_answers(rows.astype("float64"), decision)
+    known, is_unknown = split_answers(rows.astype("float64"))
     is_right = known.argmax(axis=1) == labels
-    names = (*decision.classes, None)
-    parents = np.array([decision.parents.get(class_names[k]) for k in labels], object)
-    by_parent = np.array([names[place] for place in further], object)
-    is_answered = further != len(decision.classes) - 1
-    is_wrong = np.where(further < 0, ~is_right, is_answered & (by_parent != parents))
     logits = np.log(np.maximum(known, np.finfo("float64").tiny)) * decision.temperature
     uncalibrated = calibration_of(scaled_probabilities(logits, 1.0), labels)
     answers = SelectiveAnswers(
-        known.max(axis=1), is_right, is_answered, is_wrong.astype(bool), uncalibrated
+        known.max(axis=1), is_right, ~is_unknown, ~is_right & ~is_unknown, uncalibrated
     )
     return known, answers

@@ -225,8 +225,8 @@ class ClassifierJob(Job):
         found = find_decision_of_run(plan, kept, labels, self.options.log)
         evaluated, decision = kept, None
         if found is not None:
-            labels, decision = found.labels, found.decision
-            evaluated = answering_model(kept, source.class_names, decision, found.arrays)
+            decision = found.decision
+            evaluated = answering_model(kept, decision, found.arrays)
         test = source.splits.get("test")
         report = None
         if test is not None and len(test):
@@ -389,18 +389,17 @@ def find_decision_of_run(
         return None
     splits = plan.source.splits
 
-    def scores_of(examples, with_light=False):
+    def scores_of(examples):
         return compute_scores(
             model,
             examples,
             required(plan.start.preprocessing, "preprocessing"),
             batch_size=min(plan.settings.micro_batch_size, 64),
-            with_light=with_light,
         )
 
     trained = spaced(splits["train"])
     features = None if trained is None else scores_of(trained).features
-    known = scores_of(splits["calibration"], with_light=True)
+    known = scores_of(splits["calibration"])
     try:
         found = find_decision(model, labels, known, features, plan.settings.decision)
     except ValueError as error:
@@ -415,7 +414,7 @@ def _calibration_images(plan):
     found = plan.source.splits.get("calibration")
     if found is None:
         raise ValueError(
-            "A decision (--max-error, --max-missed, --max-false) needs images for calibration: a "
+            "A decision (--max-error) needs images for calibration: a "
             "share of the data (--calibration 0.1), or their part of this name. Received: neither"
         )
     return found

@@ -124,7 +124,7 @@ def _decided(decision: Decision | None):
         return
     count = f"{decision.images} calibration images"
     yield "coverage", decision.answered / decision.images, f"Answered share of {count}"
-    if decision.answered and decision.error is None:
+    if decision.answered:
         text = f"Wrong answers among {decision.answered} answers"
         if decision.max_error is not None:
             text += f"; at most {decision.max_error:g}"

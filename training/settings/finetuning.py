@@ -27,11 +27,6 @@ HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
 
 
-def _of_decision(name):
-    """A bound of the decision that a run finds at its end, on its calibration images."""
-    return changed(DecisionSettings, name, absent="none: without a decision", off=(None,))
-
-
 @documented
 @dataclasses.dataclass(frozen=True)
 class FineTuning(Settings):
@@ -192,9 +187,9 @@ class FineTuning(Settings):
         needs="--teacher and --distillation soft",
     )
 
-    max_error: float | None = _of_decision("max_error")
-    max_missed: float | None = _of_decision("max_missed")
-    max_false: float | None = _of_decision("max_false")
+    max_error: float | None = changed(
+        DecisionSettings, "max_error", absent="none: without a decision", off=(None,)
+    )
 
     command = "finetune"
 
@@ -244,9 +239,7 @@ class FineTuning(Settings):
     @property
     def decision(self) -> DecisionSettings | None:
         """The bound of the decision that the run finds at its end; None without one."""
-        names = ("max_error", "max_missed", "max_false")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return DecisionSettings(**given) if given else None
+        return None if self.max_error is None else DecisionSettings(max_error=self.max_error)
 
     @property
     def unknown_facts(self) -> dict[str, Any]:

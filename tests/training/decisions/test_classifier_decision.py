@@ -9,19 +9,15 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.answering import answering_model
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
-from keras_vit.layers import UnknownClass
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.decisions.classifier_decision import calibrate, calibration_images
-from keras_vit.training.decisions.finding import check_counts, decide, find_decision
-from keras_vit.training.decisions.scores import Scores, compute_scores
+from keras_vit.training.decisions.finding import check_counts
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.temperature import scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION, SPLIT
 from makers import write_picture
@@ -79,22 +75,6 @@ def calibrated(folder, photos):
     lines = []
     calibrate(folder, photos, BOUND, log=lines.append)
     return load_classifier(folder), lines
-
-
-def test_light_is_measured_of_the_photos_that_have_scores(tmp_path):
-    for name in "ab":
-        write_picture(tmp_path / name / "0.png", np.full((8, 8, 3), 40))
-        shutil.copy(tmp_path / name / "0.png", tmp_path / name / "1.png")
-    examples, unreadable = DataSpec(tmp_path, holdout=0).open().splits["train"], []
-    (tmp_path / "a" / "1.png").write_bytes(b"no photo")
-    scores = compute_scores(
-        color_model(), examples, Preprocessing((8, 8)), unreadable=unreadable, with_light=True
-    )
-    assert len(unreadable) == 1
-    assert {name: len(values) for name, values in scores.light.items()} == {
-        "brightness": 3,
-        "sharpness": 3,
-    }
 
 
 def files_of(folder):
@@ -178,91 +158,46 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
     )
 
 
-def test_off_leaves_the_decision_out_of_an_export(calibrated, photos, tmp_path):
-    classifier, _ = calibrated
-    path = tmp_path / "c.tflite"
-    keras_vit.export.tflite(classifier, path, check_images=photos / "test", unknown_class="off")
-    opened = keras_vit.open_model(path).classifier()
-    assert opened.class_names == NAMES
-    assert opened.predict(photos / "test")[0].answer is None
-
-
-def test_parents_answer_where_no_class_is_certain():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 4_000)
-    logits = rng.normal(0, 1, (4_000, 3)) + 1.2 * np.eye(3)[labels]
-    logits[:, 2] += np.where(labels == 2, 4, -4)  # Blue and green alone are taken for each other.
-    known = Scores(np.zeros((4_000, 12), "float32"), logits, labels)
-    parents = {"blue": "cold", "green": "cold", "red": "warm"}
-    settings = DecisionSettings(max_error=0.05, parents=parents)
-    model = color_model()
-    found = find_decision(model, Labels(NAMES), known, None, settings).decision
-    assert found.classes == ("cold", "warm", "unknown")
-    answering = answering_model(model, NAMES, found, {})
-    rows = UnknownClass.from_config(answering.get_layer("unknown_class").get_config())(logits)
-    answers = np.array([*NAMES, *found.classes], object)[np.argmax(rows, axis=1)]
-    true = np.array(NAMES, object)[labels]
-    of_parent = np.array([parents.get(name) for name in true], object)
-    is_right = (answers == true) | (answers == of_parent)
-    assert {"blue", "green", "red", "cold"} <= set(answers)
-    assert (~is_right[answers != "unknown"]).mean() < 0.05
-    assert ((answers == "cold") & is_right).sum() > 100
-
-
-def test_parents_that_cannot_be_answered_are_reported():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 1_000)
-    # Half of the images are certain, and the scores of the others are noise.
-    logits = (
-        rng.normal(0, 0.1, (1_000, 3)) + 9 * np.eye(3)[labels] * (np.arange(1_000) % 2)[:, None]
+def test_an_export_with_integers_prints_the_share_of_answers_that_stay(photos, tmp_path):
+    plain = color_model()
+    head = plain.get_layer("predictions")
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))
+    hidden = keras.layers.Dense(12, name="hidden")(head.input)  # What the export rounds.
+    outputs = keras.layers.Dense(3, "softmax", name="predictions")(hidden)
+    model = keras.Model(plain.inputs, outputs)
+    kernel, bias = head.get_weights()
+    model.set_weights([turned, np.zeros(12), turned.T @ kernel, bias])
+    save_classifier(tmp_path / "colors", model, NAMES, Preprocessing((8, 8)))
+    bound = DecisionSettings(max_error=0.3, strange=0.05)
+    classifier = calibrate(tmp_path / "colors", photos, bound, log=str)
+    path, files = tmp_path / "c.tflite", photos / "test"
+    report = keras_vit.export.tflite(
+        classifier,
+        path,
+        precision="int8",
+        check_images=files,
+        calibration_images=photos / "train",
+        minimum_agreement=0.5,
     )
-    known = Scores(np.zeros((1_000, 12), "float32"), logits, labels)
-    settings = DecisionSettings(max_error=0.05, parents={"blue": "cold", "red": "warm"})
-    found = find_decision(color_model(), Labels(NAMES), known, None, settings)
-    assert found.decision.classes == ("unknown",)
-    assert any(line.startswith("parents are not answered") for line in found.lines)
+    opened = keras_vit.open_model(path).classifier()
+    pairs = zip(classifier.predict(files), opened.predict(files), strict=True)
+    share = np.mean([ours.answer == theirs.answer for ours, theirs in pairs])
+    assert report.notes[-1].startswith(f"{share:.1%} of the answers are the same as in Keras")
+    assert opened.description.decision.threshold == classifier.description.decision.threshold
 
 
-def decide_on_labels(rounded=False, **bounds):
-    """A decision on photos of two labels: the decision, and the missed and false ones it counts."""
-    rng = np.random.default_rng(0)
-    given = rng.random((500, 2)) < 0.4
-    logits = rng.normal(size=(500, 2)) + 3 * given - 1.5
-    logits = np.rint(logits) if rounded else logits
-    leverages = rng.random(500)
-    known = Scores(None, logits, given.astype(int))
-    names = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
-    found, labels = decide(names, known, leverages, DecisionSettings(**bounds))
-    probabilities = scaled_probabilities(logits, found.temperature, is_multilabel=True)
-    is_familiar = leverages <= found.largest_leverage
-    decided = (probabilities > np.array(labels.thresholds)) & is_familiar[:, np.newaxis]
-    tested = np.random.default_rng(0).permutation(500)[100:]
-    given, decided = given[tested], decided[tested]
-    return found, given, (given & ~decided).sum(axis=0), (~given & decided).sum(axis=0)
+def test_an_export_in_float32_promises_no_share(calibrated, photos, tmp_path):
+    classifier, _ = calibrated
+    report = keras_vit.export.tflite(
+        classifier, tmp_path / "c.tflite", check_images=photos / "test"
+    )
+    assert not any("the same as in Keras" in note for note in report.notes)
 
 
-def test_photos_that_are_refused_as_strange_miss_their_labels():
-    found, given, missed, _ = decide_on_labels(max_missed=0.1, strange=0.05)
-    assert found.strange == 19
-    assert missed.tolist() == [int(0.1 * (count + 1)) - 1 for count in given.sum(axis=0)]
-    assert found.wrong == missed.sum()
-
-
-def test_photos_that_are_refused_as_strange_have_no_false_labels():
-    found, given, _, false = decide_on_labels(max_false=0.1, strange=0.05)
-    assert false.tolist() == [int(0.1 * (count + 1)) - 1 for count in (~given).sum(axis=0)]
-    assert found.wrong == false.sum()
-
-
-def test_equal_probabilities_are_not_missed_beyond_the_bound():
-    _, given, missed, _ = decide_on_labels(rounded=True, max_missed=0.05, strange=0.01)
-    assert (missed <= 0.05 * (given.sum(axis=0) + 1) - 1).all()
-
-
-def test_more_strange_photos_than_missed_labels_are_refused():
-    message = "take a smaller --strange or a larger --max-missed. Received: 1[0-9] strange photos"
-    with pytest.raises(ValueError, match=message):
-        decide_on_labels(max_missed=0.05, strange=0.1)
+def test_a_multi_label_classifier_is_refused_and_its_thresholds_stay():
+    labels = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
+    with pytest.raises(ValueError, match="thresholds of multi-label ones stay"):
+        BOUND.check(labels)
 
 
 @pytest.mark.parametrize(("max_error", "least"), [(None, 5), (0.02, 249), (0.001, 4500)])
@@ -290,11 +225,6 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     ("settings", "message"),
     [
         ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
-        ({"max_missed": 0.1}, "must be --max-error or --parents. Received: --max-missed"),
-        ({"max_error": 0.15, "parents": {"blue": "red"}}, "A parent must not be a class"),
-        ({"max_error": 0.15, "parents": {"pink": "x"}}, "must name classes.*Received: pink"),
-        ({"max_error": 0.15, "parents": {"red": ""}}, "must have a parent. Received: none for red"),
-        ({"parents": {"red": "warm"}}, "--parents needs a bound on the errors: --max-error"),
         ({"max_error": 0.02, "confidence": 0.999}, "with 99.9% confidence needs at least"),
         ({"max_error": 0.03}, "No threshold keeps the errors below"),
     ],
@@ -319,29 +249,6 @@ def test_strangers_that_cannot_be_read_are_counted(folder, photos, strangers, tm
     files = [strangers, tmp_path / "notes.png"]
     calibrate(folder, photos, BOUND, unknown=files, log=lines.append)
     assert lines[-1] == "strangers 4 of 4 images are answered with unknown; 1 could not be read"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"class,parent\nred, warm \n", None),
-        (b"name,parent\nred,warm\n", "must have the columns class and parent.*with name, parent"),
-        (b"class,parent\nred,warm\nred,hot\n", "A class must have one row in .*parents.csv"),
-        (b"class,parent\nred\n", "must have a parent. Received: none for red"),
-        (b"class,parent\nred,\x80\n", "parents.csv must be a CSV file in UTF-8"),
-        (b"", "Received: .*parents.csv with no rows"),
-    ],
-)
-def test_a_table_of_parents_is_checked_before_anything_is_computed(tmp_path, content, message):
-    table = tmp_path / "parents.csv"
-    table.write_bytes(content)
-    settings = DecisionSettings(max_error=0.1, parents=str(table))
-    if message is None:
-        settings.check(Labels(NAMES))
-        assert settings.parent_of == {"red": "warm"}
-    else:
-        with pytest.raises(ValueError, match=message):
-            settings.check(Labels(NAMES))
 
 
 def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, photos):
@@ -420,8 +327,6 @@ def test_a_class_of_the_name_unknown_is_refused(photos, tmp_path):
     save_classifier(tmp_path / "x", color_model(), names, Preprocessing((8, 8)))
     with pytest.raises(ValueError, match='no class may have the name "unknown"'):
         calibrate(tmp_path / "x", photos, BOUND, log=str)
-    with pytest.raises(ValueError, match='no class may have the name "unknown"'):
-        DecisionSettings().check(Labels(names, "multilabel"))
 
 
 def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):

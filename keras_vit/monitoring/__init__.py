@@ -1,1 +1,0 @@
-"""Watching the photos that a classifier answers: signals, martingales, and their state on disk."""

@@ -1,5 +1,0 @@
-"""Drift: whether a folder of photos is like those that a classifier was calibrated on."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
