@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -41,10 +40,9 @@ from .data_record import DataRecord
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
-from .plan import TrainingPlan, choose_accumulation, describe_plan
+from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
 from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions, changed_options
-from .time_budget import ExpectedTime, expected_time, measure, steps_within
 from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle, with_fixed_repositories
@@ -100,8 +98,6 @@ class Job:
     def _check_options(self, settings, data):
         """Raises ValueError if a resumed run was given other options than it began with."""
         begun = {**vars(self.data), **vars(self.settings)}
-        if minutes := (self.unfinished.get("facts") or {}).get("minutes"):  # They became steps.
-            begun["minutes"] = minutes["value"]
         changed = [
             text
             for options in (settings, data)
@@ -133,18 +129,17 @@ class Job:
                 self.tracker.close()
 
     def _run(self):
-        began, contents = time.monotonic(), None
         place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = self.plan(place.replicas)
-        if getattr(self.settings, "minutes", None) is not None:
-            contents = read_contents(plan.source.splits)  # Takes time, so before the steps.
-            plan = self._within_minutes(plan, place, began)
         settings = plan.settings
-        model, weights, trainer = self._built(plan, place)
+        keras.utils.set_random_seed(settings.seed)
+        with dtype_policy(settings.precision), place.scope():
+            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
+            trainer = self.make_trainer(model, plan)
         self.check(plan, model)
-        record = None
+        contents = record = None
         if self.folder.resume or self.folder.writes:
-            contents = contents or read_contents(plan.source.splits)
+            contents = read_contents(plan.source.splits)
             record = DataRecord.of(plan.source, contents, self.data)
             plan = self._with_fingerprints(plan, record, model)
         if self.folder.resume:
@@ -172,9 +167,6 @@ class Job:
         if start_step:
             lines["resumed"] = f"after step {start_step}"
         self.options.log(describe_plan(plan, lines))
-        expected = ExpectedTime(
-            self.options.log, settings, start_step, _evaluated(plan, start_step)
-        )
         history = train(
             trainer,
             batches,
@@ -183,7 +175,7 @@ class Job:
             start_step=start_step,
             validate=None if plan.validation is None else self.validation(trainer, plan),
             task=plan.source.task,
-            callbacks=(expected, *self.options.callbacks),
+            callbacks=self.options.callbacks,
             tracker=self.tracker,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
@@ -191,61 +183,6 @@ class Job:
         finished = self.finish(plan, model, history)
         place.leave()
         return finished
-
-    def _built(self, plan, place):
-        """The model, a text on its weights' origin, and its trainer, always the same ones."""
-        settings = plan.settings
-        keras.utils.set_random_seed(settings.seed)
-        with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
-            return model, weights, self.make_trainer(model, plan)
-
-    def _within_minutes(self, plan, place, began):
-        """The plan with the steps that fit into the time; afterwards they are a setting.
-
-        A model that is thrown away takes the first steps, so that the run is the same as one with
-        so many `steps` from the start.
-        """
-        if place.workers > 1:
-            raise ValueError(
-                "minutes must be left out with several workers, which would decide on different "
-                f"steps (--minutes). Received: minutes={self.settings.minutes:g}, {place.workers}"
-            )
-        settings, minutes, splits = plan.settings, self.settings.minutes, plan.source.splits
-        started = time.monotonic()
-        self.plan(place.replicas)
-        trainer = self._built(plan, place)[2]
-        prepared = time.monotonic() - started
-        held_out = splits.get("validation", splits.get("test"))
-        validate, count = None, 0
-        if held_out is not None and len(held_out):
-            count = min(len(held_out), 4 * settings.micro_batch_size)
-            some = {**splits, "validation": held_out.take(range(count))}
-            source = dataclasses.replace(plan.source, splits=some)
-            validate = self.validation(trainer, dataclasses.replace(plan, source=source))
-        times = measure(
-            trainer,
-            _batches(plan, place),
-            prepared=prepared,
-            seconds=60 * minutes,
-            executed=settings.steps_per_execution,
-            validate=validate,
-            images=count,
-        )
-        budget = steps_within(
-            minutes,
-            time.monotonic() - began,
-            times,
-            executed=settings.steps_per_execution,
-            evaluate_every=self.settings.evaluate_every,
-            validation=len(splits.get("validation", ())) * (2 if settings.averaging else 1),
-            test=len(splits.get("test", ())),
-        )
-        del trainer, validate
-        self.settings = self.settings.with_steps(budget.steps)
-        plan = self.plan(place.replicas)
-        facts = {**plan.recipe["facts"], "minutes": budget.fact}
-        return dataclasses.replace(plan, recipe={**plan.recipe, "facts": facts})
 
     def _with_fingerprints(self, plan, record, model):
         """The plan whose recipe says what decides the numbers; of a resumed run what it began with.
@@ -295,19 +232,8 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         try:
-            minutes = getattr(self.settings, "minutes", None)
-            lines = {}
-            if minutes is not None:
-                lines["steps"] = (
-                    f"as many as fit into {minutes:g} minutes, by the time of the first ones; "
-                    "expected time: all of it"
-                )
             plan = self.plan(download=False)
-            if minutes is None:
-                lines["time"] = expected_time(
-                    plan.settings, plan.start.config, plan.settings.steps, _evaluated(plan)
-                )
-            return describe_plan(plan, lines)
+            return describe_plan(plan, {"time": expected_time(plan)})
         except NotPrepared as missing:
             return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
 
@@ -534,14 +460,6 @@ def _batches(plan, place, start_step=0):
         num_classes=len(plan.source.class_names),
         data_service=settings.data_service,
     )
-
-
-def _evaluated(plan, start_step=0):
-    """The images that a run evaluates from a step on, counted every time."""
-    settings, images = plan.settings, plan.recipe["images"]
-    validations = (settings.steps - start_step) // settings.evaluate_every
-    averages = 2 if settings.averaging else 1
-    return images["validation"] * validations * averages + images["test"]
 
 
 def _settings_of(recipe):
