@@ -30,7 +30,6 @@ from keras_vit.commands import Command
 from keras_vit.utils.fields import add_arguments, from_arguments
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import nearest_names
-from keras_vit.utils.optional_packages import install_command
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.terminal import safe_output
 
@@ -62,7 +61,6 @@ COMMANDS = {
     "benchmark": "Benchmark",
     "export": "Export",
     "verify": "Verify",
-    "sign": "Sign",
     "serve": "Serve",
     "convert": "Convert",
     "push": "Push",
@@ -96,15 +94,7 @@ WITHOUT_PHOTOS = (
     "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
     "trained classifier is in the package (keras-vit predict cifar10 cat.jpg)."
 )
-EPILOG = """\
-keras-vit COMMAND --help lists a command's arguments.
-
-Completion of commands, flags and names by the Tab key, in bash or zsh:
-  {install}
-  eval "$(register-python-argcomplete keras-vit)"   # Also in ~/.bashrc or ~/.zshrc.
-"""
-
-ASKED_FOR_COMPLETION = "_ARGCOMPLETE"  # As argcomplete asks; the words so far are in COMP_LINE.
+EPILOG = "keras-vit COMMAND --help lists a command's arguments."
 
 _MAX_LINE = 5000  # Letters of an error.
 
@@ -122,13 +112,12 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
-    completing = argv is None and ASKED_FOR_COMPLETION in os.environ
     if argv is None:
-        argv = os.environ["COMP_LINE"].split()[1:] if completing else sys.argv[1:]
+        argv = sys.argv[1:]
     parser = _Parser(
         prog="keras-vit",
         description=DESCRIPTION,
-        epilog=EPILOG.format(install=install_command("completion")),
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
@@ -138,11 +127,11 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         return 2
-    if not argv and not completing:
+    if not argv:
         print(first_commands())
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
-    if called is None and not completing and not argv[0].startswith("-"):
+    if called is None and not argv[0].startswith("-"):
         parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
     installed = installed_commands()
     if called is not None and called not in installed:
@@ -162,10 +151,6 @@ def main(argv: list[str] | None = None) -> int:
             commands.add_parser(name)
         else:
             commands.add_parser(name, help=help_texts(name)[0])
-    if completing:
-        from keras_vit import shell_completion
-
-        shell_completion.complete(parser, called and command_type(called))
     arguments = parser.parse_args(argv)
     arguments.given = tuple(vars(arguments))
     arguments.called_as = shlex.join(["keras-vit", *argv])

@@ -43,7 +43,6 @@ class Evaluate(Command):
         None,
         "with --protocol, for a model's name: such as imagenet",
         unit="NAME",
-        completion=("weights",),
     )
     image_size: int | None = changed(ModelArguments, "image_size")
     facts: dict[str, Any] = unknown_facts()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -13,7 +12,6 @@ import keras
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
 from keras_vit.description.without_paths import without_paths
-from keras_vit.images.pages import GridPicture
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -43,7 +41,6 @@ from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
 from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions, changed_options
-from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle, with_fixed_repositories
 
@@ -64,15 +61,12 @@ class Job:
     Raises:
         ValueError: If the output cannot be written, there is no run to resume or it began with
             other settings or data, or a callback is none of Keras.
-        ImportError: If a callback needs TensorBoard, and it is not installed.
     """
 
     settings_type: ClassVar[type[Settings]]
 
     def __init__(self, data: DataSpec, options: RunOptions, settings: Settings | None = None):
         check_callbacks(options.callbacks)
-        check_tracker(options.log_to)
-        self.tracker: SafeTracker | None = None
         self.data = data
         self.options = options
         self.settings: Any = settings or self.settings_type()
@@ -121,12 +115,8 @@ class Job:
             OSError: If there is no space, or no right to write.
             Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
         """
-        try:
-            with self.folder.locked():
-                return self._run()
-        finally:
-            if self.tracker is not None:
-                self.tracker.close()
+        with self.folder.locked():
+            return self._run()
 
     def _run(self):
         place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
@@ -147,21 +137,14 @@ class Job:
             self._report_versions(plan.recipe)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = _batches(plan, place, start_step)
-        plan = self._tracked(plan)
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
         if record is not None and contents is not None and self.folder.writes:
             record_split(self.folder.path, contents)
             record.write(self.folder.path)
         if not self.folder.resume and self.folder.writes:
-            self.track(pictures=self.started(plan))
-        self.track({RECIPE: plan.recipe})
+            self.started(plan)
         lines = {"weights": weights}
-        if self.tracker is not None:
-            lines["log to"] = (
-                f"{self.tracker.name}: numbers, recipe without paths, model card and the pictures "
-                "of run.html"
-            )
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
@@ -176,7 +159,6 @@ class Job:
             validate=None if plan.validation is None else self.validation(trainer, plan),
             task=plan.source.task,
             callbacks=self.options.callbacks,
-            tracker=self.tracker,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
         plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
@@ -345,46 +327,12 @@ class Job:
         """
         raise NotImplementedError
 
-    def started(self, plan: TrainingPlan) -> Mapping[str, Sequence[GridPicture]]:
+    def started(self, plan: TrainingPlan) -> None:
         """Writes what one may look at while the model trains, before the first step.
 
         Args:
             plan: The plan.
-
-        Returns:
-            The pictures for the tracker, by name.
         """
-        return {}
-
-    def track(
-        self,
-        texts: Mapping[str, Any] | None = None,
-        pictures: Mapping[str, Sequence[GridPicture]] | None = None,
-    ) -> None:
-        """Records texts and pictures in the tracker, if there is one.
-
-        Args:
-            texts: By name; recipes are recorded without paths.
-            pictures: By name.
-        """
-        if self.tracker is None:
-            return
-        for name, text in (texts or {}).items():
-            is_text = isinstance(text, str)
-            self.tracker.text(name, text if is_text else json.dumps(without_paths(text), indent=2))
-        for name, shown in (pictures or {}).items():
-            self.tracker.pictures(name, shown)
-
-    def _tracked(self, plan):
-        """Opens the tracker; the recipe says which record belongs to the run."""
-        before = self.unfinished.get("tracker") or {}
-        name = self.options.log_to or before.get("name")
-        if name is None or not self.folder.writes:
-            return plan
-        run = before.get("run") if before.get("name") == name else None
-        self.tracker = SafeTracker(name, self.folder.output.name, self.folder.path, run)
-        tracker = {"name": name, "run": self.tracker.run}
-        return dataclasses.replace(plan, recipe={**plan.recipe, "tracker": tracker})
 
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
         """Writes the folder and gives it its name.

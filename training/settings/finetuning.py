@@ -54,7 +54,6 @@ class FineTuning(Settings):
         "classifier's folder, or none for random values",
         unit="WEIGHTS",
         none="none",
-        completion=("weights",),
     )
     head: str | None = setting(
         None,
@@ -142,7 +141,6 @@ class FineTuning(Settings):
         absent="none",
         off=(None,),
         line="teacher",
-        completion=("classifiers",),
     )
     distillation: str = setting(
         "soft",
