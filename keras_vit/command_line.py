@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -218,12 +217,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         with safe_output():
             return _report(error, arguments)
-    quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if needs_tensorflow:
-        from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
-
-        quiet = without_libjpeg_lines()
-    with quiet, safe_output():
+    with safe_output():
         try:
             if needs_tensorflow:
                 check_backend_name()

@@ -140,6 +140,7 @@ BLOCKS_NOT_RUN = {
     "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
     'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",
     "import apache_beam": "needs Beam; tests/export/test_beam.py",
+    "datasets.load_dataset(": "downloads data; tests/training/data/test_source.py",
     "import pandas": "needs pandas; tests/training/data/test_in_memory.py",
     "grpc.insecure_channel": "needs TensorFlow Serving",
     "# training/settings/declared.py": "parts of two files",

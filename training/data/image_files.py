@@ -95,12 +95,12 @@ def list_files(
         if data.suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(
                 "Data in a file must be a CSV file, ending in .csv, or JSON lines, ending in "
-                f".jsonl, or parquet:FILE. Received: {data}"
+                f".jsonl. Received: {data}"
             )
         files, classes = csv_files(data, pathlib.Path(data_dir or data.parent), task, columns)
     elif not data.is_dir():
         raise ValueError(
-            "The data must be a folder, a CSV file, tfrecords:FOLDER, parquet:FOLDER or tfds:NAME. "
+            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
     elif labelled:
