@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.images.transcoding import kind_of
+from keras_vit.images.transcoding import is_transcoded, kind_of
 
 from .options import ServingLimits
 
@@ -124,7 +124,9 @@ class Batcher:
         if not answer.set_running_or_notify_cancel():
             return  # The client went away.
         # Pillow's image, its conversion and the pixels lie beside each other: one at a time.
-        alone = self._transcoding if kind_of(file) else contextlib.nullcontext()
+        alone = (
+            self._transcoding if is_transcoded(kind_of(file) or "PNG") else contextlib.nullcontext()
+        )
         try:
             with alone:
                 image = self._classifier.input_of(file, self._limits.max_pixels)

@@ -40,8 +40,8 @@ class FileExamples(RandomAccessExamples):
     Args:
         paths: The files.
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
-        transcode: Whether there may be TIFF, AVIF or HEIC files; by default if a path ends
-            like them.
+        transcode: Whether there may be files that are neither JPEG nor PNG; by default if a path
+            ends like them.
     """
 
     def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
@@ -223,7 +223,7 @@ def undecodable(
 ) -> Iterator[tuple[int, str | None]]:
     """Yields the index of each file that TensorFlow cannot decode, with the reason, in order.
 
-    The reason is None for a TIFF, AVIF or HEIC file that Pillow can read. Every file is
+    The reason is None for a file of another format that Pillow can read. Every file is
     decoded, on all cores; a JPEG at an eighth of its size, which is enough to find a
     truncated file.
 

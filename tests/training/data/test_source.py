@@ -102,8 +102,8 @@ def test_damaged_files_are_skipped_counted_and_named(make_folder):
         str(folder / "a" / "01.png"): "The file is empty.",
         str(folder / "a" / "05.png"): "The file is damaged or cut short: Invalid PNG data, size "
         f"{len(whole) - 20}",
-        str(folder / "b" / "03.png"): "An image must be JPEG, PNG, BMP, GIF or WebP; in "
-        "files also TIFF, AVIF or HEIC.",
+        str(folder / "b" / "03.png"): "An image must be JPEG or PNG; in files also BMP, "
+        "GIF, WebP, TIFF, AVIF or HEIC.",
     }
     assert not {path for path, _ in source.skipped} & set(all_names(source))
 
