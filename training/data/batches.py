@@ -154,7 +154,7 @@ def training_batches(
     def image_and_label(handle, epoch, index):
         # 1 distinguishes the key from the order's.
         key = random_key(seed, tf.constant(1), epoch, first + step * index)
-        # Other processes, as those of a service, have no Pillow in their graphs.
+        # The graphs of a service cannot call Pillow, and its examples do not need it.
         read = examples.read_decodable if data_service is None else examples.read
         encoded, label = read(handle)
         return augment(encoded, key, image_size, value_range), label
