@@ -13,7 +13,6 @@ from .export_functions import (
     openvino as openvino,
     saved_model as saved_model,
     tflite as tflite,
-    web as web,
 )
 from .verification import (
     verify as verify,

@@ -20,7 +20,6 @@ _CLASSES = {
     "openvino": ("keras_vit.export.openvino_folder", "OpenVINO"),
     "saved_model": ("keras_vit.export.saved_model_folder", "SavedModel"),
     "html": ("keras_vit.export.html_page", "HTML"),
-    "web": ("keras_vit.export.web_folder", "Web"),
 }
 
 

@@ -91,7 +91,7 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
     decoded and preprocessed as for the classifier that was exported.
 
     Args:
-        path: A folder of SavedModel, OpenVINO or `--to web`, or a file that an export wrote. It
+        path: A folder of SavedModel or OpenVINO, or a file that an export wrote. It
             is a program that is run, so it must be from people you trust.
 
     Raises:

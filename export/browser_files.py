@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pathlib
 
 import keras
 
-from keras_vit.checkpoints.metadata import PREPROCESSOR
 from keras_vit.classifier import Classifier
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.inspection.rollouts import has_rollout
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils.files import CONFIG
 
-from .browser_templates import ONNX_MODEL, SCRIPT, TRANSFORMERS_JS, script
+from .browser_templates import ONNX_MODEL, SCRIPT, script
 from .export_format import import_playwright
 from .exported_model import ATTENTION
-from .onnx_conversion import onnx_content, transformers_js_content
+from .onnx_conversion import onnx_content
 from .onnx_file import OPSET
-from .other_code_bases import labels_json
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
 # other runtimes do, and the page contains it. LiteRT.js is larger, and WebGPU gives other numbers
@@ -37,14 +33,6 @@ RUNTIME = {
 }
 # Their names in exports: many servers do not know .mjs, and browsers then refuse it.
 SERVED = {name: name.replace(".mjs", ".js") for name in RUNTIME}
-
-# transformers.js then passes pixels on unchanged: `onnx/model.onnx` preprocesses them.
-_PROCESSOR = {
-    "image_processor_type": "ViTImageProcessor",
-    "do_resize": False,
-    "do_rescale": False,
-    "do_normalize": False,
-}
 
 # Pictures (height, width), as long as an evaluation resizes without a crop before.
 _TALL, _WIDE = (16_384, 512), (512, 16_384)
@@ -83,23 +71,6 @@ def classifier_files(
         SCRIPT: script(SCRIPT, facts).encode(),
         ONNX_MODEL: model.SerializeToString(),
         **files,
-    }
-
-
-def transformers_js_files(classifier: Classifier) -> dict[str, bytes]:
-    """Returns the contents of the files that transformers.js reads, by name."""
-    config = {
-        # The class of transformers.js; all of them run the file.
-        "architectures": ["ViTForImageClassification"],
-        "model_type": "vit",
-        **labels_json(classifier.class_names, classifier.task),
-        # Else a browser would ask for weights in 8 bits.
-        "transformers.js_config": {"dtype": "fp32"},
-    }
-    return {
-        CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
-        PREPROCESSOR: (json.dumps(_PROCESSOR, indent=2) + "\n").encode(),
-        TRANSFORMERS_JS: transformers_js_content(classifier, OPSET).SerializeToString(),
     }
 
 

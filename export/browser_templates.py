@@ -1,9 +1,8 @@
 """Page and scripts of a classifier in a browser, filled from the templates in `browser/`.
 
 The page is one template, `browser/page.html`. A script in the same folder gets its answers:
-`in_page.js` of `keras_vit.export.html`, or `in_folder.js` of `keras_vit.export.web`. The page and
-the module `classifier.js` of both exports share `bitmaps.js`. This module imports neither Keras nor
-NumPy.
+`in_page.js` of `keras_vit.export.html`. The page and the module `classifier.js` share `bitmaps.js`.
+This module imports neither Keras nor NumPy.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ if TYPE_CHECKING:
 
 # Names by which the page and its scripts load the module and the model.
 SCRIPT = "classifier.js"
-TYPES = "classifier.d.ts"
 ONNX_MODEL = "model.onnx"
-
-# Paths that transformers.js prescribes.
-TRANSFORMERS_JS = "onnx/model.onnx"
 
 _TEMPLATES = pathlib.Path(__file__).with_name("browser")
 

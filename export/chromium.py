@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import shutil
-import threading
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from .export_format import Signature, import_playwright
@@ -25,19 +22,6 @@ _NEXT_ROW = """async ([rows, timeout]) => {
   }
   return kerasVit.rows.at(-1);
 }"""
-
-
-def folder_signature(folder: str | os.PathLike, page: str) -> Signature:
-    """Returns the signature of a page that reaches nothing but a server of its folder.
-
-    Args:
-        folder: The folder.
-        page: The page's file in it.
-    """
-    handler = functools.partial(_FolderHandler, directory=folder)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return page_signature(f"http://127.0.0.1:{server.server_port}/{page}")
 
 
 def page_signature(address: str) -> Signature:
@@ -65,11 +49,6 @@ def page_signature(address: str) -> Signature:
         return np.array(answers, "float32")
 
     return Signature(call, takes_pixels=True)
-
-
-class _FolderHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
 
 
 def _isolation(host):

@@ -17,7 +17,6 @@ from .openvino_folder import OpenVINO
 from .publish import write_export
 from .saved_model_folder import SavedModel
 from .tflite_file import TFLite
-from .web_folder import Web
 
 Options = ParamSpec("Options")
 
@@ -75,4 +74,3 @@ tflite = export_function(TFLite)
 onnx = export_function(ONNX)
 openvino = export_function(OpenVINO)
 html = export_function(HTML)
-web = export_function(Web)

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.classifier import Classifier
-from keras_vit.description.tasks import MULTILABEL
 from keras_vit.models.rebuild import float32_model
 
 from . import quantization
@@ -71,35 +70,6 @@ def onnx_content(
     _mask_scores(content.graph, library)
     sides = {1: "height", 2: "width"} if input == "uint8" else {}
     return _named_sizes(content, {0: "batch", **sides}, library)
-
-
-def transformers_js_content(classifier: Classifier, opset: int) -> Any:
-    """Returns a classifier as an `onnx.ModelProto` with the names that transformers.js prescribes.
-
-    Input `pixel_values` `(1, C, H, W)` float32, pixels of any size from 0 to 255; output `logits`
-    `(1, K)` float32. One image a call: of several images that it does not resize, transformers.js
-    would make one array, with wrong pixels where their sizes differ.
-
-    Args:
-        classifier: The classifier.
-        opset: Version of the standard operator set.
-    """
-    library = import_export_package("onnx")
-    model = exported_model(float32_model(classifier.model), classifier.preprocessing, input="uint8")
-    channels = model.input_shape[-1]
-    pixel_values = keras.Input(
-        batch_shape=(1, channels, None, None), dtype="float32", name="pixel_values"
-    )
-    images = keras.ops.cast(keras.ops.transpose(pixel_values, (0, 2, 3, 1)), "uint8")
-    logits = _log(probabilities := model(images)["probabilities"])  # Up to a constant.
-    if classifier.task == MULTILABEL:
-        logits -= _log(1.0 - probabilities)
-    content = _convert(keras.Model(pixel_values, {"logits": logits}), opset, library)
-    return _named_sizes(content, {2: "height", 3: "width"}, library)
-
-
-def _log(probabilities):
-    return keras.ops.log(keras.ops.maximum(probabilities, np.finfo("float32").tiny))
 
 
 def _named_sizes(content, names, library):

@@ -30,7 +30,7 @@ WARM_UP_CALLS = 2
 
 # Signatures of an export: for images, for encoded files, and of the file for transformers.js. A
 # SavedModel has further ones with a suffix for another image size.
-SIGNATURES = ("serve", "serve_bytes", "serve_transformers_js")
+SIGNATURES = ("serve", "serve_bytes")
 
 
 def main(format_name, export, images, files, answers):

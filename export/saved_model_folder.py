@@ -39,8 +39,8 @@ class SavedModel(ExportFormat):
     `pets/1`. It has two signatures, for a batch of any size B:
 
     - `serve` takes `images` `(B, H, W, C)` float32, in the preprocessing's value range;
-    - `serve_bytes` takes `images` `(B,)` string, the bytes of JPEG, PNG, BMP, GIF or WebP
-      files, and decodes, orients, resizes and normalises them as evaluation does.
+    - `serve_bytes` takes `images` `(B,)` string, the bytes of JPEG and PNG files, and decodes,
+      orients, resizes and normalises them as evaluation does.
 
     Outputs, where K is the number of classes and k the smaller of `top` and K:
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import importlib
 import inspect
 import math
@@ -30,7 +29,6 @@ from keras_vit.utils.fields import (
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
-from keras_vit.utils.optional_packages import install_command
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.terminal import safe_output
 
@@ -61,7 +59,6 @@ COMMANDS = {
     "benchmark": "Benchmark",
     "export": "Export",
     "verify": "Verify",
-    "sign": "Sign",
     "convert": "Convert",
     "push": "Push",
 }
@@ -88,15 +85,7 @@ WITHOUT_PHOTOS = (
     "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
     "trained classifier is in the package (keras-vit predict cifar10 cat.jpg)."
 )
-EPILOG = """\
-keras-vit COMMAND --help lists a command's arguments.
-
-Completion of commands, flags and names by the Tab key, in bash or zsh:
-  {install}
-  eval "$(register-python-argcomplete keras-vit)"   # Also in ~/.bashrc or ~/.zshrc.
-"""
-
-ASKED_FOR_COMPLETION = "_ARGCOMPLETE"  # As argcomplete asks; the words so far are in COMP_LINE.
+EPILOG = "keras-vit COMMAND --help lists a command's arguments."
 
 _MAX_LINE = 5000  # Letters of an error.
 
@@ -114,13 +103,12 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code: 2 where the input is wrong."""
-    completing = argv is None and ASKED_FOR_COMPLETION in os.environ
     if argv is None:
-        argv = os.environ["COMP_LINE"].split()[1:] if completing else sys.argv[1:]
+        argv = sys.argv[1:]
     parser = _Parser(
         prog="keras-vit",
         description=DESCRIPTION,
-        epilog=EPILOG.format(install=install_command("completion")),
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
@@ -130,11 +118,11 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         return 2
-    if not argv and not completing:
+    if not argv:
         print(first_commands())
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
-    if called is None and not completing and not argv[0].startswith("-"):
+    if called is None and not argv[0].startswith("-"):
         ours = our_word(argv[0], COMMANDS)
         near = f"It is {ours} here" if ours else nearest_names(argv[0], COMMANDS, 0.6)
         parser.error(f"no such command: {argv[0]!r}. {near}")
@@ -150,10 +138,6 @@ def main(argv: list[str] | None = None) -> int:
             commands.add_parser(name)
         else:
             commands.add_parser(name, help=help_texts(name)[0])
-    if completing:
-        from keras_vit import shell_completion
-
-        shell_completion.complete(parser, called and command_type(called))
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         flags = {
@@ -241,12 +225,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         with safe_output():
             return _report(error, arguments)
-    quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if needs_tensorflow:
-        from keras_vit.utils.libjpeg_lines import without_libjpeg_lines
-
-        quiet = without_libjpeg_lines()
-    with quiet, safe_output():
+    with safe_output():
         try:
             if needs_tensorflow:
                 check_backend_name()

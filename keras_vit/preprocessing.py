@@ -42,10 +42,10 @@ NORMALIZATIONS = {
 PREPROCESSING_MODES = ("tf", "torch", "caffe")  # Modes of `preprocess_input`, as in Keras.
 
 # In lower case; suffixes of files are compared in lower case.
-TRANSCODED_SUFFIXES = frozenset({".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"})
-IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"}
+TRANSCODED_SUFFIXES = frozenset(
+    {".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"}
 )
+IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union({".jpg", ".jpeg", ".jpe", ".jfif", ".png"})
 # Images as well, which are reported as unreadable.
 OTHER_IMAGE_SUFFIXES = frozenset(
     [

@@ -18,8 +18,8 @@ MODULES = {
     "scikit-learn": "sklearn",
     "tensorflow-serving-api": "tensorflow_serving",
 }
-# TensorFlow Datasets and model-signing import one each and do not declare it.
-NOT_IMPORTED = {"importlib_resources", "pyopenssl"}
+# TensorFlow Datasets imports it and does not declare it.
+NOT_IMPORTED = {"importlib_resources"}
 # Tools of this repository, and the builds of TensorFlow and its data sets for TPUs.
 WITHOUT_IMPORTS = {"bench", "dev", "docs", "peers", "release", "tpu"}
 
@@ -30,8 +30,8 @@ OF_AN_EXTRA = {
     "matplotlib": "plots",
     "playwright": "web",
 }
-# A file of PyTorch is read with the PyTorch that wrote it; a tracker is what its user has.
-OF_NO_EXTRA = {"torch", "wandb", "mlflow", "trackio"}
+# A file of PyTorch is read with the PyTorch that wrote it.
+OF_NO_EXTRA = {"torch"}
 
 # Functions that import, with their usual extra; `import_optional` has the extra as its third
 # argument, and the others may have another one as their second.

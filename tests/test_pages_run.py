@@ -105,6 +105,7 @@ FLAGS = {
 NOT_RUN = {
     "make ": "a target of the Makefile, run by hand",
     "pip install ": "installs packages",
+    "model_signing ": "a command of another package",
     ".venv/bin/pre-commit ": "changes the checkout",
     "python docs/architecture.py": "tests/test_layout.py runs it",
     "python examples/": "tests/test_examples.py runs them",
@@ -120,7 +121,6 @@ NOT_RUN = {
     "keras-vit check photos --weights vit_mini4_cifar10 --strict": "exit code 1; test_check.py",
     "keras-vit finetune --data photos --labels labels.csv ": "takes files that a browser saves",
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
-    "keras-vit export runs/pets --to web ": "downloads a runtime; tests/export/test_browser.py",
     "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
@@ -138,6 +138,7 @@ LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift", "yaml")
 BLOCKS_NOT_RUN = {
     "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
     'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",
+    "datasets.load_dataset(": "downloads data; tests/training/data/test_source.py",
     "import pandas": "needs pandas; tests/training/data/test_in_memory.py",
     "grpc.insecure_channel": "needs TensorFlow Serving",
     "# training/settings/declared.py": "parts of two files",

@@ -4,8 +4,7 @@
 //   const { top } = await classify(document.querySelector("img"));
 //
 // The model and its runtime, onnxruntime-web, are in the same folder. They are loaded once, by the
-// first call of `classify` or before it by `load`. Images stay in the browser. `classifier.d.ts`
-// has the types.
+// first call of `classify` or before it by `load`. Images stay in the browser.
 
 const facts = {{facts}};
 

@@ -19,8 +19,8 @@ from keras_vit.checkpoints.config_json import check_family, check_model_type, re
 from keras_vit.checkpoints.metadata import KERAS_HUB_PREPROCESSOR, PREPROCESSOR, PROCESSOR
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.description.licences import CARDS
-from keras_vit.hub import hugging_face, kaggle
-from keras_vit.hub.repository_names import KAGGLE, RepositoryName
+from keras_vit.hub import hugging_face
+from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
     CONFIG,
@@ -28,7 +28,6 @@ from keras_vit.utils.files import (
     HISTORY,
     MODEL,
     RECIPE,
-    TASK,
     UNPACKED_MODEL,
     WEIGHTS,
 )
@@ -50,8 +49,8 @@ def repository_folder(name: object) -> pathlib.Path | None:
     """Returns the folder with the files of a repository; None for any other name or path.
 
     Args:
-        name: Any value of `weights=`; "hf:owner/name@revision" or a "kaggle:" handle is a
-            repository, which is downloaded.
+        name: Any value of `weights=`; "hf:owner/name@revision" is a repository, which is
+            downloaded.
 
     Raises:
         ValueError: If the name is wrong, or the repository has nothing that is read.
@@ -75,15 +74,12 @@ def fixed_name(name: object) -> str | None:
 def cached_name(name: object) -> str | None:
     """Returns `fixed_name` of a repository that is whole in the cache, else None; asks no server.
 
-    A branch of the Hub is its newest cached commit; Kaggle needs the version.
+    A branch is its newest cached commit.
     """
     repository = _parsed(name)
     if repository is None:
         return None
-    if repository.scheme == KAGGLE:
-        held = kaggle.cached(repository, WEIGHTS)
-    else:
-        held = hugging_face.cached(repository, choose_files, READ_FILES)
+    held = hugging_face.cached(repository, choose_files, READ_FILES)
     return None if held is None else str(held[0])
 
 
@@ -97,9 +93,6 @@ def _parsed(name):
 @functools.cache
 def _download(text: str) -> tuple[RepositoryName, pathlib.Path]:
     repository = required(RepositoryName.parse(text), "the name of a repository")
-    if repository.scheme == KAGGLE:
-        beside = (KERAS_HUB_PREPROCESSOR, TASK, KERAS_HUB_HEAD)
-        return kaggle.download(repository, CONFIG, beside, WEIGHTS, _check_config)
     choose = functools.partial(choose_files, repository=text)
     return hugging_face.download(repository, choose, READ_FILES, _check_config)
 

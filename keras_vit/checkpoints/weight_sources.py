@@ -32,7 +32,7 @@ def classifier_folder(
 
     Args:
         folder_or_name: A folder, a name of `RELEASED_NAMES`, or the name of a repository, which
-            is downloaded: "hf:owner/name@revision" or a "kaggle:" handle. A `pathlib.Path` is a
+            is downloaded: "hf:owner/name@revision". A `pathlib.Path` is a
             folder.
         model: Selects among the classifiers of that name; by default the most accurate one.
 

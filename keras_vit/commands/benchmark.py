@@ -28,7 +28,6 @@ class Benchmark(Command):
         unit="NAME",
         absent="the models of the paper",
         positional=True,
-        completion=("models",),
     )
     output: str = setting(REQUIRED, "the folder to write", unit="DIR")
     plan: dict[str, Any] = part(cost.BenchmarkPlan, make=dict, without=("models", "memory"))

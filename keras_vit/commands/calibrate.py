@@ -23,7 +23,6 @@ class Calibrate(Command):
         "a classifier's folder",
         unit="MODEL",
         positional=True,
-        completion=("classifiers",),
     )
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
     bounds: DecisionSettings = part(DecisionSettings)

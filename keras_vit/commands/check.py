@@ -48,14 +48,12 @@ class Check(Command):
         "the weights whose features are used, best those that will be fine-tuned: imagenet21k, a "
         "name of the catalogue, a file, or a classifier's folder",
         unit="NAME",
-        completion=("weights",),
     )
     model: str | None = setting(
         None,
         "a model's name, see keras-vit models",
         unit="NAME",
         absent="the model of the weights, or ViT-B/16",
-        completion=("models",),
     )
     image_size: int | None = setting(
         None, "images of another size", unit="PIXELS", absent="the weights', or 224"

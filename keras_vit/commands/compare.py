@@ -23,14 +23,12 @@ class Compare(Command):
         "a classifier's folder, or an export of any format",
         unit="OLD",
         positional=True,
-        completion=("classifiers",),
     )
     new: str = setting(
         REQUIRED,
         "the same, of the classifier that is to replace it",
         unit="NEW",
         positional=True,
-        completion=("classifiers",),
     )
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
     split: str | None = changed(

@@ -30,7 +30,7 @@ class Embed(Command):
     )
     batch_size: int = shared_arguments.batch_size()
     feature: str = shared_arguments.feature()
-    output: str | None = setting(None, "write names and features, as .npz or .parquet", unit="FILE")
+    output: str | None = setting(None, "write names and features, as .npz", unit="FILE")
     like: str | None = setting(
         None, "print the images nearest to this one, by the cosine", unit="IMAGE"
     )
@@ -50,7 +50,7 @@ class Embed(Command):
         from keras_vit.images.listing import image_files
         from keras_vit.models.rebuild import feature_model
         from keras_vit.training.evaluation.embeddings import (
-            SUFFIXES,
+            SUFFIX,
             check_suffix,
             embed,
             read_embeddings,
@@ -59,7 +59,7 @@ class Embed(Command):
         if self.output:
             check_suffix(self.output)
         known = None
-        if len(self.images) == 1 and self.images[0].lower().endswith(SUFFIXES):
+        if len(self.images) == 1 and self.images[0].lower().endswith(SUFFIX):
             known = read_embeddings(self.images[0])
         files = [] if known else image_files(self.images)
         like = image_files(self.like) if self.like else []

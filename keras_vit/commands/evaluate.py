@@ -22,9 +22,7 @@ from keras_vit.utils.optional_packages import install_command
 class Evaluate(Command):
     """Evaluate a classifier, every image counted once."""
 
-    model: str = shared_arguments.classifier(
-        "; with --protocol also a name of keras-vit models", ("classifiers", "models")
-    )
+    model: str = shared_arguments.classifier("; with --protocol also a name of keras-vit models")
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
     batch_size: int = shared_arguments.batch_size()
     split: str | None = setting(
@@ -43,7 +41,6 @@ class Evaluate(Command):
         None,
         "with --protocol, for a model's name: such as imagenet",
         unit="NAME",
-        completion=("weights",),
     )
     image_size: int | None = changed(ModelArguments, "image_size")
     facts: dict[str, Any] = unknown_facts()

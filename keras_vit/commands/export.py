@@ -44,7 +44,6 @@ class Export(Command):
         "the classifier's folder",
         unit="FOLDER",
         positional=True,
-        completion=("classifiers",),
     )
     to: str = setting(REQUIRED, "the format to write", choices=tuple(FORMATS))
     output: str = setting(

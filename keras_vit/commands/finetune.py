@@ -43,10 +43,10 @@ class Finetune(Command):
         from keras_vit.training.run.folds import finetune_folds
 
         options = self.options
-        if options.overwrite or options.resume or options.changed_data or options.log_to:
+        if options.overwrite or options.resume or options.changed_data:
             raise ValueError(
-                "--folds has no --overwrite, --resume, --changed-data and --log-to: the same "
-                "command continues, and another needs another folder. "
+                "--folds has no --overwrite, --resume and --changed-data: the same command "
+                "continues, and another needs another folder. "
                 f"Received: --output {options.output}"
             )
         check_output(options.output, self.data.data)

@@ -23,13 +23,11 @@ class ModelArguments:
         "a classifier's folder, other weights, or a name of keras-vit models",
         unit="MODEL",
         positional=True,
-        completion=("models",),
     )
     weights: str | None = setting(
         None,
         "for a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or random",
         unit="NAME",
-        completion=("weights",),
     )
     image_size: int | None = setting(
         None, "images of another size", unit="PIXELS", absent="the weights', or 224"

@@ -23,7 +23,6 @@ class Models(Command):
         'such as "ViT-B/16"; all models by default',
         unit="NAME",
         positional=True,
-        completion=("models",),
     )
     image_size: tuple[int, int] | None = setting(
         None,

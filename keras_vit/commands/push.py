@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
+import shutil
 import tempfile
-from typing import Any
+import zipfile
 
 from keras_vit.commands import Command
-from keras_vit.export.export_format import BrowserFormat
-from keras_vit.hub.forms import FORMS
-from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import REQUIRED, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,43 +26,25 @@ class Push(Command):
         "the classifier's folder",
         unit="FOLDER",
         positional=True,
-        completion=("classifiers",),
     )
     repository: str = setting(
         REQUIRED, "the repository, which is made if it is missing", unit="OWNER/NAME",
         positional=True,
     )  # fmt: skip
-    form: str = setting(
-        "folder",
-        "the files: this package's, which Keras reads too, or another library's",
-        flag="as",
-        choices=tuple(FORMS),
-    )
     private: bool = setting(False, "let nobody else see it")
-    space: bool = setting(
-        False, "also make the web page (--to html) a static Space of the same name"
-    )
     dataset: tuple[str, ...] = setting(
         (), "the Hub's name of the data set; may be repeated", unit="NAME", repeated=True
     )
     samples: bool = setting(False, "push the photos in the classifier's folder too")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
-    browser: dict[str, Any] = part(
-        BrowserFormat,
-        only=("check_images", "runtime"),
-        make=dict,
-        group="with --space and --as web",
-    )
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
-        from keras_vit.hub.uploads import check_name, check_token, upload
+        from keras_vit.checkpoints.repositories import READ_FILES
+        from keras_vit.hub.uploads import Upload, check_name, check_token, upload
         from keras_vit.utils.files import named_disk_errors
 
         check_name(self.repository)
-        if self.browser and not self.space and self.form != "web":
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in self.browser)
-            raise ValueError(f"{flags} must be given with --space or --as web")
         if not self.dry_run:
             check_token()  # Before the work.
         advice = "Free space there, or set TMPDIR to another folder."
@@ -70,54 +52,67 @@ class Push(Command):
             named_disk_errors(tempfile.gettempdir(), lambda: advice),
             tempfile.TemporaryDirectory() as scratch,
         ):
-            uploads = self._uploads(pathlib.Path(scratch))
-            for given in uploads:
-                print(given)
-            if self.dry_run:
-                print("Nothing was pushed (--dry-run).")
-                return
-            for given in uploads:
-                print(f"pushed {upload(given)}")
+            folder = pathlib.Path(scratch)
+            self._write(folder)
+            pushed = Upload(self.repository, folder, private=self.private, replaced=READ_FILES)
+            print(pushed)
+            print("Nothing was pushed (--dry-run)." if self.dry_run else f"pushed {upload(pushed)}")
 
-    def _uploads(self, scratch):
-        """Everything that is pushed, once all files of it are written."""
+    def _write(self, folder):
+        """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
+
+        Left out are the photos, names and hashes of the data, the last weights and the page of the
+        run, which belong to the folder.
+        """
+        from keras_vit.checkpoints.hdf5 import check_keras_archive
         from keras_vit.checkpoints.weight_sources import classifier_folder
-        from keras_vit.description.description_texts import description_of_folder
+        from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.licences import CARD
         from keras_vit.description.without_paths import without_paths
-        from keras_vit.export.hub_files import PAGE, PUSHED_FILES, write_form, write_page
-        from keras_vit.hub.uploads import Upload
-        from keras_vit.training.run.hub_card import hub_card, space_card
-        from keras_vit.utils.files import CLASSES, MODEL_CARD, RECIPE, model_in
+        from keras_vit.images.listing import image_files
+        from keras_vit.training.run.hub_card import hub_card
+        from keras_vit.utils.files import (
+            CLASSES,
+            DECISION,
+            HISTORY,
+            MODEL_CARD,
+            RECIPE,
+            SAMPLES,
+            UNPACKED_MODEL,
+            model_in,
+        )
         from keras_vit.utils.json_files import read_json
 
         classifier = classifier_folder(self.folder)
-        if model_in(classifier) is None or not (classifier / CLASSES).is_file():
+        model = model_in(classifier)
+        if model is None or not (classifier / CLASSES).is_file():
             raise ValueError(f"A classifier's folder must be pushed. Received: {self.folder}")
-        description = description_of_folder(classifier)
-        recipe = read_json(classifier / RECIPE) if (classifier / RECIPE).is_file() else {}
-        card = next(
-            (path for name in (MODEL_CARD, CARD) if (path := classifier / name).is_file()), None
-        )
-        model, title = scratch / "model", self.repository.partition("/")[2]
-        browser = {"title": title, "samples": None if self.samples else "none", **self.browser}
-        for note in write_form(self.form, classifier, model, self.samples, browser):
-            print(f"note: {note}")
+        check_keras_archive(model)
+        if model.is_dir():
+            for name in UNPACKED_MODEL:
+                shutil.copyfile(model / name, folder / name)
+        else:
+            with zipfile.ZipFile(model) as archive:
+                for name in UNPACKED_MODEL:
+                    archive.extract(name, folder)
+        for name in (*TEXTS, HISTORY, DECISION):
+            if (classifier / name).is_file():
+                shutil.copyfile(classifier / name, folder / name)
+        recipe = {}
+        if (classifier / RECIPE).is_file():
+            recipe = without_paths(read_json(classifier / RECIPE))
+            text = json.dumps(recipe, indent=2) + "\n"
+            (folder / RECIPE).write_text(text, encoding="utf-8")
+        if self.samples and (classifier / SAMPLES).is_dir():
+            (folder / SAMPLES).mkdir()
+            for photo in image_files(classifier / SAMPLES):
+                shutil.copyfile(photo, folder / SAMPLES / pathlib.Path(photo).name)
+        cards = [path for name in (MODEL_CARD, CARD) if (path := classifier / name).is_file()]
         text = hub_card(
-            description,
-            without_paths(recipe),
-            card.read_text(encoding="utf-8") if card else "",
+            description_of_folder(classifier),
+            recipe,
+            cards[0].read_text(encoding="utf-8") if cards else "",
             repository=self.repository,
-            form=self.form,
             datasets=self.dataset,
         )
-        (model / CARD).write_text(text, encoding="utf-8")
-        uploads = [Upload(self.repository, model, private=self.private, replaced=PUSHED_FILES)]
-        if self.space:
-            page = scratch / "page"
-            page.mkdir()
-            write_page(classifier, page, browser)
-            text = space_card(description, title=title, repository=self.repository, page=PAGE)
-            (page / CARD).write_text(text, encoding="utf-8")
-            uploads.append(Upload(self.repository, page, "space", self.private))
-        return uploads
+        (folder / CARD).write_text(text, encoding="utf-8")

@@ -32,7 +32,6 @@ class Recipes(Command):
         'such as "CIFAR-10"; a table of all by default',
         unit="NAME",
         positional=True,
-        completion=("recipes",),
     )
     scale: float = changed(
         Settings,

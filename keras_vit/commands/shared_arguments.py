@@ -8,12 +8,11 @@ from keras_vit.configs import FEATURES
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, setting
 
 
-def classifier(more: str = "", completion: tuple[str, ...] = ("classifiers",)) -> Any:
+def classifier(more: str = "") -> Any:
     """Returns the field of MODEL, which `open_classifier` opens.
 
     Args:
         more: What else it may be, for the help text.
-        completion: See `FieldInfo`.
     """
     return setting(
         REQUIRED,
@@ -21,7 +20,6 @@ def classifier(more: str = "", completion: tuple[str, ...] = ("classifiers",)) -
         f".tflite or an .onnx file{more}",
         unit="MODEL",
         positional=True,
-        completion=completion,
     )
 
 

@@ -7,7 +7,6 @@ import dataclasses
 from keras_vit.commands import Command
 from keras_vit.export.options import VERIFY_SECONDS
 from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
-from keras_vit.utils.files import model_in
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,17 +15,10 @@ class Verify(Command):
 
     Its parts must have the SHA-256 that they had when they were written. Without --classifier the
     export's own golden samples are used: images with the probabilities that the Keras model gave.
-    With --signature every file must be as keras-vit sign found it, also in a classifier's folder;
-    it is checked before anything of an export is run. Exit code: 0 if all agree, 2 if not, with one
-    line that says what differs.
+    Exit code: 0 if all agree, 2 if not, with one line that says what differs.
     """
 
-    artefact: str = setting(
-        REQUIRED,
-        "what keras-vit export wrote; with --signature also a classifier's folder",
-        unit="EXPORT",
-        positional=True,
-    )
+    artefact: str = setting(REQUIRED, "what keras-vit export wrote", unit="EXPORT", positional=True)
     classifier: str | None = setting(
         None, "compare with this classifier's Keras model instead", unit="FOLDER"
     )
@@ -35,13 +27,6 @@ class Verify(Command):
         "with --classifier: images, files or folders; by default the classifier's samples",
         unit="PATH",
     )
-    signature: bool = setting(
-        False, "check the signature too, EXPORT.sig beside the export, or --signature-file"
-    )
-    signature_file: str | None = setting(
-        None, "with --signature: its file", unit="FILE", absent="EXPORT.sig"
-    )
-    key: str | None = setting(None, "with --signature: the signer's public key in PEM", unit="FILE")
     time_limit: float = setting(
         VERIFY_SECONDS,
         "time in which the export must answer the images",
@@ -58,14 +43,6 @@ class Verify(Command):
 
     def run(self) -> None:
         """Verifies and prints the report."""
-        if self.signature:
-            from keras_vit.utils.signing import check_signature
-
-            print(check_signature(self.artefact, self.key, self.signature_file))
-            if model_in(self.artefact) is not None:
-                return  # A classifier's folder, in which no program runs.
-        elif self.key is not None or self.signature_file is not None:
-            raise ValueError("--key and --signature-file go with --signature.")
         import keras_vit.export
 
         print(

@@ -1,4 +1,4 @@
-"""Errors of the Hugging Face Hub and of Kaggle, each in one line that says what to do."""
+"""Errors of the Hugging Face Hub, each in one line that says what to do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from typing import Any
 from keras_vit.utils.files import disk_error, named_disk_errors
 from keras_vit.utils.optional_packages import import_optional
 
-_LOG_IN = {
-    "Hugging Face": "log in with `hf auth login`, or set HF_TOKEN",
-    "Kaggle": "log in with a token: set KAGGLE_API_TOKEN",
-}
-# The variables that name the folders of their caches.
-_CACHES = {"Hugging Face": "HF_HUB_CACHE", "Kaggle": "KAGGLEHUB_CACHE"}
+_LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 _REASONS = {
     401: "the server knows no such repository for this user: the name is wrong, or it is private",
     403: "the token has no rights for this",
@@ -39,10 +34,10 @@ def one_line_errors(action: str, site: str, cache: str = "") -> Iterator[None]:
 
     Args:
         action: What the block does, such as "hf:owner/name cannot be downloaded".
-        site: "Hugging Face" or "Kaggle".
+        site: "Hugging Face".
         cache: The site's cache, if the block writes there, for a full disk.
     """
-    advice = f"Free space there, or set {_CACHES[site]} to another folder."
+    advice = "Free space there, or set HF_HUB_CACHE to another folder."
     try:
         with named_disk_errors(cache, lambda: advice) if cache else contextlib.nullcontext():
             yield
@@ -58,14 +53,14 @@ def _reason(error: BaseException, site: str, cache: str) -> str:
     names = {base.__name__ for base in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
     if "GatedRepoError" in names:
-        return f"its owner lets only chosen users in: ask on its page, then {_LOG_IN[site]}"
+        return f"its owner lets only chosen users in: ask on its page, then {_LOG_IN}"
     if "RevisionNotFoundError" in names:
         return "there is no such revision any more; write a branch, a tag or a commit that is there"
     if is_offline(error):
         missing = ", and it is not in the cache" if cache else ""
         return f"{site} cannot be reached or broke off{missing}: {_short(error)}"
     if status in (401, 403):
-        return f"{_REASONS[status]}; {_LOG_IN[site]}"
+        return f"{_REASONS[status]}; {_LOG_IN}"
     if status in _REASONS:
         return _REASONS[status]
     if error.__cause__ is not None and status is None:

@@ -1,4 +1,4 @@
-"""Uploads to the Hugging Face Hub: a repository of a model or a Space, in one commit."""
+"""Uploads to the Hugging Face Hub: a repository of a model, in one commit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from keras_vit.hub.errors import RepositoryError, import_hugging_face, one_line_
 from keras_vit.hub.repository_names import HUGGING_FACE, RepositoryName
 from keras_vit.utils.text_tables import align_columns
 
-_KINDS = {"model": "", "space": "spaces/"}
-
 
 @dataclasses.dataclass(frozen=True)
 class Upload:
@@ -21,14 +19,12 @@ class Upload:
     Args:
         name: "owner/name".
         folder: The folder with all files, and nothing else.
-        kind: "model" or "space".
         private: Whether only its owner may see the repository.
         replaced: Names of files that are removed from the repository unless the folder has them.
     """
 
     name: str
     folder: pathlib.Path
-    kind: str = "model"
     private: bool = False
     replaced: Collection[str] = ()
 
@@ -43,7 +39,7 @@ class Upload:
         visible = "private" if self.private else "public"
         rows = [(name, f"{size:,} bytes") for name, size in self.files.items()]
         rows.append((f"{len(rows)} files", f"{sum(self.files.values()):,} bytes"))
-        return f"{_KINDS[self.kind]}{self.name} ({visible})\n{align_columns(rows)}"
+        return f"{self.name} ({visible})\n{align_columns(rows)}"
 
 
 def check_name(name: str) -> None:
@@ -78,16 +74,13 @@ def upload(given: Upload) -> str:
     check_token()
     hub = import_hugging_face()
     api = hub.HfApi(library_name="keras-vit")
-    place = {"repo_id": given.name, "repo_type": given.kind}
-    shown = f"{_KINDS[given.kind]}{given.name}"
-    with one_line_errors(f"{shown} cannot be pushed", "Hugging Face"):
-        sdk = {"space_sdk": "static"} if given.kind == "space" else {}
-        api.create_repo(**place, private=given.private or None, exist_ok=True, **sdk)
-        found = api.repo_info(**place)
+    with one_line_errors(f"{given.name} cannot be pushed", "Hugging Face"):
+        api.create_repo(given.name, private=given.private or None, exist_ok=True)
+        found = api.repo_info(given.name)
         if given.private and not found.private:
             raise ValueError(
                 "The repository must be private: change it in its settings, or push without "
-                f"--private. Received: {shown}, which everybody may see"
+                f"--private. Received: {given.name}, which everybody may see"
             )
         files = given.files
         there = {file.rfilename for file in found.siblings or ()}
@@ -95,6 +88,6 @@ def upload(given: Upload) -> str:
         gone = sorted(there & set(given.replaced) - files.keys())
         changes += [hub.CommitOperationDelete(name) for name in gone]
         commit = api.create_commit(
-            **place, operations=changes, commit_message="Push of keras-vit", parent_commit=found.sha
+            given.name, changes, commit_message="Push of keras-vit", parent_commit=found.sha
         )
     return str(commit.commit_url)

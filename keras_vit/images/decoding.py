@@ -16,17 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.headers import (
+    JPEG,
+    UNKNOWN,
     ImageHeader,
-    bytes_at,
-    gif_frame,
-    little_endian,
     read_format,
     read_header,
     seldom,
 )
 from keras_vit.images.resizing import resize
-from keras_vit.images.signatures import GIF, JPEG, PNG, UNKNOWN
-from keras_vit.images.transcoding import kind_of, transcoded, upright_rgb
+from keras_vit.images.transcoding import is_transcoded, kind_of, transcoded, upright_rgb
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 
 _DCT = "INTEGER_ACCURATE"
@@ -41,11 +39,10 @@ _COLUMNS_REVERSED = (False, False, True, True, False, False, True, True, False)
 def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     """Returns an encoded image's pixels, upright and in RGB.
 
-    Formats are JPEG, PNG, BMP, GIF (the first frame) and, if this TensorFlow decodes it,
-    WebP. Grey, CMYK, palette and 16-bit images become 8-bit RGB, alpha is dropped, and
-    EXIF's orientation is applied. JPEG is decoded with the accurate DCT, to the bit as Pillow
-    does it. The official code has TensorFlow's default, the fast DCT, whose pixels differ by 1
-    on average.
+    Formats are JPEG and PNG. Grey, CMYK, palette and 16-bit images become 8-bit RGB, alpha is
+    dropped, and EXIF's orientation is applied. JPEG is decoded with the accurate DCT, to the bit
+    as Pillow does it. The official code has TensorFlow's default, the fast DCT, whose pixels
+    differ by 1 on average.
 
     Args:
         encoded: A scalar string tensor.
@@ -63,7 +60,7 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
 
 
 def decodable(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns an encoded image that `decode_image` decodes; TIFF, AVIF and HEIC become BMP.
+    """Returns an encoded image that `decode_image` decodes; all but JPEG and PNG become PNG.
 
     Pillow is called from the graph, so this works in the `tf.data` pipelines of this process
     only, not in a SavedModel or a `tf.data` service.
@@ -216,7 +213,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
     """Returns an image file's pixels, upright and in RGB.
 
     Args:
-        path: A file that `decode_image` can decode, or a TIFF, AVIF or HEIC file.
+        path: A JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC file.
 
     Returns:
         A uint8 array `(H, W, 3)`.
@@ -255,7 +252,7 @@ def decode_file(
         raise ValueError("The file is empty.")
     kind = kind_of(encoded)
     try:
-        if kind is not None:
+        if kind is not None and is_transcoded(kind):
             pixels = np.asarray(upright_rgb(encoded, kind, max_pixels))
             if preprocessing is None:
                 return pixels
@@ -317,22 +314,18 @@ def _checked(encoded, header, max_pixels):
     """Returns `encoded`, or raises if the header shows that it cannot be decoded."""
     size = tf.stack([header.height, header.width])
     pixels, longest = header.height * header.width, tf.reduce_max(size)
-    # The longest side too, as the product may overflow. An unknown format has end 0.
-    good = (header.end > 0) & (pixels > 0) & (pixels <= max_pixels) & (longest <= max_pixels)
+    # The longest side too, as the product may overflow. An unknown format has no pixels.
+    good = (pixels > 0) & (pixels <= max_pixels) & (longest <= max_pixels)
 
     @seldom
     def refuse(encoded, header, size):
         known = tf.debugging.Assert(
             header.format != UNKNOWN,
-            ["An image must be JPEG, PNG, BMP, GIF or WebP; in files also TIFF, AVIF or HEIC."],
+            ["An image must be JPEG or PNG; in files also BMP, GIF, WebP, TIFF, AVIF or HEIC."],
         )
         with tf.control_dependencies([known]):
             whole = tf.debugging.Assert(
-                (header.end > 0) & (tf.reduce_min(size) > 0),
-                [
-                    "The file is damaged, cut short, or of a kind that is not supported "
-                    "(animated WebP; compressed, 16-bit or OS/2 BMP)."
-                ],
+                tf.reduce_min(size) > 0, ["The file is damaged or cut short."]
             )
         with tf.control_dependencies([whole]):
             fits = tf.debugging.Assert(
@@ -350,77 +343,12 @@ def _checked(encoded, header, max_pixels):
 
 def _decode(encoded, header):
     """Decodes an image whose header was checked: uint8 `(H, W, 3)`, as stored."""
-
-    def decode(encoded=encoded, channels=3):
-        image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-        return tf.ensure_shape(image[..., :3] if channels == 0 else image, [None, None, 3])
-
-    def until_end(encoded, header):
-        return tf.strings.substr(encoded, 0, tf.cast(header.end, tf.int32))
-
-    @seldom
-    def decode_other(encoded, header):
-        def decode_gif():
-            return decode(_opaque_gif(tf.strings.join([until_end(encoded, header), b";"])))
-
-        def decode_bmp():
-            return tf.cond(
-                _bmp_bits(encoded) <= 8,
-                lambda: _decode_palette(encoded, header),
-                lambda: decode(until_end(encoded, header)),
-            )
-
-        def decode_webp():
-            # TensorFlow accepts only the number of channels in the file, or 0.
-            return decode(encoded, channels=0)
-
-        # In the order GIF, BMP, WEBP.
-        return tf.switch_case(header.format - GIF, [decode_gif, decode_bmp, decode_webp])
-
-    def decode_jpeg():
-        return tf.io.decode_jpeg(encoded, channels=3, dct_method=_DCT)
-
-    def decode_png_or_other():
-        return tf.cond(header.format == PNG, decode, lambda: decode_other(encoded, header))
-
-    image = tf.cond(header.format == JPEG, decode_jpeg, decode_png_or_other)
+    image = tf.cond(
+        header.format == JPEG,
+        lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method=_DCT),
+        lambda: tf.io.decode_png(encoded, channels=3),
+    )
     return tf.ensure_shape(image, [None, None, 3])
-
-
-@seldom
-def _opaque_gif(encoded):
-    """Clears the flag for which TensorFlow makes the pixels of one colour black."""
-    at = tf.cast(gif_frame(encoded)[0], tf.int32)
-
-    def cleared():
-        flags = bytes_at(encoded, at, 1)[0]
-        byte = tf.gather(tf.constant([bytes([value]) for value in range(256)]), flags // 2 * 2)
-        rest = tf.strings.substr(encoded, at + 1, tf.strings.length(encoded))
-        return tf.strings.join([tf.strings.substr(encoded, 0, at), byte, rest])
-
-    return tf.cond(at >= 0, cleared, lambda: encoded)
-
-
-@seldom
-def _decode_palette(encoded, header):
-    """Decodes a BMP with a palette, whose indices TensorFlow would return as grey values."""
-    bits = _bmp_bits(encoded)
-    pixels_start, info_size = (little_endian(bytes_at(encoded, at, 4)) for at in (10, 14))
-    palette = tf.reshape(bytes_at(encoded, 14 + info_size, 4 * 256), (256, 4))
-    palette = tf.cast(palette[:, 2::-1], tf.uint8)  # Stored as blue, green, red, 0.
-    rows = tf.strings.substr(encoded, pixels_start, header.end - pixels_start)
-    rows = tf.reshape(tf.io.decode_raw(rows, tf.uint8), (header.height, -1, 1))
-    shifts = tf.cast(tf.range(8 - bits, -1, -bits), tf.uint8)
-    mask = tf.cast(2**bits - 1, tf.uint8)
-    indices = tf.bitwise.bitwise_and(tf.bitwise.right_shift(rows, shifts), mask)
-    indices = tf.reshape(indices, (header.height, -1))[:, : header.width]
-    from_bottom = bytes_at(encoded, 25, 1) < 128  # The sign of the height.
-    from_top = tf.raw_ops.Reverse(tensor=indices, dims=tf.concat([from_bottom, [False]], axis=0))
-    return tf.gather(palette, tf.cast(from_top, tf.int32))
-
-
-def _bmp_bits(encoded):
-    return tf.cast(little_endian(bytes_at(encoded, 28, 2)), tf.int32)
 
 
 def _upright(image, header):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import PIL.ImageOps
 
-from keras_vit.images.signatures import BMP, UNKNOWN, signature_format
 from keras_vit.images.transcoding import SIGNATURE_BYTES, check_range, kind_of, to_rgb
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.safe_text import for_line
@@ -143,7 +142,7 @@ def _is_image(path):
     with open(path, "rb") as file:
         head = file.read(SIGNATURE_BYTES)
     # BMP's two letters may also begin a text.
-    return kind_of(head) is not None or signature_format(head) not in (BMP, UNKNOWN)
+    return kind_of(head) not in (None, "BMP")
 
 
 def _has_image_suffix(path):

@@ -137,7 +137,7 @@ def thumbnail(encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85) -> b
         side: Pixels of the longer side, at most.
         quality: Quality of the JPEG.
     """
-    with Image.open(io.BytesIO(transcoded(encoded, "PNG"))) as image:
+    with Image.open(io.BytesIO(transcoded(encoded))) as image:
         small = to_rgb(ImageOps.exif_transpose(image))
     small.thumbnail((side, side))
     return _encoded(small, "JPEG", quality=quality)

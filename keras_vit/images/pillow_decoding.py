@@ -1,18 +1,14 @@
 """Decoding of image files with Pillow, where TensorFlow is not needed for anything else.
 
-They are the pixels that `decoding.decode_file` gives. Pillow reads a few kinds of files that
-TensorFlow does not, such as an animated WebP, of which this gives the first image.
+They are the pixels that `decoding.decode_file` gives.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from keras_vit.images.signatures import BMP, GIF, JPEG, PNG, UNKNOWN, WEBP, signature_format
 from keras_vit.images.transcoding import kind_of, upright_rgb
 from keras_vit.preprocessing import MAX_PIXELS
-
-_KINDS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", BMP: "BMP", WEBP: "WEBP"}
 
 
 def decode_with_pillow(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
@@ -32,8 +28,5 @@ def decode_with_pillow(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarr
         raise ValueError("The file is empty.")
     kind = kind_of(encoded)
     if kind is None:
-        found = signature_format(encoded)
-        if found == UNKNOWN:
-            raise ValueError("An image must be JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC.")
-        kind = _KINDS[found]
+        raise ValueError("An image must be JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC.")
     return np.asarray(upright_rgb(encoded, kind, max_pixels))

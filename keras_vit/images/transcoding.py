@@ -1,7 +1,6 @@
-"""Images that Pillow reads: all files without TensorFlow, with it TIFF, AVIF and HEIC.
+"""Images that Pillow reads: all files without TensorFlow, with it all but JPEG and PNG.
 
-These become files that `decoding.decode_image` decodes, without loss: BMP where pixels are needed
-at once, as it costs no time, and PNG where they are stored.
+These become PNG, without loss, which `decoding.decode_image` decodes.
 """
 
 from __future__ import annotations
@@ -33,18 +32,26 @@ from keras_vit.utils.optional_packages import import_optional
 # The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,
 # with 32-bit or 64-bit offsets; AVIF and HEIC are brands of one container.
 _SIGNATURES = (
+    (re.compile(rb"\xff\xd8\xff"), "JPEG"),
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "PNG"),
+    (re.compile(rb"GIF8"), "GIF"),
+    (re.compile(rb"BM"), "BMP"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "WEBP"),
     (re.compile(rb"II[*+]\0|MM\0[*+]"), "TIFF"),
     (re.compile(rb".{4}ftypavi[fs]", re.DOTALL), "AVIF"),
     (re.compile(rb".{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), "HEIF"),
 )
 SIGNATURE_BYTES = 12
 
-_OF_TENSORFLOW: dict[str, Any] = {
+_IN_GRAPHS = ("JPEG", "PNG")
+
+_READERS: dict[str, Any] = {
     "JPEG": JpegImagePlugin.JpegImageFile,
     "PNG": PngImagePlugin.PngImageFile,
     "GIF": GifImagePlugin.GifImageFile,
     "BMP": BmpImagePlugin.BmpImageFile,
     "WEBP": WebPImagePlugin.WebPImageFile,
+    "TIFF": TiffImagePlugin.TiffImageFile,
 }
 
 # By EXIF's orientation.
@@ -69,33 +76,39 @@ _WHITE_IS_ZERO = 0
 
 
 def kind_of(encoded: bytes) -> str | None:
-    """Returns "TIFF", "AVIF" or "HEIF" by the first bytes of a file; None for other files."""
+    """Returns Pillow's name of a format by the first bytes of a file; None for other files."""
     for signature, name in _SIGNATURES:
         if signature.match(encoded[:SIGNATURE_BYTES]):
             return name
     return None
 
 
-def transcoded(encoded: bytes, to: str = "BMP", max_pixels: int = MAX_PIXELS) -> bytes:
-    """Returns an image file that `decode_image` decodes: the same one, or a transcoded one.
+def is_transcoded(kind: str) -> bool:
+    """Returns whether TensorFlow's graphs do not decode a kind of file."""
+    return kind not in _IN_GRAPHS
 
-    TIFF (the first page), AVIF and HEIC become 8-bit RGB, upright by EXIF's orientation. Of
-    16-bit pixels the high byte is kept, as TensorFlow does for PNG; alpha is dropped; CMYK is
-    converted as Pillow does, without colour profiles.
+
+def transcoded(encoded: bytes, *, small: bool = False, max_pixels: int = MAX_PIXELS) -> bytes:
+    """Returns an image file that `decode_image` decodes: the same one, or a PNG.
+
+    BMP, GIF and WebP (the first frame), TIFF (the first page), AVIF and HEIC become 8-bit RGB,
+    upright by EXIF's orientation. Of 16-bit pixels the high byte is kept, as TensorFlow does for
+    PNG; alpha is dropped; CMYK is converted as Pillow does, without colour profiles.
 
     Args:
-        encoded: The content of an image file.
-        to: "BMP" or "PNG". Files of other kinds than these three are not changed.
+        encoded: The content of an image file. JPEG, PNG and what is no image are not changed.
+        small: Whether the PNG is compressed, to be stored, which takes longer.
         max_pixels: Largest height times width.
 
     Raises:
         ValueError: If it cannot be read. The message is the reason, in one line.
     """
     kind = kind_of(encoded)
-    if kind is None:
+    if kind is None or not is_transcoded(kind):
         return encoded
     written = io.BytesIO()
-    upright_rgb(encoded, kind, max_pixels).save(written, to)
+    level = {} if small else {"compress_level": 0}
+    upright_rgb(encoded, kind, max_pixels).save(written, "PNG", **level)
     return written.getvalue()
 
 
@@ -107,10 +120,11 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     """
     path = pathlib.Path(path)
     encoded = path.read_bytes()
-    if kind_of(encoded) is None:
+    found = transcoded(encoded)
+    if found is encoded:
         return str(path)
     made = pathlib.Path(folder) / f"{len(os.listdir(folder))}-{path.stem}.png"
-    made.write_bytes(transcoded(encoded, "PNG"))
+    made.write_bytes(found)
     return str(made)
 
 
@@ -119,7 +133,7 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
 
     Args:
         encoded: The content of a file.
-        kind: "TIFF", "AVIF", "HEIF", or Pillow's name of a format that TensorFlow decodes too.
+        kind: What `kind_of` returns.
         max_pixels: Largest height times width.
 
     Raises:
@@ -139,13 +153,10 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
             )
         if kind == "TIFF":
             image = _tiff_to_rgb(image, encoded)
-        if kind in _OF_TENSORFLOW:
-            exif, tiles = image.info.get("exif", b""), list(image.tile)
+        if kind in _IN_GRAPHS:
+            exif = image.info.get("exif", b"")
             image.load()
-            rgb = _jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image)
-            if kind == "GIF":
-                rgb = rgb.crop(tiles[0].extents)  # TensorFlow gives the frame without its screen.
-            return _turned(rgb, exif)
+            return _turned(_jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image), exif)
         ImageOps.exif_transpose(image, in_place=True)
         image = to_rgb(image)
         image.load()
@@ -197,7 +208,7 @@ def _reader_of(kind):
         from PIL import AvifImagePlugin  # Not in older versions.
 
         return AvifImagePlugin.AvifImageFile
-    return _OF_TENSORFLOW.get(kind, TiffImagePlugin.TiffImageFile)
+    return _READERS[kind]
 
 
 @functools.cache

@@ -70,9 +70,9 @@ def open_model(
     Args:
         anything: A classifier's folder, the folder of a pre-trained model, an export of this
             package, anything that `keras_vit.load_checkpoint` reads, "imagenet21k" or another
-            name of `keras_vit.list_weights()`; or a repository, "hf:owner/name@revision" or a
-            "kaggle:" handle, whose commit or version is in `source`. Or a config or name of
-            `keras_vit.list_models()`, with `weights`.
+            name of `keras_vit.list_weights()`; or a repository, "hf:owner/name@revision",
+            whose commit is in `source`. Or a config or name of `keras_vit.list_models()`, with
+            `weights`.
         weights: For the name or config of a model: its weights, one of the above, or "random".
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.

@@ -63,7 +63,6 @@ class FieldInfo:
         parse: From the argument's text to a value; None: by the annotation.
         none: The flag's value that stands for None.
         from_file: Whether the flag takes a file that lists the values, one a line.
-        completion: Keys of `shell_completion.NAMES` that the Tab key completes, and not only files.
         used: From the settings to whether a run reads the value; None: always.
         needs: With `used`, the flags that make a run read the value, for the error without them.
         off: The values that switch it off; the printed plan leaves it out then.
@@ -85,7 +84,6 @@ class FieldInfo:
     parse: Callable[[str], Any] | None = None
     none: Any = None
     from_file: bool = False
-    completion: Sequence[str] = ()
     used: Callable[[Any], Any] | None = None
     needs: str = ""
     off: tuple = ()

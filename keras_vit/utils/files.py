@@ -34,7 +34,7 @@ SKIPPED = "skipped.csv"  # Also in the folder of a report.
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other code bases' name.
 UNPACKED_MODEL = ("metadata.json", CONFIG, WEIGHTS)
 
-# A file that each export in a folder has: SavedModel, OpenVINO, the web page.
+# A file that each export in a folder has: SavedModel, OpenVINO.
 EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
 
 # Subfolder of real images, on which exports are checked.

@@ -1,4 +1,4 @@
-"""Weights in repositories of the Hugging Face Hub and of Kaggle, on servers in this process."""
+"""Weights in repositories of the Hugging Face Hub, on a server in this process."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from fake_hub import FakeKaggle, etag_of
+from fake_hub import etag_of
 
 from keras_vit.checkpoints import repositories
 from keras_vit.checkpoints.repositories import choose_files, fixed_name
@@ -262,55 +262,3 @@ def test_one_kind_of_weights_is_chosen_and_parts_must_be_whole():
     assert choose_files([*parts, index, "model.safetensors"])[1] == ["model.safetensors"]
     with pytest.raises(ValueError, match="must be whole"):
         choose_files([index, parts[0]])
-
-
-@pytest.fixture
-def kaggle(monkeypatch, tmp_path):
-    """A fake Kaggle, with an empty cache."""
-    pytest.importorskip("kagglehub")
-    from kagglesdk import kaggle_env
-
-    server = FakeKaggle()
-    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
-    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "kaggle_cache"))
-    local = {**kaggle_env._env_to_endpoint, kaggle_env.KaggleEnv.LOCAL: server.address}
-    monkeypatch.setattr(kaggle_env, "_env_to_endpoint", local)
-    server.forget = repositories._download.cache_clear
-    server.forget()
-    yield server
-    server.close()
-    server.forget()
-    assert server.violations == []
-
-
-def test_a_preset_of_kaggle_is_opened_by_its_handle(kaggle, golden, preset):
-    files = {path.name: path.read_bytes() for path in preset.iterdir()}
-    files |= {"metadata.json": b"{}", "model.pkl": b"\x80"}
-    handle = "kaggle:keras/vit/keras/tiny"
-    kaggle.models[handle.removeprefix("kaggle:")] = [{"config.json": b"{}"}, files]
-    opened = open_model(handle)
-    assert opened.source == opened.description.origins["weights"] == f"{handle}/2"
-    expected = golden("keras_hub").load()
-    model, _ = opened.to_model()
-    probabilities = keras.ops.softmax(expected["logits"])
-    np.testing.assert_allclose(model(expected["images"]), probabilities, atol=1e-5)
-    assert kaggle.fetched() == dict.fromkeys(files.keys() - {"metadata.json", "model.pkl"}, 1)
-    kaggle.forget()
-    with pytest.raises(ValueError, match="must be a preset of KerasHub.*without model.weights.h5"):
-        open_model(f"{handle}/1")
-    with pytest.raises(OSError, match="kaggle:keras/vit/keras/none cannot be downloaded: there is"):
-        open_model("kaggle:keras/vit/keras/none")
-    kaggle.close()
-    assert open_model(f"{handle}/2").source == f"{handle}/2"  # Cached.
-    kaggle.forget()
-    with pytest.raises(OSError, match="found if it is written: kaggle:keras/vit/keras/tiny/VERS"):
-        open_model(handle)
-
-
-def test_a_download_from_kaggle_that_breaks_goes_on(kaggle, preset):
-    files = {path.name: path.read_bytes() for path in preset.iterdir()}
-    kaggle.models["keras/vit/keras/tiny"] = [files]
-    kaggle.broken["model.weights.h5"] = (1000, 1)
-    with pytest.raises(OSError, match="kaggle:keras/vit/keras/tiny cannot be downloaded"):
-        open_model("kaggle:keras/vit/keras/tiny")
-    open_model("kaggle:keras/vit/keras/tiny")

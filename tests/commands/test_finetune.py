@@ -162,10 +162,7 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         "command": "keras-vit finetune",
         "data": DataSpec("photos", exclude=["a.jpg"], split_seed=0).to_json(),
         "settings": {**settings.to_json(), "weights": "hf:owner/name@" + 40 * "0"},
-        "facts": {
-            "minutes": {"value": 2.0, "from": "4 steps"},
-            "epochs": {"value": 3.0, "from": "4 steps"},
-        },
+        "facts": {"epochs": {"value": 3.0, "from": "4 steps"}},
     }
     recipe.write_text(json.dumps(content))
     (tmp_path / "list.txt").write_text("b.jpg\n")
@@ -175,7 +172,6 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         (("--data", "other"), "--data other, begun with photos"),
         (("--exclude", tmp_path / "list.txt"), "--exclude ('b.jpg',), begun with ('a.jpg',)"),
         (("--weights", "hf:owner/other"), "--weights hf:owner/other, begun with hf:owner/name@"),
-        (("--minutes", 3), "--minutes 3.0, begun with 2.0"),
         (("--epochs", 4), "--epochs 4.0, begun with 3.0"),
     ):
         line = refused(*resume, *flags)
@@ -184,7 +180,7 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
     job = FineTune(
         DataSpec("photos", exclude=["a.jpg"]),
         RunOptions(tmp_path / "out", resume=True),
-        FineTuning(learning_rate=0.01, image_size=8, weights="hf:owner/name", minutes=2),
+        FineTuning(learning_rate=0.01, image_size=8, weights="hf:owner/name"),
     )
     assert (job.settings.steps, job.data.split_seed) == (4, 0)
     same = ("--learning-rate", 0.01, "--data", "photos", "--image-size", 8)

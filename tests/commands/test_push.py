@@ -27,7 +27,7 @@ def pets(tiny, tmp_path):
 
     folder = shutil.copytree(tiny, tmp_path / "pets")
     write_picture(folder / "samples" / "00.png", np.full((8, 8, 3), 7))
-    for name in ("data.npz", "split.npz", "run.html", "skipped.csv", "last.keras", "bom.json"):
+    for name in ("data.npz", "split.npz", "run.html", "skipped.csv", "last.keras"):
         (folder / name).write_bytes(b"private")
     return folder
 
@@ -72,39 +72,18 @@ def test_a_pushed_folder_is_read_by_its_name_and_by_keras(hub, command, pets):
     assert not [line for line in hub.requests[before:] if line.startswith("PUT")]
 
 
-def test_another_form_replaces_the_files_of_the_first_and_no_others(hub, command, pets, golden):
-    pytest.importorskip("safetensors")
+def test_files_of_an_earlier_push_are_replaced_and_no_others(hub, command, pets):
     assert command("push", pets, NAME, "--samples").code == 0
     assert pushed(hub).keys() == FILES | {"samples/00.png"}
     files = {**hub.repositories["model", NAME].files, "LICENSE": b"mine"}
-    hub.repositories["model", NAME].commit(files)
-    outcome = command("push", pets, NAME, "--as", "transformers", "--dataset", "owner/photos")
+    hub.repositories["model", NAME].commit({**files, "model.safetensors": b"read before the rest"})
+    outcome = command("push", pets, NAME, "--dataset", "owner/photos")
     assert outcome.code == 0, outcome
     files = pushed(hub)
-    assert files.keys() == {
-        *("README.md", "config.json", "model.safetensors", "preprocessor_config.json"),
-        *("LICENSE", "samples/00.png"),
-    }
-    assert json.loads(files["config.json"])["model_type"] == "vit"
+    assert files.keys() == FILES | {"LICENSE", "samples/00.png"}
     card = files["README.md"].decode()
-    assert "library_name: transformers" in card
+    assert "library_name: keras\n" in card
     assert "datasets:\n- owner/photos" in card
-    opened = keras_vit.open_model(f"hf:{NAME}")
-    expected = load_classifier(pets).model(IMAGES)
-    np.testing.assert_allclose(opened.to_model()[0](IMAGES), expected, atol=1e-6)
-
-
-def test_files_of_timm_are_read_by_the_repositorys_name(hub, command, pets):
-    pytest.importorskip("safetensors")
-    outcome = command("push", pets, NAME, "--as", "timm")
-    assert outcome.code == 0, outcome
-    files = pushed(hub)
-    assert files.keys() == {"README.md", "config.json", "model.safetensors"}
-    assert b"library_name: timm" in files["README.md"]
-    assert "pretrained_cfg" in json.loads(files["config.json"])
-    opened = keras_vit.open_model(f"hf:{NAME}")
-    expected = load_classifier(pets).model(IMAGES)
-    np.testing.assert_allclose(opened.to_model()[0](IMAGES), expected, atol=1e-6)
 
 
 def test_the_card_has_what_calibration_found(hub, command):
@@ -116,11 +95,6 @@ def test_the_card_has_what_calibration_found(hub, command):
     assert "at most 0.05 with probability 0.95" in card
     assert card.count("license: apache-2.0") == 1
     assert "\n# ViT-Mini/4, 10 classes\n" in card
-    outcome = command("push", "vit_mini4_cifar10", "owner/timm", "--as", "timm")
-    assert "note: the decision of keras-vit calibrate is left out" in outcome.out
-    card = hub.repositories["model", "owner/timm"].files["README.md"].decode()
-    assert "type: accuracy" in card
-    assert "selective_risk" not in card
 
 
 def test_a_dry_run_of_training_downloads_no_weights(hub, command, pets, colors, tmp_path):
@@ -180,8 +154,6 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
 ):
     assert "must be OWNER/NAME. Received: pets" in refused("push", pets, "pets")
     assert "A classifier's folder must be pushed" in refused("push", tmp_path, NAME)
-    line = refused("push", pets, NAME, "--runtime", tmp_path)
-    assert "--runtime must be given with --space or --as web" in line
     monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
     assert "the token has no rights for this; log in" in refused("push", pets, NAME)
     monkeypatch.delenv("HF_TOKEN")

@@ -1,4 +1,4 @@
-"""The module of a classifier in a browser, as Node and the TypeScript compiler see it."""
+"""The module of a classifier in a browser, as Node sees it."""
 
 import json
 import pathlib
@@ -6,14 +6,11 @@ import shutil
 import subprocess
 
 import pytest
-from npm_packages import installed
 
-from keras_vit.export.browser_templates import SCRIPT, TYPES, script
+from keras_vit.export.browser_templates import SCRIPT, script
 from makers import turned
 
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
-
-TYPESCRIPT = "TYPESCRIPT"  # Names the compiler's program.
 
 FACTS = {"classNames": ["a", "b"], "thresholds": None, "view": {}}
 
@@ -57,16 +54,3 @@ def test_an_argument_of_another_type_gets_a_line_that_names_what_is_taken(in_nod
     for message, kind in zip(in_node["kinds"], ("Number", "Null", "Array", "Object"), strict=True):
         taken = "a Blob or File, an <img>, <canvas> or <video>, an ImageBitmap, or a URL"
         assert message == f"TypeError: classify takes {taken}. Received: {kind}"
-
-
-@pytest.mark.slow
-def test_the_types_of_the_module_are_those_that_it_has(tmp_path, tmp_path_factory):
-    compiler = installed(TYPESCRIPT, "typescript", tmp_path_factory, "typescript/bin/tsc")
-    (tmp_path / "pets").mkdir()
-    for name in (SCRIPT, TYPES):
-        (tmp_path / "pets" / name).write_text(script(name, FACTS))
-    program = shutil.copy(PROGRAMS / "own_program.ts", tmp_path)
-    options = ["--noEmit", "--strict", "--target", "es2022", "--module", "es2022", "--types", ""]
-    command = ["node", compiler, *options, "--moduleResolution", "bundler", program]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout

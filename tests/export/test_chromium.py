@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from keras_vit.export.chromium import _isolation, folder_signature, page_signature
+from keras_vit.export.chromium import _isolation, page_signature
 
 # Ways in which a page may open a connection, each to the address in place of HOST.
 PAGE = """<!DOCTYPE html>
@@ -52,15 +52,14 @@ def listener():
         server.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("served", [False, True], ids=["file", "folder"])
-def test_a_page_reaches_no_other_address(served, listener, tmp_path):
+def test_a_page_reaches_no_other_address(listener, tmp_path):
     pytest.importorskip("playwright", reason='pip install -e ".[web]"')
     import numpy as np
 
     host, received = listener
     path = tmp_path / "page.html"
     path.write_text(PAGE.replace("HOST", host))
-    signature = folder_signature(tmp_path, path.name) if served else page_signature(path.as_uri())
+    signature = page_signature(path.as_uri())
     assert signature.call(np.zeros((1, 8, 8, 3), "uint8")).tolist() == [[1]]
     assert received == []
 

@@ -184,17 +184,14 @@ def test_an_export_of_an_old_folder_holds_no_path_and_no_metadata(export):
     assert "3 photos of the classifier's samples, 8x8, without metadata, travel" in str(report)
 
 
-@pytest.mark.parametrize("name", ["html", "web"])
-def test_a_page_of_an_old_folder_holds_no_path_and_no_metadata(name, old, tmp_path, monkeypatch):
+def test_a_page_of_an_old_folder_holds_no_path_and_no_metadata(old, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
     runtime = dict.fromkeys(browser_files.RUNTIME, b"the runtime")
     monkeypatch.setattr(browser_files, "_runtime_files", lambda folder: runtime)
     monkeypatch.setattr(browser_files, "import_playwright", lambda: None)  # For its check alone.
-    classifier, path = load_classifier(old), tmp_path / name
-    if name == "web":
-        path.mkdir()
+    classifier, path = load_classifier(old), tmp_path / "page.html"
     photos, _ = golden_images.golden_images(classifier)
-    export = FORMATS_BY_NAME[name]()
+    export = FORMATS_BY_NAME["html"]()
     export.write(path, classifier, [])
     export.add_texts(path, publish.texts_of(classifier, photos))
     assert any(content.startswith(b"\x89PNG") for _, content in contents(path))

@@ -15,15 +15,13 @@ from onnx import TensorProto, helper
 
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export import browser_files, html_page, web_folder
+from keras_vit.export import browser_files, html_page
 from keras_vit.export.all_formats import FORMATS, format_of
 from keras_vit.export.onnx_graph import replace
 from keras_vit.export.part_checksums import check_parts, checksums_json
 from keras_vit.export.publish import texts_of
 from keras_vit.images.decoding import read_image
 from keras_vit.utils.files import CLASSES
-from keras_vit.utils.signing import check_signature, sign
-from makers import write_keys
 
 WITH_RUNTIME = ("onnx", "openvino", "tflite", "saved_model")  # Run by the default tests.
 SLOW = pytest.mark.slow
@@ -42,23 +40,18 @@ def exports(classifier, files, saved_model, tflite, tmp_path_factory):
         without_playwright(patch)
         contents = {"classifier.js": b"// A module.", "model.onnx": model}
         patch.setattr(browser_files, "classifier_files", lambda *_: contents)
-        patch.setattr(browser_files, "transformers_js_files", lambda _: {"onnx/model.onnx": model})
-        for name in ("html", "web"):
-            path = folder / f"page{FORMATS[name].suffix}"
-            if FORMATS[name].marker:
-                path.mkdir()
-            FORMATS[name]().write(path, classifier, files)
-            photos = [read_image(file) for file in files[:2]]
-            FORMATS[name].add_texts(path, texts_of(classifier, photos))
-            FORMATS[name].add_texts(path, {"checksums.json": checksums_json(FORMATS[name], path)})
-            paths[name] = path
+        path, page = folder / "page.html", FORMATS["html"]
+        page().write(path, classifier, files)
+        photos = [read_image(file) for file in files[:2]]
+        page.add_texts(path, texts_of(classifier, photos))
+        page.add_texts(path, {"checksums.json": checksums_json(page, path)})
+        paths["html"] = path
     return {name: pathlib.Path(path) for name, path in paths.items()}
 
 
 def without_playwright(patch):
     """Lets exports for browsers be read where no browser can be started."""
-    for module in (html_page, web_folder):
-        patch.setattr(module, "import_playwright", lambda: None)
+    patch.setattr(html_page, "import_playwright", lambda: None)
 
 
 @pytest.fixture
@@ -141,24 +134,6 @@ def test_one_flipped_byte_is_found_in_every_precision(tflite, tmp_path, precisio
         with pytest.raises(ValueError, match="Received: model is changed"):
             keras_vit.export.verify(path)
         path.write_bytes(good)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_one_flipped_bit_anywhere_in_an_export_does_not_fit_its_signature(copied, name, tmp_path):
-    pytest.importorskip("model_signing")
-    path, (private, public) = copied(name), write_keys(tmp_path, "own")
-    sign(path, private)
-    check_signature(path, public)
-    for file in [path] if path.is_file() else filter(pathlib.Path.is_file, path.rglob("*")):
-        good = file.read_bytes()
-        for place in np.linspace(0, len(good) - 1, 5).astype(int) if good else ():
-            flip(file, place)
-            with pytest.raises(ValueError, match="as it was signed") as error:
-                check_signature(path, public)
-            part = f"changed {file.relative_to(path).as_posix()}"
-            found = part if path.is_dir() else "other bytes"
-            assert str(error.value).endswith(f" Received: {found}")
-        file.write_bytes(good)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -372,12 +372,11 @@ READERS = {
     "verify_openvino": _verified("openvino", "a"),
     "verify_saved_model": _verified("saved_model", "a"),
     "verify_html": _verified_page("html", "a.html"),
-    "verify_web": _verified_page("web", "a"),
 }  # fmt: skip
 
 
 # Packages that are not everywhere.
-_NEEDED = {"torch": "torch", "verify_html": "playwright", "verify_web": "playwright"}
+_NEEDED = {"torch": "torch", "verify_html": "playwright"}
 
 
 def usable():
@@ -386,6 +385,6 @@ def usable():
     try:
         browser_files._runtime_files(RUNTIME)
     except ValueError as error:  # Without a network.
-        print(f"No html and web exports are read. {error}", file=sys.stderr)
+        print(f"No html exports are read. {error}", file=sys.stderr)
         found["playwright"] = None
     return [name for name in READERS if name not in _NEEDED or found[_NEEDED[name]]]

@@ -1,4 +1,4 @@
-"""Servers in this process that answer as the Hugging Face Hub and Kaggle do, in memory.
+"""A server in this process that answers as the Hugging Face Hub does, in memory.
 
 The Hub's part follows https://huggingface.co/docs/hub/api and the requests of huggingface_hub. A
 request that this API has not, or with other fields than it has, is kept in `violations`.
@@ -364,54 +364,4 @@ class HubHandler(_Answer):
         ("PUT", r"/lfs/(\w+)", lfs_upload),
         ("POST", r"/lfs/(\w+)/verify", lfs_verify),
         ("POST", rf"/api/(models|datasets|spaces)/{_NAME}/commit/([^/]+)", commit),
-    )
-
-
-class FakeKaggle(FakeServer):
-    """The fake Kaggle. `models` holds the versions of a handle, each {path: bytes}."""
-
-    def __init__(self):
-        self.models, self.objects = {}, {}
-        super().__init__(KaggleHandler)
-
-
-class KaggleHandler(_Answer):
-    """The requests of Kaggle's API that the download of a model needs."""
-
-    def versions(self, given):
-        self.expect(
-            {"ownerSlug", "modelSlug", "framework", "instanceSlug"} <= given.keys(), f"{given}"
-        )
-        framework = given["framework"].removeprefix("MODEL_FRAMEWORK_").lower()
-        parts = (given["ownerSlug"], given["modelSlug"], framework, given["instanceSlug"])
-        return self.server_state.models.get("/".join(parts))
-
-    def instance(self, query):
-        found = self.versions(json.loads(self.body()))
-        if found is None:
-            return self.reply(404, {"code": 404, "message": "Not found"})
-        self.reply(200, {"versionNumber": len(found)})
-
-    def download(self, query):
-        given = json.loads(self.body())
-        found = self.versions(given)
-        path = given.get("path")
-        self.expect(path, "a file, not the whole archive")
-        if found is None or path not in found[given["versionNumber"] - 1]:
-            return self.reply(404, {"code": 404, "message": "Not found"})
-        name = f"{self.path.rpartition('/')[2]}/{len(self.server_state.requests)}"
-        self.server_state.objects[name] = found[given["versionNumber"] - 1][path]
-        place = f"{self.server_state.address}/store/{name}/download/{path}"
-        self.reply(302, b"", {"Location": place})
-
-    def store(self, name, path, query):
-        content = self.server_state.objects[name]
-        digest = base64.b64encode(hashlib.md5(content).digest()).decode()
-        headers = {"Accept-Ranges": "bytes", "x-goog-hash": f"md5={digest}"}
-        self.send_file(path, content, headers)
-
-    routes = (
-        ("POST", "/api/v1/models.ModelApiService/GetModelInstance", instance),
-        ("POST", "/api/v1/models.ModelApiService/DownloadModelInstanceVersion", download),
-        ("GET", r"/store/(\w+/\d+)/download/(.+)", store),
     )

@@ -1,7 +1,6 @@
 """Tiny pictures, folders of labelled pictures and tiny configs, for all tests."""
 
 import io
-import subprocess
 
 import numpy as np
 from PIL import Image
@@ -102,12 +101,3 @@ def turned(folder, suffix, big_endian=False):
         paths.append(folder / f"{orientation}.{suffix}")
         image.save(paths[-1], exif=exif, lossless=True)
     return paths
-
-
-def write_keys(folder, name):
-    """Writes an elliptic-curve key; returns the paths of the private and the public part."""
-    private, public = folder / f"{name}.pem", folder / f"{name}.pub.pem"
-    made = ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", private]
-    for arguments in (made, ["ec", "-in", private, "-pubout", "-out", public]):
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-    return private, public

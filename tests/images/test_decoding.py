@@ -26,11 +26,6 @@ from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 from makers import encode
 
-needs_webp = pytest.mark.skipif(
-    not hasattr(tf.io, "decode_webp"), reason="This TensorFlow does not decode WebP."
-)
-WEBP = pytest.param("WEBP", marks=needs_webp)
-
 STRING = [tf.TensorSpec([], tf.string)]
 decode = tf.function(decode_image, STRING)
 header_of = tf.function(read_header, STRING)
@@ -58,22 +53,6 @@ def exif(orientation, order):
     return b"Exif\0\0" + head + b"".join(entry.pack(*each) for each in entries) + bytes(4)
 
 
-def palette_bmp(indices, bits, palette, from_top=False):
-    height, width = indices.shape
-    row_bytes = (width * bits + 31) // 32 * 4
-    rows = np.zeros((height, row_bytes * 8 // bits), "uint8")
-    rows[:, :width] = indices if from_top else indices[::-1]
-    packed = np.zeros((height, row_bytes), "uint8")
-    for place in range(8 // bits):
-        packed |= rows[:, place :: 8 // bits] << (8 - bits * (place + 1))
-    colours = b"".join(bytes([*colour[::-1], 0]) for colour in palette.tolist())
-    signed_height = -height if from_top else height
-    start = 14 + 40 + len(colours)
-    info = struct.pack("<IiiHHIIiiII", 40, width, signed_height, 1, bits, 0, 0, 0, 0, 0, 0)
-    file_header = b"BM" + struct.pack("<IHHI", start + packed.size, 0, 0, start)
-    return file_header + info + colours + packed.tobytes()
-
-
 def png_claiming(height, width):
     def chunk(kind, content):
         checksum = struct.pack(">I", zlib.crc32(kind + content))
@@ -96,7 +75,7 @@ def refuses(encoded, match=None):
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", WEBP])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_all_orientations_equal_pillows(kind, order):
     stored = np.asarray(decode(encode(photo(), kind)))
     for orientation in range(1, 9):
@@ -142,9 +121,8 @@ def test_a_region_is_of_the_upright_image(orientation):
     check_regions(encode(photo(), "JPEG", exif=exif(orientation, "big")), count=12)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", WEBP])
-def test_a_region_of_another_format_is_the_same_pixels(kind):
-    check_regions(encode(photo(), kind), count=4)
+def test_a_region_of_a_png_is_the_same_pixels():
+    check_regions(encode(photo(), "PNG"), count=4)
 
 
 def check_regions(encoded, count=40):
@@ -157,32 +135,13 @@ def check_regions(encoded, count=40):
         np.testing.assert_array_equal(region_of(encoded, [y, x, height, width]), expected)
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [
-        ("PNG", "1"),
-        ("PNG", "L"),
-        ("PNG", "LA"),
-        ("PNG", "P"),
-        ("PNG", "RGBA"),
-        ("BMP", "1"),
-        ("BMP", "L"),
-        ("BMP", "P"),
-        ("BMP", "RGB"),
-        ("BMP", "RGBA"),
-        ("GIF", "P"),
-        ("GIF", "L"),
-        pytest.param("WEBP", "RGB", marks=needs_webp),
-        pytest.param("WEBP", "RGBA", marks=needs_webp),
-    ],
-)
-def test_every_kind_of_pixel_becomes_rgb_as_in_pillow(kind, mode):
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA"])
+def test_every_kind_of_pixel_becomes_rgb_as_in_pillow(mode):
     image = photo()
     image.putalpha(photo(seed=1).convert("L"))
-    encoded = encode(image.convert(mode), kind, **({"lossless": True} if kind == "WEBP" else {}))
+    encoded = encode(image.convert(mode), "PNG")
     expected = Image.open(io.BytesIO(encoded)).convert("RGBA").convert("RGB")
-    visible = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGBA"))[..., 3:] > 0
-    np.testing.assert_array_equal(decode(encoded) * visible, np.asarray(expected) * visible)
+    np.testing.assert_array_equal(decode(encoded), expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"quality": 95, "subsampling": 0}, {"progressive": True}])
@@ -207,66 +166,29 @@ def test_sixteen_bits_become_the_upper_eight():
     np.testing.assert_allclose(decode(encoded), expected, atol=1)  # libpng rounds.
 
 
-@pytest.mark.parametrize("bits", [1, 4, 8])
-@pytest.mark.parametrize("from_top", [False, True])
-def test_a_bmp_palette_is_looked_up(bits, from_top):
-    rng = np.random.RandomState(bits)
-    palette = rng.randint(0, 256, (2**bits, 3), dtype="uint8")
-    indices = rng.randint(0, 2**bits, (5, 11), dtype="uint8")
-    encoded = palette_bmp(indices, bits, palette, from_top)
-    np.testing.assert_array_equal(decode(encoded), palette[indices])
-    pillow = Image.open(io.BytesIO(encoded)).convert("RGB")
-    np.testing.assert_array_equal(decode(encoded), pillow)
-
-
-def test_bytes_behind_a_bmp_are_ignored():
-    np.testing.assert_array_equal(decode(encode(photo(), "BMP") + b"\0\0"), photo())
-
-
-def test_an_animated_gif_gives_its_first_frame():
-    frames = [photo(300, 200, seed).quantize(256) for seed in range(3)]
-    encoded = encode(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=50)
-    np.testing.assert_array_equal(decode(encoded), frames[0].convert("RGB"))
-    assert int(header_of(encoded).end) < len(encoded) / 2  # The rest is not even looked at.
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", WEBP])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.5, 0.9])
 def test_a_truncated_file_is_refused(kind, share):
     encoded = encode(photo(200, 150), kind)
     refuses(encoded[: int(share * len(encoded))])
 
 
-def test_other_formats_are_refused():
-    refuses(b"", "must be JPEG, PNG, BMP, GIF or WebP")
-    refuses(encode(photo(), "TIFF"), "must be JPEG, PNG, BMP, GIF or WebP")
+@pytest.mark.parametrize("kind", ["TIFF", "BMP", "GIF", "WEBP"])
+def test_a_graph_refuses_other_formats_by_name(kind):
+    refuses(encode(photo(), kind), "must be JPEG or PNG; in files also BMP, GIF, WebP, TIFF")
 
 
-def test_an_animated_webp_is_refused():
-    # TensorFlow 2.21 writes four channels into memory for three.
-    encoded = encode(photo(), "WEBP", save_all=True, append_images=[photo(seed=1)])
-    refuses(encoded, "animated WebP")
-
-
-def test_a_compressed_bmp_is_refused():
-    refuses(changed(encode(photo(), "BMP"), 30, "<I", 1), "compressed")
+def test_no_bytes_are_no_image():
+    refuses(b"", "must be JPEG or PNG")
 
 
 HUGE = {
     "png": lambda: png_claiming(100_000, 100_000),
     "png line": lambda: png_claiming(1, 2**31 - 1),
-    "bmp": lambda: changed(encode(photo(), "BMP"), 18, "<ii", 100_000, 100_000),
     "jpeg": lambda: changed(
         encode(photo(), "JPEG"),
         encode(photo(), "JPEG").index(b"\xff\xc0") + 5,
         ">HH",
-        65_000,
-        65_000,
-    ),
-    "gif": lambda: changed(
-        encode(photo(), "GIF"),
-        encode(photo(), "GIF").index(b",\0\0\0\0") + 5,
-        "<HH",
         65_000,
         65_000,
     ),
@@ -285,9 +207,8 @@ def memory_growth_below(limit):
 @pytest.mark.parametrize("kind", HUGE)
 def test_an_image_that_claims_too_many_pixels_is_refused(kind):
     content = HUGE[kind]()
-    reason = "not supported" if kind == "bmp" else f"at most {MAX_PIXELS} pixels"
     with memory_growth_below(100):
-        refuses(content, reason)
+        refuses(content, f"at most {MAX_PIXELS} pixels")
 
 
 def test_the_limit_is_checked_before_memory_is_allocated():
@@ -507,7 +428,7 @@ def test_a_file_is_read_or_the_reason_is_one_line(tmp_path):
     np.testing.assert_array_equal(read_image(path), photo())
     for content, reason in (
         (b"", "The file is empty."),
-        (b"text", "An image must be JPEG, PNG, BMP, GIF or WebP; in files also TIFF"),
+        (b"text", "An image must be JPEG or PNG; in files also BMP, GIF, WebP, TIFF"),
         (encoded[:100], "The file is damaged or cut short: Invalid PNG"),
         (png_claiming(10**5, 10**5), "Received: height and width 100000 100000"),
     ):

@@ -4,9 +4,10 @@ import io
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
-from keras_vit.images.decoding import decode_file
+from keras_vit.images.decoding import decodable, decode_file, decode_image
 from keras_vit.images.pillow_decoding import decode_with_pillow
 
 
@@ -36,6 +37,11 @@ def sixteen_bits():
 def animated_gif():
     frames = [picture("P"), picture("P").transpose(Image.Transpose.ROTATE_180)]
     return encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+
+
+def animated_webp():
+    more = [picture().transpose(Image.Transpose.ROTATE_180)]
+    return encoded(picture(), "WEBP", save_all=True, append_images=more, lossless=True)
 
 
 def transparent_gif():
@@ -85,14 +91,31 @@ FILES = {
     "GIF of a part of its screen": gif_of_a_part_of_its_screen,
     "transparent GIF": transparent_gif,
     "WebP": lambda: encoded(picture(), "WEBP"),
+    "animated WebP": animated_webp,
     "TIFF": lambda: encoded(picture(), "TIFF"),
 }
+
+
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+def decode_in_graph(content):
+    return decode_image(decodable(content))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_kind_of_file_has_the_pixels_of_the_graph(name):
     content = FILES[name]()
-    np.testing.assert_array_equal(decode_with_pillow(content), decode_file(content))
+    in_graph = decode_in_graph(content)
+    np.testing.assert_array_equal(decode_with_pillow(content), in_graph)
+    np.testing.assert_array_equal(decode_file(content), in_graph)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if name.split()[-1] in ("BMP", "GIF", "screen", "WebP", "TIFF")]
+)
+def test_what_is_neither_jpeg_nor_png_has_the_pixels_of_pillow(name):
+    content = FILES[name]()
+    expected = Image.open(io.BytesIO(content)).convert("RGB")
+    np.testing.assert_array_equal(decode_file(content), expected)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])

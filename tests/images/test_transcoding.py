@@ -1,4 +1,4 @@
-"""TIFF, AVIF and HEIC images."""
+"""Images that are neither JPEG nor PNG."""
 
 import io
 import pathlib
@@ -47,7 +47,7 @@ def tiff(pixels, *, photometric=1, sample_format=1, more=()):
 
 def read(encoded):
     with Image.open(io.BytesIO(transcoded(encoded))) as image:
-        assert image.format == "BMP"
+        assert image.format == "PNG"
         return np.asarray(image)
 
 
@@ -71,6 +71,14 @@ def test_a_tiff_becomes_8_bit_rgb(encoded, expected):
     if expected is None:
         expected = np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE], 2) >> 8
     np.testing.assert_array_equal(read(encoded), expected)
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "WEBP"])
+def test_a_stored_png_has_the_same_pixels_in_fewer_bytes(kind):
+    encoded = encode(PHOTO, kind)
+    small = transcoded(encoded, small=True)
+    assert len(small) < len(transcoded(encoded))
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(small))), read(encoded))
 
 
 def test_16_bit_grey_keeps_its_high_byte():

@@ -64,7 +64,7 @@ def photo_facts(encoded: bytes) -> PhotoFacts:
     Args:
         encoded: Its content, which can be decoded.
     """
-    with Image.open(io.BytesIO(transcoded(encoded, "PNG"))) as opened:
+    with Image.open(io.BytesIO(transcoded(encoded))) as opened:
         file_format = kind_of(encoded) or str(opened.format)
         quality = _jpeg_quality(opened)
         camera, turned_twice = _from_exif(opened)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit.images.decoding import apply_preprocessing, decodable, decode_image
+from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import FLIPS, RESIZED_CROP, check_data_service
@@ -121,7 +121,7 @@ def training_batches(
     check_data_service(data_service)
     if data_service is not None and examples.transcode:
         raise ValueError(
-            "A tf.data service cannot decode TIFF, AVIF and HEIC images: write them with "
+            "A tf.data service decodes JPEG and PNG images alone: write others with "
             f"keras-vit records first. Received: data_service={data_service!r}"
         )
     if data_service is not None and examples.local:
@@ -154,7 +154,9 @@ def training_batches(
     def image_and_label(handle, epoch, index):
         # 1 distinguishes the key from the order's.
         key = random_key(seed, tf.constant(1), epoch, first + step * index)
-        encoded, label = examples.read_decodable(handle)
+        # The graphs of a service cannot call Pillow, and its examples do not need it.
+        read = examples.read_decodable if data_service is None else examples.read
+        encoded, label = read(handle)
         return augment(encoded, key, image_size, value_range), label
 
     # The workers of a service have other cores than this machine.
@@ -207,7 +209,7 @@ def evaluation_batches(
 
     def image_and_label(handle, _, place):
         encoded, label = examples.read_decodable(handle)
-        pixels = decode_image(decodable(encoded) if skip_unreadable else encoded)
+        pixels = decode_image(encoded)
         image = apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
         return (image, label, place) if skip_unreadable else (image, label)
 

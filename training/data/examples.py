@@ -33,7 +33,7 @@ class Examples(abc.ABC):
     `index` is the place among these examples.
 
     Attributes:
-        transcode: Whether there may be images that only Pillow decodes.
+        transcode: Whether there are images that only Pillow decodes, as far as that is known.
         local: Whether only this process can read the images.
     """
 
@@ -163,7 +163,7 @@ class Examples(abc.ABC):
     def read_decodable(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what `read` does, the image as one that `decode_image` decodes."""
         encoded, label = self.read(handle)
-        return image_formats.decoding.decodable(encoded) if self.transcode else encoded, label
+        return image_formats.decoding.decodable(encoded), label
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -48,8 +48,8 @@ class FileExamples(RandomAccessExamples):
     Args:
         paths: The files.
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
-        transcode: Whether there may be TIFF, AVIF or HEIC files; by default if a path ends
-            like them.
+        transcode: Whether there may be files that are neither JPEG nor PNG; by default if a path
+            ends like them.
     """
 
     def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
@@ -106,13 +106,13 @@ def list_files(
         if data.suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(
                 "Data in a file must be a CSV file, ending in .csv or .tsv, or JSON, ending in "
-                f".jsonl or .json, or parquet:FILE. Received: {data}"
+                f".jsonl or .json. Received: {data}"
             )
         root = pathlib.Path(data_dir or data.parent)
         files, classes = table_files(data, root, task, columns, notes)
     elif not data.is_dir():
         raise ValueError(
-            "The data must be a folder, a CSV file, tfrecords:FOLDER, parquet:FOLDER or tfds:NAME. "
+            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
     elif labelled:
@@ -337,7 +337,7 @@ def undecodable(
 ) -> Iterator[tuple[int, str | None]]:
     """Yields the index of each file that TensorFlow cannot decode, with the reason, in order.
 
-    The reason is None for a TIFF, AVIF or HEIC file that Pillow can read. Every file is
+    The reason is None for a file of another format that Pillow can read. Every file is
     decoded, on all cores; a JPEG at an eighth of its size, which is enough to find a
     truncated file.
 

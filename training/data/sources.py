@@ -26,7 +26,6 @@ from .image_files import (
 from .in_memory import MEMORY, Labelled, as_in_memory
 from .label_tables import TABLE_SUFFIXES, Columns, LabelledFile
 from .labels import multi_hot, task_of
-from .parquet_files import PARQUET, column_of_images, open_parquet
 from .parts import check_classes, shared_groups, with_test
 from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
@@ -71,7 +70,6 @@ def open_source(
             a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
             the names of the classes, or a table of another tool; see `listed_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
-            `parquet:FOLDER` or `parquet:FILE`, Parquet files with images; see `open_parquet`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`;
             arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
@@ -102,7 +100,7 @@ def open_source(
         one_part: Whether parts that the data have are ignored: all images are in "train".
         group_by: What images have in common that are in the same part: "exif", a column of a CSV
             file or data frame, or a regular expression; see `groups.group_of`.
-        path_column: The column of paths in a table, or of images in Parquet files.
+        path_column: The column of paths in a table.
         label_column: The column of labels, or the columns of 0 and 1 with commas between.
         label_separator: What is between the labels of an image in a table.
         folders: Whether the folders in a folder are "classes" or "parts"; None: by their names.
@@ -154,13 +152,6 @@ def open_source(
         scheme, _, vtab_task = name.partition(":")
         is_tuning = f"{scheme}:" == VTAB_TUNE
         class_names, splits = open_vtab(vtab_task, data_dir, tune=is_tuning, download=download)
-        splits = _without(splits, exclude, name)
-    elif name.startswith(PARQUET):
-        _check_no_data_dir(name, data_dir)
-        folder = pathlib.Path(name.removeprefix(PARQUET))
-        class_names, splits = open_parquet(folder, path_column, label_column)
-        if group_by is not None:
-            cells = column_of_images(folder, splits, group_by)
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)
@@ -281,7 +272,7 @@ def is_files(name: str) -> bool:
     Args:
         name: The data, as for `open_source`.
     """
-    others = (TFDS, TFRECORDS, PARQUET, VTAB, VTAB_TUNE, MEMORY)
+    others = (TFDS, TFRECORDS, VTAB, VTAB_TUNE, MEMORY)
     return not name.startswith(others) and not record_files(pathlib.Path(name))
 
 

@@ -58,7 +58,7 @@ class DataSpec:
     data: Any = setting(  # `Labelled` or None; anything else than a path is kept as `InMemory`.
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
-        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME; the flag itself may be left out",
+        "tfrecords:FOLDER or tfds:NAME; the flag itself may be left out",
         unit="DATA",
     )
     data_dir: str | os.PathLike | None = setting(
@@ -121,13 +121,13 @@ class DataSpec:
     group_by: str | None = setting(
         None,
         "keep images of a group in the same part: exif (one camera within seconds), a column of "
-        "the CSV or Parquet file, or a regular expression whose first capture group, or match, in "
+        "the CSV file, or a regular expression whose first capture group, or match, in "
         "the path relative to the data is the group",
         unit="exif|COLUMN|REGEX",
     )
     path_column: str | None = setting(
         None,
-        "the column of paths in a CSV file, or of images in Parquet files",
+        "the column of paths in a CSV file",
         unit="COLUMN",
         absent="path, or as labelling tools name it",
     )

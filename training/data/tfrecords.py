@@ -327,7 +327,7 @@ def write_records(
 ) -> dict[str, Shards]:
     """Writes the splits of a source as `SPLIT-00000-of-00008.tfrecord` and so on.
 
-    Encoded images are copied unchanged, except that TIFF, AVIF and HEIC become PNG. Their order
+    Encoded images are copied unchanged, except that all but JPEG and PNG become PNG. Their order
     is drawn by the seed, so that each shard is a sample of all classes. The folder appears
     after everything has been written, read back and compared.
 
@@ -434,7 +434,7 @@ def _write_split(
                 counts.append(0)
                 writer = open_file.enter_context(tf.io.TFRecordWriter(str(paths[-1])))
                 size = 0
-            encoded = transcoded(encoded, "PNG")
+            encoded = transcoded(encoded, small=True)
             record = _example(encoded, class_numbers(label), names[index])
             writer.write(record)
             size += len(record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +12,11 @@ import numpy as np
 
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.utils.files import atomic_write
-from keras_vit.utils.optional_packages import import_optional
 
 from .features import extract
 from .predictions import EvaluatedModel, weights_hash
 
-SUFFIXES = (".npz", ".parquet")
+SUFFIX = ".npz"
 
 _FACTS = ("model", "weights_sha256", "feature")
 
@@ -40,26 +38,15 @@ class Embeddings:
     def write(self, path: str | os.PathLike) -> None:
         """Writes the features.
 
-        `.npz` has the arrays `names`, `features` and one for each fact. `.parquet` has the
-        columns `name` and `features`, a list of D numbers, and the facts as its metadata.
+        They are the arrays `names`, `features` and one for each fact.
 
         Raises:
-            ValueError: If the path ends otherwise.
-            ImportError: For `.parquet` without pyarrow.
+            ValueError: If the path does not end in .npz.
         """
-        suffix = check_suffix(path)
-        with atomic_write(path) as partial:
-            if suffix == ".npz":
-                arrays: dict[str, Any] = {"names": self.names, "features": self.values}
-                with open(partial, "wb") as file:
-                    np.savez(file, **arrays, **self.facts)  # type: ignore[arg-type]
-                return
-            arrow, parquet = _pyarrow()
-            rows = arrow.FixedSizeListArray.from_arrays(
-                self.values.reshape(-1), self.values.shape[1]
-            )
-            table = arrow.table({"name": self.names, "features": rows})
-            parquet.write_table(table.replace_schema_metadata(self.facts), partial)
+        check_suffix(path)
+        arrays: dict[str, Any] = {"names": self.names, "features": self.values}
+        with atomic_write(path) as partial, open(partial, "wb") as file:
+            np.savez(file, **arrays, **self.facts)  # type: ignore[arg-type]
 
 
 def read_embeddings(path: str | os.PathLike) -> Embeddings:
@@ -67,20 +54,12 @@ def read_embeddings(path: str | os.PathLike) -> Embeddings:
 
     Raises:
         ValueError: If the file holds something else.
-        ImportError: For `.parquet` without pyarrow.
     """
     try:
-        if check_suffix(path) == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                names, values = arrays["names"].tolist(), arrays["features"]
-                facts = {name: str(arrays[name]) for name in _FACTS}
-        else:
-            _, parquet = _pyarrow()
-            table = parquet.read_table(path)
-            names = table["name"].to_pylist()
-            values = np.array(table["features"].to_pylist(), "float32")
-            found = table.schema.metadata or {}
-            facts = {name: found[name.encode()].decode() for name in _FACTS}
+        check_suffix(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            names, values = arrays["names"].tolist(), arrays["features"]
+            facts = {name: str(arrays[name]) for name in _FACTS}
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} must be a file of features that keras-vit embed wrote. {error}"
@@ -135,20 +114,7 @@ def embed(
     return Embeddings(names, found.values, facts), skipped
 
 
-def check_suffix(path: str | os.PathLike) -> str:
-    """Returns the suffix of a file of features.
-
-    Raises:
-        ValueError: If it is not one of `SUFFIXES`.
-    """
-    suffix = pathlib.Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(
-            f"A file of features must end in {' or '.join(SUFFIXES)}. Received: {path}"
-        )
-    return suffix
-
-
-def _pyarrow():
-    arrow = import_optional("pyarrow", "A Parquet file", "parquet")
-    return arrow, import_optional("pyarrow.parquet", "A Parquet file", "parquet")
+def check_suffix(path: str | os.PathLike) -> None:
+    """Raises ValueError unless a file of features ends in .npz."""
+    if not os.fspath(path).lower().endswith(SUFFIX):
+        raise ValueError(f"A file of features must end in {SUFFIX}. Received: {path}")

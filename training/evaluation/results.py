@@ -165,7 +165,7 @@ def read_results(
 
 def task_of(data: str | os.PathLike) -> str:
     """Returns the name of a data set in tables: "CIFAR-10" for "tfds:cifar10:3.0.2"."""
-    text = os.fspath(data).removeprefix("tfrecords:").removeprefix("parquet:")
+    text = os.fspath(data).removeprefix("tfrecords:")
     name = text.removeprefix("tfds:").partition(":")[0] if text.startswith("tfds:") else ""
     name = name.partition("/")[0] or pathlib.Path(text).name
     return TASKS.get(name.lower().replace("-", ""), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -17,7 +17,6 @@ from keras_vit.classifier_folder import load_classifier, write_files
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Labels
 from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
-from keras_vit.images.pages import GridPicture
 from keras_vit.images.samples import read_images, write_samples
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
@@ -36,10 +35,9 @@ from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraini
 from keras_vit.training.trainer.devices import predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import MODEL_CARD, RECIPE
+from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import read_json
 
-from .bill_of_materials import write_bill_of_materials
 from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
 from .folder import PARTIAL
@@ -49,7 +47,7 @@ from .model_card import model_card
 from .plan import TrainingPlan
 from .replay import extend, extends_head
 from .run_options import run_arguments
-from .run_page import ERRORS, write_run_page
+from .run_page import write_run_page
 from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import Start, build_model, choose_trained, find_start
 
@@ -205,8 +203,8 @@ class ClassifierJob(Job):
         predictor = predictor_of(trainer)
         return lambda: evaluate(plan, predictor, plan.validation, from_logits=True)
 
-    def started(self, plan: TrainingPlan) -> Mapping[str, Sequence[GridPicture]]:
-        return write_run_page(self.folder.path, plan, self.data)
+    def started(self, plan: TrainingPlan) -> None:
+        write_run_page(self.folder.path, plan, self.data)
 
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
         """Evaluates the model on the test images and writes the classifier's folder.
@@ -249,16 +247,12 @@ class ClassifierJob(Job):
         )
         classifier = Classifier.of(kept, described, recipe, folder.path)
         write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
-        if folder.writes:
-            write_bill_of_materials(folder.path, described, recipe)
         if found is not None:
             write_decision(folder.path, with_decision(classifier, found), found)
         samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
         write_samples(folder.path, samples.images(), plan.start.preprocessing)
         if folder.writes:
-            pictures = write_run_page(folder.path, plan, self.data, history, report)
-            card = {MODEL_CARD: model_card(recipe, source.class_names)}
-            self.track({**card, RECIPE: recipe}, {ERRORS: pictures[ERRORS]})
+            write_run_page(folder.path, plan, self.data, history, report)
         self.publish(source)
         if folder.writes:
             self.options.log(f"written {folder.output}")

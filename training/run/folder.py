@@ -36,7 +36,6 @@ PARTIAL = ".partial"
 STATES = "states"
 BEST = "best.npz"
 LAST_MODEL = "last.keras"
-TENSORBOARD = "tensorboard"
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -64,9 +63,8 @@ def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
 class RunFolder:
     """`OUTPUT.partial`, which is renamed to the output when the run has finished.
 
-    It holds the recipe, the history, TensorBoard's logs, the newest checkpoints and the best
-    weights. Files are written atomically: if the run stops at any moment, the files before
-    are still complete.
+    It holds the recipe, the history, the newest checkpoints and the best weights. Files are written
+    atomically: if the run stops at any moment, the files before are still complete.
 
     With several workers (TF_CONFIG) only the first writes to this folder. The others write to
     a temporary folder and read checkpoints from the first worker's.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +10,19 @@ from keras_vit.description import Description
 from keras_vit.description.decision import Decision
 from keras_vit.description.licences import hub_licence, without_header
 from keras_vit.hub.errors import import_hugging_face
-from keras_vit.hub.forms import FORMS, loading_lines
-from keras_vit.hub.repository_names import HUGGING_FACE, RepositoryName
+from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.training.evaluation.intervals import accuracies
 
 from .model_card import loading_block
 
 TASK = "image-classification"
+_LOADING = """```python
+import keras, keras_vit
+
+classifier = keras_vit.load_classifier("hf:NAME")
+print(classifier.predict("image.jpg"))
+model = keras.saving.load_model("hf://NAME")  # The model alone.
+```"""
 _METRICS = {
     "top_1": ("accuracy", "Top-1 accuracy"),
     "top_5": ("top_5_accuracy", "Top-5 accuracy"),
@@ -32,7 +37,6 @@ def hub_card(
     text: str,
     *,
     repository: str,
-    form: str,
     datasets: Sequence[str] = (),
 ) -> str:
     """Returns `README.md` of a pushed classifier.
@@ -42,15 +46,12 @@ def hub_card(
         recipe: Its recipe, without paths; {} without one.
         text: Its `model_card.md`, or "".
         repository: "owner/name".
-        form: A key of `FORMS`.
         datasets: Names of the Hub's data sets that it was trained on.
     """
     hub = import_hugging_face()
-    if not FORMS[form].has_decision:
-        description = dataclasses.replace(description, decision=None)
     data = hub.ModelCardData(
         **hub_licence(description.licence),
-        library_name=FORMS[form].library,
+        library_name="keras",
         pipeline_tag=TASK,
         base_model=_base_model(description),
         datasets=list(datasets) or None,
@@ -63,32 +64,15 @@ def hub_card(
         text = text.replace(f"{of_folder}\n", "")
     title, _, rest = text.partition("\n")
     title = title if title.startswith("# ") else f"# {repository}"
-    lines = [title, "", loading_lines(form, repository), "", rest.strip("\n"), ""]
+    loading = _LOADING.replace("NAME", repository)
+    lines = [title, "", loading, "", rest.strip("\n"), ""]
     return f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(lines)
-
-
-def space_card(description: Description, *, title: str, repository: str, page: str) -> str:
-    """Returns `README.md` of a Space that is the page of a pushed classifier.
-
-    Args:
-        description: What the classifier is.
-        title: The title of the page.
-        repository: "owner/name" of the model.
-        page: The file of the page.
-    """
-    hub = import_hugging_face()
-    licence = hub_licence(description.licence)
-    data = hub.SpaceCardData(
-        title=title, sdk="static", app_file=page, models=[repository], pinned=False, **licence
-    )
-    text = "The page runs the model in the browser: photos stay on the visitor's device."
-    return f"---\n{data.to_yaml()}\n---\n\n# {title}\n\n{text}\n"
 
 
 def _base_model(description):
     """The Hub's repository that the training started from, or None."""
     start = RepositoryName.parse(description.origins.get("weights"))
-    return start.name if start and start.scheme == HUGGING_FACE else None
+    return start.name if start else None
 
 
 def _results(hub, description, recipe, datasets):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -14,7 +12,6 @@ import keras
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
 from keras_vit.description.without_paths import without_paths
-from keras_vit.images.pages import GridPicture
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -41,11 +38,9 @@ from .data_record import DataRecord
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
-from .plan import TrainingPlan, choose_accumulation, describe_plan
+from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
 from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions, changed_options
-from .time_budget import ExpectedTime, expected_time, measure, steps_within
-from .trackers import SafeTracker, check_tracker
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle, with_fixed_repositories
 
@@ -66,15 +61,12 @@ class Job:
     Raises:
         ValueError: If the output cannot be written, there is no run to resume or it began with
             other settings or data, or a callback is none of Keras.
-        ImportError: If a callback needs TensorBoard, and it is not installed.
     """
 
     settings_type: ClassVar[type[Settings]]
 
     def __init__(self, data: DataSpec, options: RunOptions, settings: Settings | None = None):
         check_callbacks(options.callbacks)
-        check_tracker(options.log_to)
-        self.tracker: SafeTracker | None = None
         self.data = data
         self.options = options
         self.settings: Any = settings or self.settings_type()
@@ -100,8 +92,6 @@ class Job:
     def _check_options(self, settings, data):
         """Raises ValueError if a resumed run was given other options than it began with."""
         begun = {**vars(self.data), **vars(self.settings)}
-        if minutes := (self.unfinished.get("facts") or {}).get("minutes"):  # They became steps.
-            begun["minutes"] = minutes["value"]
         if epochs := (self.unfinished.get("facts") or {}).get("epochs"):
             begun["epochs"] = epochs["value"]
         changed = [
@@ -127,26 +117,21 @@ class Job:
             OSError: If there is no space, or no right to write.
             Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
         """
-        try:
-            with self.folder.locked():
-                return self._run()
-        finally:
-            if self.tracker is not None:
-                self.tracker.close()
+        with self.folder.locked():
+            return self._run()
 
     def _run(self):
-        began, contents = time.monotonic(), None
         place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = self.plan(place.replicas)
-        if getattr(self.settings, "minutes", None) is not None:
-            contents = read_contents(plan.source.splits)  # Takes time, so before the steps.
-            plan = self._within_minutes(plan, place, began)
         settings = plan.settings
-        model, weights, trainer = self._built(plan, place)
+        keras.utils.set_random_seed(settings.seed)
+        with dtype_policy(settings.precision), place.scope():
+            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
+            trainer = self.make_trainer(model, plan)
         self.check(plan, model)
-        record = None
+        contents = record = None
         if self.folder.resume or self.folder.writes:
-            contents = contents or read_contents(plan.source.splits)
+            contents = read_contents(plan.source.splits)
             record = DataRecord.of(plan.source, contents, self.data)
             plan = self._with_fingerprints(plan, record, model)
         if self.folder.resume:
@@ -154,29 +139,19 @@ class Job:
             self._report_versions(plan.recipe)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = _batches(plan, place, start_step)
-        plan = self._tracked(plan)
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
         if record is not None and contents is not None and self.folder.writes:
             record_split(self.folder.path, contents)
             record.write(self.folder.path)
         if not self.folder.resume and self.folder.writes:
-            self.track(pictures=self.started(plan))
-        self.track({RECIPE: plan.recipe})
+            self.started(plan)
         lines = {"weights": weights}
-        if self.tracker is not None:
-            lines["log to"] = (
-                f"{self.tracker.name}: numbers, recipe without paths, model card and the pictures "
-                "of run.html"
-            )
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
             lines["resumed"] = f"after step {start_step}"
         self.options.log(describe_plan(plan, lines))
-        expected = ExpectedTime(
-            self.options.log, settings, start_step, _evaluated(plan, start_step)
-        )
         history = train(
             trainer,
             batches,
@@ -185,69 +160,13 @@ class Job:
             start_step=start_step,
             validate=None if plan.validation is None else self.validation(trainer, plan),
             task=plan.source.task,
-            callbacks=(expected, *self.options.callbacks),
-            tracker=self.tracker,
+            callbacks=self.options.callbacks,
         )
         skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
         plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
         finished = self.finish(plan, model, history)
         place.leave()
         return finished
-
-    def _built(self, plan, place):
-        """The model, a text on its weights' origin, and its trainer, always the same ones."""
-        settings = plan.settings
-        keras.utils.set_random_seed(settings.seed)
-        with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
-            return model, weights, self.make_trainer(model, plan)
-
-    def _within_minutes(self, plan, place, began):
-        """The plan with the steps that fit into the time; afterwards they are a setting.
-
-        A model that is thrown away takes the first steps, so that the run is the same as one with
-        so many `steps` from the start.
-        """
-        if place.workers > 1:
-            raise ValueError(
-                "minutes must be left out with several workers, which would decide on different "
-                f"steps (--minutes). Received: minutes={self.settings.minutes:g}, {place.workers}"
-            )
-        settings, minutes, splits = plan.settings, self.settings.minutes, plan.source.splits
-        started = time.monotonic()
-        self.plan(place.replicas)
-        trainer = self._built(plan, place)[2]
-        prepared = time.monotonic() - started
-        held_out = splits.get("validation", splits.get("test"))
-        validate, count = None, 0
-        if held_out is not None and len(held_out):
-            count = min(len(held_out), 4 * settings.micro_batch_size)
-            some = {**splits, "validation": held_out.take(range(count))}
-            source = dataclasses.replace(plan.source, splits=some)
-            validate = self.validation(trainer, dataclasses.replace(plan, source=source))
-        times = measure(
-            trainer,
-            _batches(plan, place),
-            prepared=prepared,
-            seconds=60 * minutes,
-            executed=settings.steps_per_execution,
-            validate=validate,
-            images=count,
-        )
-        budget = steps_within(
-            minutes,
-            time.monotonic() - began,
-            times,
-            executed=settings.steps_per_execution,
-            evaluate_every=self.settings.evaluate_every,
-            validation=len(splits.get("validation", ())) * (2 if settings.averaging else 1),
-            test=len(splits.get("test", ())),
-        )
-        del trainer, validate
-        self.settings = self.settings.with_steps(budget.steps)
-        plan = self.plan(place.replicas)
-        facts = {**plan.recipe["facts"], "minutes": budget.fact}
-        return dataclasses.replace(plan, recipe={**plan.recipe, "facts": facts})
 
     def _with_fingerprints(self, plan, record, model):
         """The plan whose recipe says what decides the numbers; of a resumed run what it began with.
@@ -297,19 +216,8 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         try:
-            minutes = getattr(self.settings, "minutes", None)
-            lines = {}
-            if minutes is not None:
-                lines["steps"] = (
-                    f"as many as fit into {minutes:g} minutes, by the time of the first ones; "
-                    "expected time: all of it"
-                )
             plan = self.plan(download=False)
-            if minutes is None:
-                lines["time"] = expected_time(
-                    plan.settings, plan.start.config, plan.settings.steps, _evaluated(plan)
-                )
-            return describe_plan(plan, lines)
+            return describe_plan(plan, {"time": expected_time(plan)})
         except NotPrepared as missing:
             return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
 
@@ -426,46 +334,12 @@ class Job:
         """
         raise NotImplementedError
 
-    def started(self, plan: TrainingPlan) -> Mapping[str, Sequence[GridPicture]]:
+    def started(self, plan: TrainingPlan) -> None:
         """Writes what one may look at while the model trains, before the first step.
 
         Args:
             plan: The plan.
-
-        Returns:
-            The pictures for the tracker, by name.
         """
-        return {}
-
-    def track(
-        self,
-        texts: Mapping[str, Any] | None = None,
-        pictures: Mapping[str, Sequence[GridPicture]] | None = None,
-    ) -> None:
-        """Records texts and pictures in the tracker, if there is one.
-
-        Args:
-            texts: By name; recipes are recorded without paths.
-            pictures: By name.
-        """
-        if self.tracker is None:
-            return
-        for name, text in (texts or {}).items():
-            is_text = isinstance(text, str)
-            self.tracker.text(name, text if is_text else json.dumps(without_paths(text), indent=2))
-        for name, shown in (pictures or {}).items():
-            self.tracker.pictures(name, shown)
-
-    def _tracked(self, plan):
-        """Opens the tracker; the recipe says which record belongs to the run."""
-        before = self.unfinished.get("tracker") or {}
-        name = self.options.log_to or before.get("name")
-        if name is None or not self.folder.writes:
-            return plan
-        run = before.get("run") if before.get("name") == name else None
-        self.tracker = SafeTracker(name, self.folder.output.name, self.folder.path, run)
-        tracker = {"name": name, "run": self.tracker.run}
-        return dataclasses.replace(plan, recipe={**plan.recipe, "tracker": tracker})
 
     def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
         """Writes the folder and gives it its name.
@@ -541,14 +415,6 @@ def _batches(plan, place, start_step=0):
         num_classes=len(plan.source.class_names),
         data_service=settings.data_service,
     )
-
-
-def _evaluated(plan, start_step=0):
-    """The images that a run evaluates from a step on, counted every time."""
-    settings, images = plan.settings, plan.recipe["images"]
-    validations = (settings.steps - start_step) // settings.evaluate_every
-    averages = 2 if settings.averaging else 1
-    return images["validation"] * validations * averages + images["test"]
 
 
 def _settings_of(recipe):

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
@@ -24,12 +23,10 @@ from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import HISTORY, write_csv
-from keras_vit.utils.optional_packages import import_optional
 from keras_vit.utils.progress import progress_bar
 
-from .folder import LAST_MODEL, TENSORBOARD, RunFolder
+from .folder import LAST_MODEL, RunFolder
 from .run_fingerprints import weights_hash
-from .trackers import SafeTracker
 from .trainer_setup import make_schedule
 
 # Steps whose rows of the history have the hash of the weights, by which `reproduce` compares early
@@ -93,7 +90,6 @@ def train(
     validate: Callable[[], Score] | None = None,
     task: str = MULTICLASS,
     callbacks: Sequence[keras.callbacks.Callback] = (),
-    tracker: SafeTracker | None = None,
 ) -> list[dict[str, str]]:
     """Trains to the last step, then gives the trainer's model its best weights.
 
@@ -114,7 +110,6 @@ def train(
         callbacks: Called after the run's own callback, which adds the results of a validation
             to their logs as `val_loss` and so on. One that sets `model.stop_training` ends the
             run with a last validation.
-        tracker: Receives the rows of the history too.
 
     Returns:
         The rows of the history.
@@ -126,14 +121,10 @@ def train(
     """
     last_step = required(settings.steps, "steps")
     history = HistoryFile(run.path / HISTORY, history_columns(task), start_step)
-    log = TensorBoardLog(run.path / TENSORBOARD)
-    logs = [log] if tracker is None else [log, tracker]
     bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:
         with catch_signals() as received:
-            steps = _StepCallback(
-                run, settings, start_step, validate, history, logs, bar, received, task
-            )
+            steps = _StepCallback(run, settings, start_step, validate, history, bar, received, task)
             if start_step < last_step and not steps.is_out_of_patience():
                 trainer.fit(
                     batches,
@@ -153,7 +144,6 @@ def train(
         ) from error
     finally:
         bar.close()
-        log.close()
     if steps.stopped_at is not None:
         raise Interrupted(
             f"Stopped after step {steps.stopped_at} of {last_step}; everything is saved in "
@@ -175,7 +165,6 @@ def check_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> tuple:
 
     Raises:
         ValueError: If they are no list of Keras callbacks.
-        ImportError: If one is `keras.callbacks.TensorBoard`, whose package is not installed.
     """
     if not isinstance(callbacks, list | tuple) or not all(
         isinstance(callback, keras.callbacks.Callback) for callback in callbacks
@@ -183,8 +172,6 @@ def check_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> tuple:
         raise ValueError(
             f"callbacks must be a list of keras.callbacks.Callback. Received: {callbacks!r:.200}"
         )
-    if any(isinstance(callback, keras.callbacks.TensorBoard) for callback in callbacks):
-        import_optional("tensorboard", "keras.callbacks.TensorBoard", "tensorboard")
     return tuple(callbacks)
 
 
@@ -199,14 +186,13 @@ def _keep_last(model, run, step):
 class _StepCallback(keras.callbacks.Callback):
     """Logs, validates, saves and stops, after each execution of one or more steps."""
 
-    def __init__(self, run, settings, start_step, validate, history, logs, bar, received, task):
+    def __init__(self, run, settings, start_step, validate, history, bar, received, task):
         super().__init__()
         self.run = run
         self.settings = settings
         self.step = start_step
         self.validate = validate
         self.history = history
-        self.logs = logs
         self.bar = bar
         self.received = received  # Signals.
         self.executed = settings.steps_per_execution
@@ -280,7 +266,6 @@ class _StepCallback(keras.callbacks.Callback):
             }
         validation = self._validate() if validates and self.validate is not None else {}
         row = {**self.row, **validation}
-        added = row if is_new else validation
         if validates:
             self.validated = self.step
         if validates or self.step <= _EARLY_STEPS:
@@ -290,9 +275,6 @@ class _StepCallback(keras.callbacks.Callback):
         self.row_logs = {name: row[name] for name in ("loss", self.metric)} | validation
         logs.update(self.row_logs)
         self.history.add(row)
-        columns = self.history.columns[1:-1]  # Numbers.
-        for log in self.logs:
-            log.add(self.step, {name: added[name] for name in columns if name in added})
         if validates or stops:
             self.run.checkpoints.save(self.model)
         if stops:
@@ -405,32 +387,3 @@ class HistoryFile:
 
 def _number(value):
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-class TensorBoardLog:
-    """Scalars for TensorBoard, written without the package tensorboard.
-
-    `keras.callbacks.TensorBoard` and `tf.summary.scalar` need that package, which TensorFlow
-    2.21 no longer installs.
-
-    Args:
-        folder: The folder of the event files.
-    """
-
-    def __init__(self, folder: str | os.PathLike):
-        self.writer = tf.summary.create_file_writer(os.fspath(folder))
-        # The same as tf.summary.scalar writes.
-        self.metadata = tf.compat.v1.SummaryMetadata(
-            plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR"
-        )
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes the scalars of a step."""
-        with self.writer.as_default():
-            for name, value in scalars.items():
-                tf.summary.write(name, tf.constant(value, tf.float32), step, self.metadata)
-        self.writer.flush()
-
-    def close(self) -> None:
-        """Closes the event file."""
-        self.writer.close()

@@ -1,14 +1,19 @@
-"""The plan of a run before the model is built, and the memory that a step will need."""
+"""The plan of a run before the model is built, its memory and its expected time."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from keras_vit.description import describe
 from keras_vit.description.tasks import MULTILABEL
+from keras_vit.models.build import build
+from keras_vit.prediction import predict_batch
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.machine import available_memory
@@ -20,7 +25,7 @@ from keras_vit.utils.text_tables import align_columns
 
 from .chosen_samples import choose_samples
 from .distillation import Teacher
-from .transfer import Start, fact_lines
+from .transfer import Start, dtype_policy, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -29,6 +34,12 @@ BYTES_PER_ACTIVATION = 12
 BYTES_PER_PARAMETER = 20
 # Fraction of the free memory; the rest is for the data and other processes.
 USABLE_FRACTION = 0.6
+
+_DEPTH = 2  # Blocks of a model that shows the rate of this machine,
+_OPERATIONS = 3e10  # and the operations of its answers.
+# Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
+# activations and of weights.
+_PASSES = {"all": 3, "lora": 2, "head": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,3 +168,53 @@ def free_memory() -> int:
         return available_memory()
     except OSError:  # Not Linux.
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def expected_time(plan: TrainingPlan) -> str:
+    """Returns the expected time of a run on one device, as "about 12 min 5 s: ...".
+
+    It is the time of the operations at the rate of the model's first blocks.
+
+    Args:
+        plan: The plan.
+    """
+    settings, images, config = plan.settings, plan.recipe["images"], plan.start.config
+    shape = (*required(settings.image_size, "image_size"), 3)
+    validations = settings.steps // settings.evaluate_every * (2 if settings.averaging else 1)
+    evaluated = images["validation"] * validations + images["test"]
+    passes = _PASSES[getattr(settings, "train", "all")] + int(settings.remat)
+    answers = passes * settings.steps * settings.batch_size + evaluated
+    operations = answers * describe(config, input_shape=shape).flops
+    rate = answer_rate(config, shape, settings)
+    minutes, seconds = divmod(round(operations / rate), 60)
+    hours = f"{minutes // 60} h {minutes % 60} min"
+    return (
+        f"about {hours if minutes >= 60 else f'{minutes} min {seconds} s'}: {operations:.2g} "
+        f"operations at {rate / 1e9:.2g} GFLOP/s, measured on the model's first blocks; more for "
+        "reading, compiling and augmentation"
+    )
+
+
+def answer_rate(config: Any, shape: tuple[int, int, int], settings: Settings) -> float:
+    """Returns the operations per second of a model's answers on the first device.
+
+    A model of at most two of its blocks, with random weights, answers a few images.
+
+    Args:
+        config: The model's config.
+        shape: `(H, W, 3)`.
+        settings: Resolved settings.
+    """
+    if getattr(config, "depth", 0) > _DEPTH:
+        config = dataclasses.replace(config, depth=_DEPTH)
+    flops = describe(config, input_shape=shape).flops
+    with dtype_policy(settings.precision):
+        model = build(config, weights=None, input_shape=shape)
+    count = max(1, min(settings.micro_batch_size, round(_OPERATIONS / flops)))
+    images = np.zeros((count, *shape), "float32")
+    predict_batch(model, images)  # Compiles.
+    times = [time.perf_counter()]
+    for _ in range(3):
+        predict_batch(model, images)
+        times.append(time.perf_counter())
+    return count * flops / np.diff(times).min()

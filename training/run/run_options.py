@@ -12,8 +12,6 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.utils.fields import REQUIRED, documented, field_info, flag_of, setting
 from keras_vit.utils.nearest_names import our_word
 
-TRACKER_NAMES = ("wandb", "mlflow", "trackio", "tensorboard")
-
 
 @documented
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +30,6 @@ class RunOptions:
     resume: bool = setting(False, "continue a stopped run; only --output is needed then")
     changed_data: bool = setting(
         False, "resume although the images are not those that the run began with"
-    )
-    log_to: str | None = setting(
-        None,
-        "record the run in a tracker too: rows of the history, recipe, model card and the pictures "
-        "of run.html",
-        choices=TRACKER_NAMES,
-        absent="history.csv and tensorboard/ in the folder alone",
     )
     command: str = setting(
         "",
@@ -122,4 +113,4 @@ def _is_same(value, before):
     name, recorded = RepositoryName.parse(value), RepositoryName.parse(before)
     if name is None or recorded is None or name.is_fixed:
         return value == before
-    return (name.scheme, name.name) == (recorded.scheme, recorded.name)
+    return name.name == recorded.name

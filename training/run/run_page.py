@@ -32,7 +32,6 @@ from keras_vit.utils.files import RUN_PAGE
 from .chosen_samples import choose_samples
 from .plan import TrainingPlan
 
-FIRST_BATCH, ERRORS = "first batch", "most confident errors"  # The pictures, in trackers.
 MAX_MATRIX = 20  # Classes of a confusion matrix that one can read; more are listed as pairs.
 _MAX_PAIRS = 20
 
@@ -43,7 +42,7 @@ def write_run_page(
     data: DataSpec,
     history: Sequence[Mapping[str, str]] = (),
     report: EvaluationReport | None = None,
-) -> dict[str, list[GridPicture]]:
+) -> None:
     """Writes `run.html`; it needs no network and links to no file.
 
     Pictures are of at most the model's size and without metadata; how many there are, and whether
@@ -55,9 +54,6 @@ def write_run_page(
         data: The data, for the names of images relative to them.
         history: The rows of `history.csv`; none before the first step.
         report: The evaluation on the test images, if there is one.
-
-    Returns:
-        The pictures, `FIRST_BATCH` and `ERRORS`.
     """
     settings, source = plan.settings, plan.source
     pictures = choose_samples(settings.samples, source, settings.image_size).pictures
@@ -71,20 +67,16 @@ def write_run_page(
     }
     parts = [facts_table(facts), *curves(history, source.task)]
     parts += [heading("First batch as the model sees it")]
-    found: dict[str, list[GridPicture]] = {FIRST_BATCH: [], ERRORS: []}
     if pictures:
-        found[FIRST_BATCH] = augmented_pictures(plan, pictures)
-        parts += [picture_grid(found[FIRST_BATCH])]
+        parts += [picture_grid(augmented_pictures(plan, pictures))]
     else:
         parts += [paragraph("No photo is shown, by the setting samples or without a test part.")]
     if report is None:
         if history:
             parts += [paragraph("The data have no test images: confusion and errors are unknown.")]
     else:
-        found[ERRORS] = error_pictures(plan, report, data, pictures)
-        parts += _report_parts(report, found[ERRORS])
+        parts += _report_parts(report, error_pictures(plan, report, data, pictures))
     write_page(folder / RUN_PAGE, f"Run of {plan.recipe['model']}", *parts)
-    return found
 
 
 def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:

@@ -60,11 +60,6 @@ def start_or_continue(
         ValueError: If the folder is of other runs, or the data have no test images, or none for
             the validation.
     """
-    if settings.minutes is not None:
-        raise ValueError(
-            "Several runs must have equal steps (--steps), as each would fit others into its "
-            f"minutes. Received: minutes={settings.minutes:g}"
-        )
     in_data = data.to_json()
     fields = {**more, **settings.to_json(), **{field: in_data[field] for field in _SAME_DATA}}
     for field in varied:

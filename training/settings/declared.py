@@ -43,7 +43,6 @@ class DeclaredSettings:
         "a recipe of the paper; other options win over it (see keras-vit recipes)",
         unit="NAME",
         absent="none",
-        completion=("recipes",),
     )
     recipe_source: str | None = setting(
         None, "where the recipe's numbers are from", flag="", line="recipe"
@@ -60,7 +59,6 @@ class DeclaredSettings:
         "a model's name, see keras-vit models; in Python also a config",
         unit="NAME",
         absent="the model of the weights, or ViT-B/16",
-        completion=("models",),
     )
     image_size: tuple[int, int] | None = setting(
         (HIGHER_RESOLUTION, HIGHER_RESOLUTION),

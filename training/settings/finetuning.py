@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 from keras_vit.configs import Gelu
 from keras_vit.configs.position_resize import RULES
@@ -43,23 +43,12 @@ class FineTuning(Settings):
         None,
         absent="384 for weights of 224 pixels, else the weights' size",
     )
-    minutes: float | None = setting(
-        None,
-        "end the run after so many minutes on this machine, with its schedule complete: the steps "
-        "are decided by the time of the first ones; without --steps",
-        unit="MINUTES",
-        absent="no limit",
-        limits=POSITIVE_NUMBER,
-        off=(None,),
-        line="minutes",
-    )
     weights: str | None = setting(
         "imagenet21k",
         "the weights to start from: imagenet21k, imagenet, a name of the catalogue, a file, a "
         "classifier's folder, or none for random values",
         unit="WEIGHTS",
         none="none",
-        completion=("weights",),
     )
     head: str | None = setting(
         None,
@@ -147,7 +136,6 @@ class FineTuning(Settings):
         absent="none",
         off=(None,),
         line="teacher",
-        completion=("classifiers",),
     )
     distillation: str = setting(
         "soft",
@@ -195,11 +183,6 @@ class FineTuning(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.minutes is not None and (self.steps is not None or self.boundaries):
-            raise ValueError(
-                "minutes decide the steps (--minutes): leave out steps and boundaries. Received: "
-                f"minutes={self.minutes:g}, steps={self.steps}, boundaries={self.boundaries}"
-            )
         if self.teacher is not None and self.loss == "sigmoid":
             raise ValueError(
                 "The loss must be softmax, for one class an image, to learn from a teacher. "
@@ -220,21 +203,6 @@ class FineTuning(Settings):
                 "replay decides how often classes are seen: leave out class_weights and sampling. "
                 f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
             )
-
-    @classmethod
-    def from_recipe(cls, name: str, scale: float = 1.0, **given: Any) -> Self:
-        # The recipe's steps, and its warm-up in steps, give way to the time.
-        if given.get("minutes") is not None:
-            given = {"steps": None, "warmup_steps": None, **given}
-        return super().from_recipe(name, scale, **given)
-
-    def resolve(self, *args: Any, **options: Any) -> Self:
-        # Until the first steps are timed, the plan has the steps of a run without a limit.
-        return super(FineTuning, dataclasses.replace(self, minutes=None)).resolve(*args, **options)
-
-    def with_steps(self, steps: int) -> Self:
-        """Returns the settings of a run of so many steps instead of minutes."""
-        return dataclasses.replace(self, minutes=None, steps=steps)
 
     @property
     def decision(self) -> DecisionSettings | None:

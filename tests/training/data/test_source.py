@@ -1,4 +1,6 @@
 import os
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.image_files import undecodable
 from keras_vit.training.data.outputs import PROPERTIES, check_output
-from makers import write_picture
+from makers import encode, write_picture
 
 
 def opened(data, **options):
@@ -100,8 +102,8 @@ def test_damaged_files_are_skipped_counted_and_named(make_folder):
         str(folder / "a" / "01.png"): "The file is empty.",
         str(folder / "a" / "05.png"): "The file is damaged or cut short: Invalid PNG data, size "
         f"{len(whole) - 20}",
-        str(folder / "b" / "03.png"): "An image must be JPEG, PNG, BMP, GIF or WebP; in "
-        "files also TIFF, AVIF or HEIC.",
+        str(folder / "b" / "03.png"): "An image must be JPEG or PNG; in files also BMP, "
+        "GIF, WebP, TIFF, AVIF or HEIC.",
     }
     assert not {path for path, _ in source.skipped} & set(all_names(source))
 
@@ -386,3 +388,23 @@ def test_a_csv_file_may_list_other_places_but_no_link_out_of_its_folder(make_fol
     data.write_text("\n".join(["path,label", *rows, "link.png,cat"]))
     with pytest.raises(ValueError, match="--follow-symlinks"):
         opened(data, holdout=0)
+
+
+def test_the_lines_for_hugging_face_datasets_write_a_folder(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    page = pathlib.Path(__file__).parents[3] / "docs" / "data.md"
+    (lines,) = re.findall(r"```python\n([^`]*datasets\.load_dataset[^`]*)```", page.read_text())
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    encoded = [encode(np.full((4, 4, 3), number, "uint8")) for number in (10, 20, 30)]
+    rows = {"image": [{"bytes": content, "path": None} for content in encoded], "label": [0, 1, 0]}
+    data = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows, features)})
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: data)
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+    found = {
+        path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.jpg")
+    }
+    names = ("cat/0.jpg", "dog/1.jpg", "cat/2.jpg")
+    assert found == {f"photos/train/{name}": row for name, row in zip(names, encoded, strict=True)}

@@ -1,0 +1,42 @@
+"""The expected time of a run, which a dry run prints."""
+
+import dataclasses
+
+import pytest
+
+import keras_vit
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run import plan
+from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_classes
+
+SETTINGS = FineTuning(
+    model=tiny_config(),
+    weights=None,
+    image_size=(12, 8),
+    batch_size=6,
+    accumulate=1,
+    learning_rate=0.01,
+    validation=0.2,
+)
+FLOPS = keras_vit.describe(tiny_config(), input_shape=(12, 8, 3)).flops
+
+
+@pytest.mark.parametrize(("train", "passes"), [("all", 3), ("head", 1)])
+def test_a_dry_run_has_the_expected_time(train, passes, tmp_path, monkeypatch):
+    data = write_classes(tmp_path / "data", {"train": 10, "test": 4})
+    settings = dataclasses.replace(SETTINGS, steps=40, evaluate_every=10, train=train)
+    monkeypatch.setattr(plan, "answer_rate", lambda *of_model: float(FLOPS))
+    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), settings).dry_run()
+    # 30 images, of which 6 validate 4 times, and 12 test images: at an image a second.
+    seconds = passes * 40 * 6 + 4 * 6 + 12
+    assert f"about {seconds // 60} min {seconds % 60} s" in text
+
+
+def test_the_rate_is_of_the_operations_of_a_shallow_model(monkeypatch):
+    times = iter([0.0, 9.0, 11.0, 14.0])
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: next(times))
+    flops = keras_vit.describe(tiny_config(depth=2), input_shape=(12, 8, 3)).flops
+    assert plan.answer_rate(tiny_config(depth=5), (12, 8, 3), SETTINGS) == 6 * flops / 2
