@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .examples import Source
     from .in_memory import Labelled
 
+FOLDERS = ("classes", "parts")  # What the folders in the data may be.
+
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
 EVALUATED_DATA = (
     "data",
@@ -32,6 +34,8 @@ EVALUATED_DATA = (
     "group_by",
     "path_column",
     "label_column",
+    "label_separator",
+    "folders",
 )
 
 
@@ -54,7 +58,7 @@ class DataSpec:
     data: Any = setting(  # `Labelled` or None; anything else than a path is kept as `InMemory`.
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
-        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME",
+        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME; the flag itself may be left out",
         unit="DATA",
     )
     data_dir: str | os.PathLike | None = setting(
@@ -128,7 +132,23 @@ class DataSpec:
         absent="path, or as labelling tools name it",
     )
     label_column: str | None = setting(
-        None, "the column of labels", unit="COLUMN", absent="label, or as labelling tools name it"
+        None,
+        "the column of labels, or the columns of 0 and 1 that are the classes, with commas between",
+        unit="COLUMN",
+        absent="label, or as labelling tools name it",
+    )
+    label_separator: str | None = setting(
+        None,
+        "what separates the labels of an image in a table's cell, such as ',' or '|'",
+        unit="TEXT",
+        absent=";",
+    )
+    folders: str | None = setting(
+        None,
+        "what the folders in the data folder are: classes, even if one is called train; or parts "
+        "such as train and test, with a folder for each class",
+        choices=FOLDERS,
+        absent="as their names show it",
     )
     fold: tuple[int, int] | None = setting(
         None,
@@ -161,6 +181,11 @@ class DataSpec:
     def name(self) -> str | None:
         """The data in `recipe.json`: their path or name, or a hash of in-memory data."""
         return self.data if isinstance(self.data, str | None) else self.data.name
+
+    def check_given(self) -> None:
+        """Raises ValueError if there are no data."""
+        if self.data is None:
+            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
 
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""
@@ -211,8 +236,7 @@ class DataSpec:
         from .parts import check_trained_classes, with_calibration, with_fold, with_validation
         from .sources import open_source
 
-        if self.data is None:
-            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        self.check_given()
         calibration = 0.0 if recorded else self.calibration
         if calibration and not labelled:
             raise ValueError(
@@ -239,6 +263,8 @@ class DataSpec:
             group_by=self.group_by,
             path_column=self.path_column,
             label_column=self.label_column,
+            label_separator=self.label_separator,
+            folders=self.folders,
             by_pillow=by_pillow,
         )
         splits = dict(source.splits)
