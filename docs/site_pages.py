@@ -36,6 +36,8 @@ OTHER_PAGES = {
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
     "examples/README.md": "examples/index.md",
+    "paper/README.md": "paper/README.md",
+    "paper/claims/README.md": "paper/claims/README.md",
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in EXAMPLES},
 }
 

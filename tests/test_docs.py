@@ -15,7 +15,8 @@ from keras_vit.utils.fields import add_arguments
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = [page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md")]
 PAGES = {
-    name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CHANGELOG.md", *DOCS)
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "CHANGELOG.md", "paper/README.md", "paper/claims/README.md", *DOCS)
 }
 COMING_FROM = [page for page in DOCS if page.startswith("docs/coming_from/")]
 
@@ -110,7 +111,7 @@ def test_the_files_on_a_page_exist(page):
     folder = (ROOT / page).parent
     links = re.findall(r"\]\((?!http)([^)#\s]+)[^)\s]*\)", PAGES[page])
     paths = re.findall(
-        r"\b(?:tests|benchmarks|docs|keras_vit|training|export)/[\w/]+\.\w+", PAGES[page]
+        r"\b(?:tests|benchmarks|docs|keras_vit|paper|training|export)/[\w/]+\.\w+", PAGES[page]
     )
     missing = [link for link in links if not (folder / link).exists()]
     assert not missing + [path for path in paths if not (ROOT / path).exists()]

@@ -242,7 +242,7 @@ def test_the_files_that_users_look_for_are_there(name):
 
 def test_this_project_is_installed_by_its_own_name():
     # The name keras-vit on the package index belongs to another project.
-    folders = (*FOLDERS, "benchmarks", "docs", "examples", "tests")
+    folders = (*FOLDERS, "benchmarks", "docs", "examples", "paper", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     extras = configparser.ConfigParser()
     extras.read(ROOT / "setup.cfg")

@@ -124,7 +124,6 @@ NOT_RUN = {
     "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
-    "keras-vit vtab ": "downloads the data of VTAB",
     "keras-vit scaling ": "needs results of several pre-trainings; tests/commands/test_scaling.py",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
     "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",

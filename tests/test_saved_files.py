@@ -21,8 +21,8 @@ from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.embeddings import read_embeddings
 from keras_vit.training.evaluation.results import find_results, read_result
-from keras_vit.training.paper.masked_patches import pretrain_masked_patches
 from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.masked_patches import pretrain_masked_patches
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
 

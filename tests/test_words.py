@@ -13,6 +13,7 @@ PLACES = (
     "training/**/*.py",
     "export/**/*.py",
     "benchmarks/**/*.py",
+    "paper/**/*.py",
     "docs/**/*.md",
     "docs/**/*.py",
     "examples/*.*",

@@ -6,9 +6,6 @@ from . import (
 from .data.spec import (
     DataSpec as DataSpec,
 )
-from .paper.masked_patches import (
-    pretrain_masked_patches as pretrain_masked_patches,
-)
 from .run.classifier_jobs import (
     finetune as finetune,
     pretrain as pretrain,
@@ -18,6 +15,9 @@ from .run.distillation import (
 )
 from .run.folder import (
     Checkpoints as Checkpoints,
+)
+from .run.masked_patches import (
+    pretrain_masked_patches as pretrain_masked_patches,
 )
 from .settings import (
     DecisionSettings as DecisionSettings,

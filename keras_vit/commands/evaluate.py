@@ -107,8 +107,8 @@ class Evaluate(Command):
 
     def _run_protocol(self, protocol: str) -> int:
         from keras_vit.models.opened_classifier import is_export, open_classifier
+        from keras_vit.training.evaluation import imagenet
         from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
-        from keras_vit.training.paper import imagenet
 
         given = {
             "weights": self.weights,
@@ -151,7 +151,7 @@ class Evaluate(Command):
             protocol: Field of the result file.
             task: Field of the result file.
             report: A `ClassificationReport`, a `MultilabelReport` or a report of
-                `training.paper.imagenet`.
+                `training.evaluation.imagenet`.
         """
         path = pathlib.Path(output) / RESULT
         settings = model.recipe.get("settings", {})

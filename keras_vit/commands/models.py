@@ -9,7 +9,6 @@ from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.commands import Command
 from keras_vit.description import describe
-from keras_vit.training.paper.pretraining_compute import table_6
 from keras_vit.utils.fields import POSITIVE, setting
 from keras_vit.utils.text_tables import align_columns
 
@@ -31,15 +30,11 @@ class Models(Command):
         absent="the model's, in general 224",
     )
     classes: int = setting(1000, "classes of the head", unit="N", limits=POSITIVE)
-    compute: bool = setting(False, "print the pre-training compute of the paper's Table 6 instead")
 
     without_tensorflow = True
 
     def run(self) -> None:
         """Prints a table of models, or the details of the named ones."""
-        if self.compute:
-            print(compute_table())
-            return
         shape = (*self.image_size, 3) if self.image_size else None
         if self.names:
             print("\n\n".join(model_details(name, shape, self.classes) for name in self.names))
@@ -87,13 +82,3 @@ def model_details(name, input_shape=None, classes=1000):
             names, side = " or ".join(released.names), configs.default_image_size(name)
             lines.append(f"    {names}: {side} pixels, {released.classes} classes, in the package")
     return "\n".join(lines if lines[-1] != "  weights" else [*lines, "    none"])
-
-
-def compute_table():
-    """Returns the compute of the paper's Table 6 and our count."""
-    rows = [("model", "epochs", "exaFLOPs", "paper", "ratio")]
-    rows += [
-        (row.name, str(row.epochs), f"{row.counted:.1f}", str(row.published), f"{row.ratio:.3f}")
-        for row in table_6()
-    ]
-    return align_columns(rows, left=(0,))

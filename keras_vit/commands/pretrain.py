@@ -40,7 +40,7 @@ class PretrainCommand(Command):
         options = dataclasses.replace(self.options, command=self.called_as)
         if self.objective == OBJECTIVE:
             masked = MaskedPatches.from_options(**self.settings, **self.masked_patches)
-            from keras_vit.training.paper.masked_patches import PretrainMaskedPatches
+            from keras_vit.training.run.masked_patches import PretrainMaskedPatches
 
             job: Any = PretrainMaskedPatches(self.data, options, masked)
             return run_job(job, dry_run=self.dry_run)

@@ -46,19 +46,3 @@ def feature() -> Any:
         "input of the head, class token, or mean of the patch tokens",
         choices=FEATURES,
     )
-
-
-def tasks() -> Any:
-    """Returns the field of --task, the names of data sets in the paper's tables."""
-    return setting(
-        (),
-        "the paper's name of a data set whose own name is not known, such as photos=CIFAR-10; may "
-        "be repeated",
-        unit="DATA=TASK",
-        repeated=True,
-    )
-
-
-def no_pictures() -> Any:
-    """Returns the field of --no-pictures."""
-    return setting(False, "draw no pictures, which need matplotlib")

@@ -34,7 +34,7 @@ _NAMES = (
 _PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
-_FILES, _SCHEMES = ("tfrecords:",), ("tfds:", "vtab:", "vtab-tune:", "hf:")
+_FILES, _SCHEMES = ("tfrecords:",), ("tfds:", "hf:")
 _HOME = re.compile(r"~[^/\\]*|([A-Za-z]:)?[/\\]+(home|Users)[/\\]+[^/\\]+")  # A user's.
 # A path in a sentence: from the root, from a home or from the working directory.
 _PATH = re.compile(r"(?<![\w.:/\\<-])(?:(?:~\w*|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"`,;()]+")

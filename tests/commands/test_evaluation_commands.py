@@ -1,17 +1,12 @@
 import json
-import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.protocols import FEW_SHOT_RESIZE
-from keras_vit.training.evaluation.results import Result
-from makers import smooth_picture
 
 
 def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, tmp_path):
@@ -86,123 +81,3 @@ def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
         ((tiny, "--weights", "imagenet", "--data", colors), "stored in the classifier's folder"),
     ):  # fmt: skip
         assert message in refused("few-shot", *arguments, "--no-cache")
-
-
-def test_vtab_refuses_in_one_line(refused, tiny, tmp_path):
-    output = tmp_path / "out"
-    for arguments, message in (
-        ((tiny, "--tasks", "mnist"), "must be one of caltech101"),
-        ((tiny, "--scale", 0), "scale must be in (0, 1]"),
-        (("ViT-B/16",), "needs weights"),
-        ((tiny, "--tasks", "resisc45"), "downloaded by hand: get NWPU-RESISC45.rar"),
-    ):
-        line = refused("vtab", *arguments, "--output", output, "--data-dir", tmp_path / "none")
-        assert message in line
-    assert not output.exists()
-
-
-@pytest.fixture
-def photos(tmp_path):
-    """20 different images to train; to test, copies of two and two others."""
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 20), ("test", 2)):
-        for name in ("a", "b"):
-            (tmp_path / "photos" / part / name).mkdir(parents=True)
-            for k in range(count):
-                image = smooth_picture(rng, (40, 40), (5, 5))
-                image.save(tmp_path / "photos" / part / name / f"{k}.png")
-    train, test = tmp_path / "photos" / "train", tmp_path / "photos" / "test"
-    shutil.copy(train / "a" / "3.png", test / "b" / "exact.png")
-    Image.open(train / "b" / "7.png").save(test / "a" / "jpeg.jpg", quality=70)
-    return tmp_path / "photos"
-
-
-def test_deduplicate_writes_a_list_that_the_data_take_as_an_exclusion(command, photos, tmp_path):
-    from keras_vit.training.data import open_source
-
-    output = tmp_path / "list.txt"
-    outcome = command(
-        "deduplicate", "--train", photos, "--test", photos, "--output", output, "--workers", 1
-    )
-    assert outcome.code == 0, outcome.err
-    assert "2 training images are copies of 2 test images (2 pairs, 1 exact)" in outcome.out
-    names = output.read_text().splitlines()
-    assert names == ["train/a/3.png", "train/b/7.png"]
-    assert (tmp_path / "list_pairs.png").exists()
-    assert (tmp_path / "list_pairs.csv").read_text().count("\n") == 3
-    source = open_source(photos, exclude=names)
-    assert (len(source.splits["train"]), len(source.splits["test"])) == (38, 6)
-    only_train = command(
-        "deduplicate", "--train", photos / "train", "--test", photos / "test",
-        "--output", output, "--workers", 1,
-    )  # fmt: skip
-    assert only_train.code == 0
-    assert output.read_text().splitlines() == names
-
-
-def test_deduplicate_refuses_in_one_line(refused, photos, tmp_path):
-    given = ("--train", photos, "--test", photos)
-    for arguments, message in (
-        (("--train", tmp_path / "none", "--test", photos), "no such folder"),
-        ((*given, "--distance", 20), "distance must be in [0, 15]"),
-        ((*given, "--similarity", 2), "must be a correlation"),
-        ((*given, "--workers", 0), "--workers must be at least 1"),
-    ):
-        line = refused("deduplicate", *arguments, "--output", tmp_path / "list.txt")
-        assert message in line
-    line = refused("deduplicate", *given, "--output", tmp_path / "no folder" / "list.txt")
-    assert "folder that exists" in line
-    assert not (tmp_path / "list.txt").exists()
-
-
-def test_a_broken_image_is_skipped_or_stops_deduplication(command, refused, photos, tmp_path):
-    (photos / "train" / "a" / "0.png").write_bytes(b"broken")
-    given = ("--train", photos, "--test", photos, "--output", tmp_path / "l.txt", "--workers", 1)
-    outcome = command("deduplicate", *given)
-    assert outcome.code == 0
-    assert "skipped train/a/0.png: The image cannot be read" in outcome.out
-    assert "train/a/0.png" in refused("deduplicate", *given, "--strict")
-
-
-@pytest.mark.slow
-def test_report_takes_what_the_paper_calls_the_data(command, tiny, colors, tmp_path):
-    assert command("evaluate", tiny, "--data", colors, "--output", tmp_path / "run").code == 0
-    outcome = command("report", tmp_path / "run", "--output", tmp_path / "unknown")
-    assert "none of Tables" in outcome.out
-    assert "| classification | colors |" in (tmp_path / "unknown" / "report.md").read_text()
-    outcome = command("report", tmp_path / "run", "--task", "colors=Pets")
-    assert outcome.code == 0
-    assert "## Table 5" in outcome.out
-
-
-@pytest.mark.parametrize("arguments", [(), ("--no-pictures",)])
-def test_report_draws_its_tables_unless_there_are_to_be_no_pictures(command, tmp_path, arguments):
-    model = {"name": "ViT-L/16", "pretraining": "ImageNet-21k"}
-    result = Result("classification", "CIFAR-10", model, {}, {"top_1": 0.9}, 100)
-    result.write(tmp_path / "run" / "result.json")
-    outcome = command("report", tmp_path / "run", "--output", tmp_path / "out", *arguments)
-    assert outcome.code == 0, outcome.err
-    assert bool(list((tmp_path / "out").glob("*.png"))) == (not arguments)
-
-
-def test_report_without_results_is_refused(refused, tmp_path):
-    assert "DATA=TASK" in refused("report", tmp_path, "--task", "Pets")
-    assert "without results" in refused("report", tmp_path)
-    assert "No such folder" in refused("report", tmp_path / "none")
-
-
-def test_evaluate_writes_a_result_for_the_report(command, tiny, colors, tmp_path):
-    assert command("evaluate", tiny, "--data", colors, "--output", tmp_path).code == 0
-    result = json.loads((tmp_path / "result.json").read_text())
-    assert (result["protocol"], result["task"], result["images"]) == ("classification", "colors", 6)
-    assert result["metrics"]["calibration"]["images"] == 6
-
-
-def test_imagenet_protocols_refuse_in_one_line(refused, tiny, tmp_path):
-    for arguments, message in (
-        ((tiny, "--protocol", "imagenet-real"), "of the 1000 ImageNet classes"),
-        ((tiny,), "--data"),
-        (("ViT-Ti/16", "--weights", "random", "--protocol", "objectnet", "--data", tmp_path),
-         "Missing in"),
-    ):  # fmt: skip
-        assert message in refused("evaluate", *arguments)

@@ -58,13 +58,6 @@ def test_wrong_input_is_one_line_and_code_2(arguments, message, capsys):
     assert captured.err.count("\n") == 1
 
 
-def test_compute_prints_table_6(capsys):
-    assert main(["models", "--compute"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 18
-    assert lines[2].split() == ["ViT-B/16", "7", "224.5", "224", "1.002"]
-
-
 def test_a_model_is_described_without_tensorflow():
     script = (
         "import sys; from keras_vit.command_line import main; main(['models', 'ViT-L/16']); "

@@ -8,7 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.layers import Dropout, tokens
-from keras_vit.training.paper.masked_patches import masked_patch_model
+from keras_vit.training.run.masked_patches import masked_patch_model
 from makers import tiny_config
 
 BATCH = 800

@@ -31,8 +31,8 @@ from keras_vit.configs import (
 )
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data import DataSpec
-from keras_vit.training.paper.masked_patches import pretrain_masked_patches
 from keras_vit.training.run.classifier_jobs import finetune, pretrain
+from keras_vit.training.run.masked_patches import pretrain_masked_patches
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
 

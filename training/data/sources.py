@@ -32,7 +32,6 @@ from .tfrecords import open_tfrecords, record_files
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
-VTAB, VTAB_TUNE = "vtab:", "vtab-tune:"  # See vtab_tasks.py.
 
 
 def open_source(
@@ -71,7 +70,6 @@ def open_source(
             the names of the classes, or a table of another tool; see `listed_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
-            `vtab:TASK` or `vtab-tune:TASK`, a task of VTAB-1k; see `open_vtab`;
             arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
         class_names: For arrays and a `tf.data.Dataset` the names, in the order of the class
             numbers; by default the numbers.
@@ -145,13 +143,6 @@ def open_source(
         from .tfds_records import open_tfds  # TensorFlow Datasets takes half a second.
 
         class_names, splits = open_tfds(name.removeprefix(TFDS), data_dir, download=download)
-        splits = _without(splits, exclude, name)
-    elif name.startswith((VTAB, VTAB_TUNE)):
-        from .vtab_tasks import open_vtab  # As above.
-
-        scheme, _, vtab_task = name.partition(":")
-        is_tuning = f"{scheme}:" == VTAB_TUNE
-        class_names, splits = open_vtab(vtab_task, data_dir, tune=is_tuning, download=download)
         splits = _without(splits, exclude, name)
     elif name.startswith(TFRECORDS) or record_files(pathlib.Path(name)):
         _check_no_data_dir(name, data_dir)
@@ -272,7 +263,7 @@ def is_files(name: str) -> bool:
     Args:
         name: The data, as for `open_source`.
     """
-    others = (TFDS, TFRECORDS, VTAB, VTAB_TUNE, MEMORY)
+    others = (TFDS, TFRECORDS, MEMORY)
     return not name.startswith(others) and not record_files(pathlib.Path(name))
 
 

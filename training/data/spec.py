@@ -217,8 +217,7 @@ class DataSpec:
                 is no "validation", even if the data have one. None: as the data have it.
             min_classes: Classes that the data must have; see `open_source`.
             trained: Whether a class in another part must have a training image, as a model of the
-                data's classes alone needs it. The tasks of VTAB-1k are exempt, with their 1,000
-                training images.
+                data's classes alone needs it.
             labelled: Whether labels are needed; see `open_source`.
             verify: Whether every file is decoded once; see `open_source`.
             download: Whether missing data are downloaded; see `open_source`.
@@ -235,7 +234,7 @@ class DataSpec:
                 labels are to be calibrated with, or as `open_source` raises it.
         """
         from .parts import check_trained_classes, with_calibration, with_fold, with_validation
-        from .sources import VTAB, VTAB_TUNE, open_source
+        from .sources import open_source
 
         self.check_given()
         calibration = 0.0 if recorded else self.calibration
@@ -276,7 +275,7 @@ class DataSpec:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
-        if trained and not str(self.data).startswith((VTAB, VTAB_TUNE)):
+        if trained:
             check_trained_classes(splits, source.class_names)
         seed, groups = self.split_seed or 0, source.groups
         if fold:

@@ -10,7 +10,7 @@ from keras_vit.training.checks.copies import (
     joined_groups,
     shifted_correlations,
 )
-from keras_vit.training.paper.fingerprints import fingerprint_of
+from keras_vit.training.trust.fingerprints import fingerprint_of
 from makers import smooth_picture
 
 RNG = np.random.default_rng(0)

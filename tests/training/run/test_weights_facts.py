@@ -192,7 +192,6 @@ def test_an_unknown_range_stops_every_command_and_nothing_is_written(
         ["finetune", "--weights", str(bare), *data, *out],
         ["sweep", "--weights", str(bare), *data, *out],
         ["few-shot", str(bare), *data, *out],
-        ["vtab", str(bare), "--linear-probe", *out],
         ["inspect", str(bare), str(photos), *out],
         ["convert", str(bare), str(tmp_path / "out")],
     ):

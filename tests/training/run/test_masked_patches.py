@@ -1,0 +1,357 @@
+"""Masked patch prediction: what it sees, what counts, and the way to a classifier."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import configs
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.layers.random_numbers import examples_from
+from keras_vit.training import Adam
+from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.run.masked_patches import (
+    MaskedPatchTrainer,
+    make_trainer,
+    masked_patch_model,
+    pretrain_masked_patches,
+)
+from keras_vit.training.run.transfer import build_model, find_start
+from keras_vit.training.settings import FineTuning, MaskedPatches
+from makers import tiny_config, write_classes, write_picture
+
+CONFIG = tiny_config(dropout_rate=0.1)
+SETTINGS = MaskedPatches(
+    model=CONFIG,
+    image_size=(16, 12),
+    steps=6,
+    batch_size=4,
+    accumulate=1,
+    learning_rate=0.01,
+    evaluate_every=3,
+    dropout_rate=0.1,
+    augmentation="flip",
+)
+
+
+def silent(text):
+    """Says nothing."""
+
+
+def images(count=2):
+    return np.random.default_rng(0).uniform(-1, 1, (count, 16, 12, 3)).astype("float32")
+
+
+def varied(model):
+    """Gives every weight of a model a value that matters."""
+    rng = np.random.default_rng(1)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+    return model
+
+
+def changed(pixels, patch, image=0):
+    """Returns other pixels in one patch of 4x4 of one image."""
+    top, left = patch // 3 * 4, patch % 3 * 4
+    pixels = pixels.copy()
+    pixels[image, top : top + 4, left : left + 4] *= -0.5
+    return pixels
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        configs.AxialConfig(4, 16, 1, 16, 2),
+        dataclasses.replace(CONFIG, classifier="gap", position_embedding="relative"),
+        dataclasses.replace(CONFIG, num_registers=2),
+    ],
+    ids=["vit", "axial", "relative", "registers"],
+)
+def test_a_corrupted_patch_never_sees_itself_and_a_kept_one_does(config):
+    model = varied(masked_patch_model(config, image_size=(16, 12)))
+    corruption = model.get_layer("corruption")
+    before = keras.Model(model.input, corruption.output[0])
+    tokens = keras.Model(model.input, model.get_layer("patch_tokens").output)
+    pixels = images(6)
+    first = model(pixels)
+    places = np.array(first["places"])
+    same = (np.array(before(pixels)) == np.array(tokens(pixels))).all(-1)
+    seen = {"hidden": 0, "kept": 0, "left": 0}
+    for patch in range(12):
+        kind = "left" if patch not in places[0] else "kept" if same[0, patch] else "hidden"
+        seen[kind] += 1
+        second = np.array(model(changed(pixels, patch))["predictions"])
+        moved = np.abs(second - np.array(first["predictions"])).max(axis=(1, 2, 3))
+        assert (moved[0] == 0) == (kind == "hidden")
+        assert not moved[1:].any()  # No image sees another.
+    assert seen["hidden"]
+    assert seen["left"] == 6
+
+
+def test_a_patch_that_was_kept_is_seen():
+    config = dataclasses.replace(CONFIG, dropout_rate=0.0)
+    model = masked_patch_model(config, image_size=(16, 12))
+    corruption = model.get_layer("corruption")
+    corruption.mask_rate, corruption.replace_rate = 0.0, 0.0
+    varied(model)
+    pixels = images(1)
+    first = model(pixels)
+    patch = int(np.array(first["places"])[0, 0])
+    second = model(changed(pixels, patch))
+    assert (np.array(first["predictions"]) != np.array(second["predictions"])).any()
+
+
+def resolved(**changes):
+    return dataclasses.replace(SETTINGS, **changes).resolve(100)
+
+
+@pytest.mark.parametrize("target", ["mean-colour", "downsized", "patch"])
+def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
+    settings = resolved(target=target)
+    model = varied(masked_patch_model(CONFIG, image_size=(16, 12), target=target))
+    trainer = make_trainer(model, settings)
+    pixels = images()
+    outputs = {name: np.array(value) for name, value in model(pixels).items()}
+    predictions, places = outputs["predictions"], outputs["places"]
+    losses = []
+    for image in range(2):
+        for row, patch in enumerate(places[image]):
+            top, left = patch // 3 * 4, patch % 3 * 4
+            cut = pixels[image, top : top + 4, left : left + 4].astype("float64")
+            if target == "patch":
+                losses.append(np.mean((predictions[image, row] - cut.ravel()) ** 2))
+                continue
+            cells = cut.reshape(16, 3) if target == "downsized" else cut.mean((0, 1))[None]
+            bits = ((cells + 1) * 127.5 / 32).astype(int)
+            logits = predictions[image, row].astype("float64")
+            picked = logits[np.arange(len(cells)), bits @ (64, 8, 1)]
+            losses.append(np.mean(np.log(np.exp(logits).sum(-1)) - picked))
+    expected = pytest.approx(np.mean(losses), rel=1e-5)
+    assert float(trainer.compute_loss(pixels, None, model(pixels))) == expected
+    scores = trainer.evaluate(pixels, np.zeros(2), verbose=0, return_dict=True)
+    assert scores["loss"] == expected
+    left = next(patch for patch in range(12) if patch not in places[0])
+    others = changed(pixels, left)
+    assert float(trainer.compute_loss(others, None, model(pixels))) == expected
+
+
+def test_draws_belong_to_the_step_and_the_image_and_repeat():
+    trainer = make_trainer(masked_patch_model(CONFIG, image_size=(16, 12)), resolved())
+
+    def places(replica, first, count, step):
+        trainer.step.assign(step)
+        seeds = trainer.draw_seeds(replica, first)
+        with (
+            keras.StatelessScope(list(zip(trainer.seed_states, seeds, strict=True))),
+            examples_from(first, count),
+        ):
+            return np.array(trainer(images(count), training=True)["places"]).tolist()
+
+    whole = places(0, 0, 8, 1)
+    assert len({tuple(row) for row in whole}) == 8
+    assert places(0, 0, 5, 1) + places(1, 5, 3, 1) == whole
+    assert not any(one == other for one, other in zip(places(0, 0, 8, 2), whole, strict=True))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Ten pictures without labels: a folder, and one inside it."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for index in range(10):
+        pixels = rng.normal(rng.uniform(0, 255, 3), 20, (18, 14, 3))
+        write_picture((folder / "more" if index % 2 else folder) / f"{index}.png", pixels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def body(photos, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "body"
+    printed = []
+    finished = pretrain_masked_patches(
+        photos,
+        output,
+        dataclasses.replace(SETTINGS, steps=60, evaluate_every=20, validation=0.2),
+        command="keras-vit pretrain --objective masked-patches ...",
+        log=printed.append,
+    )
+    return finished, output, "\n".join(printed)
+
+
+def test_colours_are_learned_without_labels(body):
+    finished, _, printed = body
+    losses = [float(row["loss"]) for row in finished.history]
+    assert losses[0] < np.log(512)
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(0 <= float(row["validation_accuracy"]) <= 1 for row in finished.history)
+    assert "no classes" in printed
+    assert "8 images to train, 2 to validate" in printed
+
+
+def test_the_folder_holds_a_plain_vision_transformer(body):
+    finished, output, _ = body
+    model = keras.saving.load_model(output / "model.keras", compile=False)
+    assert model.output_shape == (None, 4, 3, 16)
+    names = {layer.name for layer in model.layers}
+    assert not names & {"corruption", "patch_predictions", "predictions"}
+    np.testing.assert_array_equal(model(images()), finished.model(images()))
+    recipe = json.loads((output / "recipe.json").read_text())
+    assert recipe["objective"] == "masked-patches"
+    assert "--objective masked-patches" in (output / "model_card.md").read_text()
+
+
+def test_the_best_weights_are_in_the_folder_and_the_last_beside_them(body):
+    _, output, _ = body
+    recipe = json.loads((output / "recipe.json").read_text())
+    last = keras.saving.load_model(output / "last.keras", compile=False)
+    assert last.output["predictions"].shape == (None, 6, 1, 512)
+    plain = keras.saving.load_model(output / "model.keras", compile=False)
+    same = np.array_equal(
+        plain.get_layer("patch_embedding").kernel, last.get_layer("patch_embedding").kernel
+    )
+    assert same == (recipe["best"]["step"] == 60)
+
+
+@pytest.fixture(scope="module")
+def colors(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("colors")
+    return write_classes(folder, 4, {"blue": (30, 30, 220), "red": (220, 30, 30)}, noise=2)
+
+
+def test_fine_tuning_starts_from_it(body):
+    _, output, _ = body
+    found = find_start(None, output)
+    assert found.config == dataclasses.replace(CONFIG, dropout_rate=0.0)
+    start, report = build_model(found, classes=2, image_size=(24, 24))
+    assert list(report.resized.values()) == [((4, 3), (6, 6))]
+    for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
+        weights = start.get_layer(name).get_weights()
+        for new, old in zip(weights, found.opened.model.get_layer(name).get_weights(), strict=True):
+            np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.slow
+def test_fine_tuning_trains_it(body, colors, tmp_path):
+    _, output, _ = body
+    settings = FineTuning(
+        weights=str(output),
+        image_size=(24, 24),
+        steps=2,
+        batch_size=4,
+        accumulate=1,
+        learning_rate=1e-30,
+        validation=0.0,
+    )
+    printed = []
+    done = finetune(colors, tmp_path / "out", settings, log=printed.append)
+    assert "positions interpolated from 4x3 to 6x6 patches" in "\n".join(printed)
+    found = find_start(None, output)
+    for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
+        trained = done.classifier.model.get_layer(name).get_weights()
+        for new, old in zip(trained, found.opened.model.get_layer(name).get_weights(), strict=True):
+            np.testing.assert_array_equal(new, old)
+
+
+def test_predicting_with_it_is_refused_in_one_line(body):
+    _, output, _ = body
+    with pytest.raises(ValueError, match="no classes: fine-tune it first") as error:
+        load_classifier(output)
+    assert len(str(error.value).splitlines()) == 1
+
+
+class SignalAt(keras.callbacks.Callback):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch + 1 == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(photos, tmp_path, monkeypatch):
+    whole = pretrain_masked_patches(photos, tmp_path / "whole", SETTINGS, log=silent)
+    from keras_vit.training.trainer.trainer import Trainer
+
+    fit = Trainer.fit
+
+    def fit_and_signal(self, *args, callbacks, **options):
+        return fit(self, *args, callbacks=[SignalAt(2), *callbacks], **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "fit", fit_and_signal)
+        with pytest.raises(Interrupted, match="after step 2 of 6"):
+            pretrain_masked_patches(photos, tmp_path / "out", SETTINGS, log=silent)
+    resumed = pretrain_masked_patches(None, tmp_path / "out", resume=True, log=silent)
+    for first, second in zip(whole.model.get_weights(), resumed.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert resumed.history[-1]["loss"] == whole.history[-1]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"target": "shape"}, "target must be one of"),
+        ({"corruption": 1.0}, r"corruption must be in \(0, 1\)"),
+        ({"model": "R50+ViT-B/16"}, "without a ResNet"),
+        ({"model": "BiT-R50x1"}, "without a ResNet"),
+        ({"model": dataclasses.replace(CONFIG, classifier="map")}, "stay untrained"),
+        (
+            {"model": dataclasses.replace(CONFIG, patch_size=2), "target": "downsized"},
+            "at least 4x4 pixels",
+        ),
+        ({"augmentation": "light2"}, "without mixup"),
+        ({"corruption": 0.01}, "at least one of the patches"),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit_are_errors_and_nothing_is_written(
+    photos, tmp_path, fields, message
+):
+    def start():
+        settings = dataclasses.replace(SETTINGS, **fields)
+        pretrain_masked_patches(photos, tmp_path / "out", settings, log=silent)
+
+    with pytest.raises(ValueError, match=message):
+        start()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_defaults_are_the_paper_s():
+    settings = MaskedPatches().resolve(300_000_000)
+    assert (settings.steps, settings.warmup_steps, settings.batch_size) == (1_000_000, 10_000, 4096)
+    assert (settings.learning_rate, settings.decay, settings.corruption) == (2e-4, "cosine", 0.5)
+    assert settings.target == "mean-colour"
+    assert MaskedPatches(steps=100).resolve(10).warmup_steps == 20
+    recipe = MaskedPatches.from_recipe("ViT-B/16 JFT-300M masked patches").resolve(300_000_000)
+    changes = {name: None for name in ("recipe", "recipe_source", "model")}
+    assert dataclasses.replace(recipe, **changes) == settings
+    with pytest.raises(ValueError, match="this one is for keras-vit pretrain --objective"):
+        FineTuning.from_recipe("ViT-B/16 JFT-300M masked patches")
+
+
+@pytest.mark.slow
+def test_a_script_trains_without_labels_on_xla():
+    model = masked_patch_model(CONFIG, image_size=(16, 12))
+    trainer = MaskedPatchTrainer(model, patch_size=(4, 4))
+    objective = trainer.objective
+    trainer.compile(
+        Adam(1e-3), objective.make_loss(), metrics=[objective.make_metric()], jit_compile=True
+    )
+    history = trainer.fit(images(8), epochs=2, batch_size=4, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
+    assert history["loss"][0] == pytest.approx(np.log(512), rel=0.02)
+    again = MaskedPatchTrainer.from_config(trainer.get_config())
+    assert (again.target, again.patch_size) == ("mean-colour", (4, 4))
+
+
+def test_settings_survive_json():
+    text = json.dumps(SETTINGS.to_json())
+    assert MaskedPatches.from_json(json.loads(text)) == SETTINGS

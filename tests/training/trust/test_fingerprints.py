@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageOps
+
+from keras_vit.training.trust.fingerprints import (
+    DuplicateIndex,
+    HammingIndex,
+    distances,
+    fingerprint,
+    fingerprint_or_reason,
+    similarity,
+)
+from makers import encode
+
+SIDE = 61  # Pixels: 7 x 10 images of each photograph of 427 x 640.
+
+
+@pytest.fixture(scope="module")
+def photographs():
+    """Returns 92 real images that share no pixels, by name; sky without contrast is left out."""
+    datasets = pytest.importorskip("sklearn.datasets")
+    images = {
+        f"{name}_{y}_{x}": Image.fromarray(photograph[y : y + SIDE, x : x + SIDE])
+        for name, photograph in zip(
+            ("china", "flower"), datasets.load_sample_images().images, strict=True
+        )
+        for y in range(0, 427 - SIDE + 1, SIDE)
+        for x in range(0, 640 - SIDE + 1, SIDE)
+    }
+    return {name: im for name, im in images.items() if np.std(im.convert("L")) > 10}
+
+
+def cropped(image, rng):
+    cut = round(0.05 * SIDE)
+    x, y = rng.integers(0, cut, 2, endpoint=True)
+    return image.crop((x, y, x + SIDE - cut, y + SIDE - cut))
+
+
+def shifted(image, rng):
+    image = ImageEnhance.Color(image).enhance(rng.choice([0.5, 1.5]))
+    image = ImageEnhance.Brightness(image).enhance(rng.choice([0.85, 1.15]))
+    red, green, blue = image.split()
+    return Image.merge("RGB", (red.point(lambda v: v * 0.9), green, blue))
+
+
+PLANTED = {
+    "re-encoded": lambda image, rng: encode(image, "JPEG", quality=50),
+    "half the size": lambda image, rng: encode(image.resize((SIDE // 2, SIDE // 2))),
+    "twice the size": lambda image, rng: encode(image.resize((2 * SIDE, 2 * SIDE))),
+    "mirrored": lambda image, rng: encode(ImageOps.mirror(image)),
+    "cropped": lambda image, rng: encode(cropped(image, rng)),
+    "colours shifted": lambda image, rng: encode(shifted(image, rng)),
+    "mirrored, cropped, re-encoded": lambda image, rng: encode(
+        ImageOps.mirror(cropped(image, rng)), "JPEG", quality=75
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def index(photographs):
+    return index_of({name: encode(im) for name, im in photographs.items()})
+
+
+def index_of(images, **limits):
+    prints = [fingerprint(encoded, mirrored=True) for encoded in images.values()]
+    return DuplicateIndex(list(images), prints, **limits)
+
+
+def find(images, index):
+    return index.find([name for name, _ in images], [fingerprint(found) for _, found in images])
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_copies_are_found(kind, photographs, index):
+    rng = np.random.default_rng(0)
+    copies = [(name, PLANTED[kind](image, rng)) for name, image in photographs.items()]
+    pairs = find(copies, index)
+    found = {pair.train for pair in pairs if pair.train == pair.test}
+    assert found == set(photographs)
+    mirrored = {pair.mirrored for pair in pairs if pair.train == pair.test}
+    assert mirrored == {kind.startswith("mirrored")}
+
+
+def test_the_original_of_a_cropped_test_image_is_found(photographs):
+    rng = np.random.default_rng(0)
+    index = index_of({name: encode(cropped(image, rng)) for name, image in photographs.items()})
+    originals = [(name, encode(image)) for name, image in photographs.items()]
+    pairs = find(originals, index)
+    assert {pair.train for pair in pairs if pair.train == pair.test} == set(photographs)
+
+
+def test_different_images_are_not_duplicates(photographs, index):
+    originals = [(name, encode(image)) for name, image in photographs.items()]
+    pairs = find(originals, index)
+    false = [pair for pair in pairs if pair.train != pair.test]
+    assert len(photographs) == 92
+    assert len(false) <= 2  # Among 8372 pairs: two parts of one lawn.
+
+
+def test_equal_pixels_are_exact_whatever_the_file(photographs, index):
+    name, image = next(iter(photographs.items()))
+    copy = encode(image, "BMP")
+    (pair,) = (found for found in find([("copy", copy)], index) if found.test == name)
+    assert pair == ("copy", name, "exact", 0, 1.0, False)
+
+
+def test_images_without_contrast_are_duplicates_only_if_equal():
+    black, white = (encode(Image.new("RGB", (32, 32), colour)) for colour in ("black", "white"))
+    index = index_of({"black": black})
+    pairs = find([("a", white), ("b", black)], index)
+    assert [(pair.train, pair.kind) for pair in pairs] == [("b", "exact")]
+
+
+def test_an_unreadable_image_has_a_reason_in_place_of_a_fingerprint():
+    name, reason = fingerprint_or_reason(("broken", b"no image", False))
+    assert (name, reason) == ("broken", "The image cannot be read: its format is unknown.")
+
+
+@pytest.mark.parametrize("arguments", [{"distance": 16}, {"distance": -1}, {"similarity": 2}])
+def test_thresholds_out_of_range_are_errors(arguments):
+    with pytest.raises(ValueError, match="must be"):
+        index_of({}, **arguments)
+
+
+@pytest.mark.parametrize("radius", [0, 3, 10, 15])
+def test_the_index_finds_all_hashes_within_the_radius(radius):
+    rng = np.random.default_rng(radius)
+    entries = rng.integers(0, 2**64, 500, dtype=np.uint64)
+    queries = entries[rng.integers(0, 500, 200)]
+    for k in range(len(queries)):
+        for bit in rng.choice(64, rng.integers(0, 18), replace=False):
+            queries[k] ^= np.uint64(1 << int(bit))
+    bits = [[(int(q) ^ int(e)).bit_count() for e in entries] for q in queries]
+    query, entry, distance = HammingIndex(entries, radius).search(queries)
+    expected = np.argwhere(np.array(bits) <= radius)
+    np.testing.assert_array_equal(np.stack([query, entry], axis=1), expected)
+    np.testing.assert_array_equal(distance, np.array(bits)[query, entry])
+    np.testing.assert_array_equal(distance, distances(queries[query], entries[entry]))
+
+
+def test_similarity_ignores_brightness_and_contrast(photographs):
+    thumbnail = fingerprint(encode(photographs["china_61_61"])).thumbnail
+    darker = (thumbnail * 0.5 + 20).astype(np.uint8)
+    assert similarity(thumbnail, darker) > 0.99
+    assert similarity(thumbnail, 255 - thumbnail) < 0.5
+
+
+def test_the_perceptual_hash_is_that_of_imagehash(photographs):
+    imagehash = pytest.importorskip("imagehash")
+    for image in photographs.values():
+        small = image.convert("L").resize((64, 64), Image.Resampling.LANCZOS)
+        small = small.resize((32, 32), Image.Resampling.BILINEAR)
+        bits = imagehash.phash(small).hash.ravel()
+        assert fingerprint(encode(image)).hashes[0] == np.packbits(bits).view(np.uint64)[0]

@@ -1,1 +1,0 @@
-"""Reproduction of the paper's tables and figures, which fine-tuning does not need."""

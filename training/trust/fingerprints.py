@@ -1,0 +1,296 @@
+"""Copies of images: fingerprints, an exact index of perceptual hashes, near-duplicates.
+
+Copies are found that were re-encoded, resized, mirrored, cropped by up to 5% or changed in colour:
+their pixels are equal, or their perceptual hashes and their thumbnails are similar. Imports neither
+Keras nor TensorFlow: worker processes load this module alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.fft
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from keras_vit.images.transcoding import to_rgb, transcoded
+
+CROP = 0.05  # Share of each side that a cropped copy may lack.
+NUM_VIEWS = 5  # The whole image, and four crops with one corner each.
+THUMBNAIL = 32  # Pixels per side.
+
+_VIEW_SIZE = 64  # Pixels per side that views are cut from.
+_COMPARED = 16  # Pixels per side of the thumbnails that are compared.
+
+_BANDS = 4  # Bands of 16 bits.
+_NUM_KEYS = 2**16
+_ONES = np.array([key.bit_count() for key in range(_NUM_KEYS)], np.uint8)
+
+MAX_DISTANCE = 10  # Bits of 64 in which the perceptual hashes of copies may differ.
+LEAST_SIMILARITY = 0.95  # Correlation of the thumbnails of copies.
+MAX_RADIUS = 15  # A larger one would need over 2500 look-ups per band.
+
+
+class Fingerprint(NamedTuple):
+    """Hashes and a thumbnail of an image.
+
+    Args:
+        digest: A hash of the pixels; equal only for equal images.
+        hashes: uint64, a perceptual hash of each view, then of each mirrored view if
+            wanted. Similar images differ in few bits.
+        thumbnail: uint8 `(32, 32)`, grey.
+    """
+
+    digest: bytes
+    hashes: np.ndarray
+    thumbnail: np.ndarray
+
+
+def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
+    """Returns the fingerprint of an encoded image.
+
+    Args:
+        encoded: The content of an image file that Pillow can read.
+        mirrored: Whether to hash the mirrored views as well.
+
+    Raises:
+        ValueError: If the image cannot be read.
+    """
+    return fingerprint_of(_upright_rgb(encoded), mirrored)
+
+
+def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
+    """Returns the fingerprint of an upright image in RGB; see `fingerprint`."""
+    digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
+    # Views are cut from a small copy, so the whole image is resized only once.
+    grey = image.convert("L").resize((_VIEW_SIZE, _VIEW_SIZE), Image.Resampling.LANCZOS)
+    views = [_cut(grey, box) for box in _corner_boxes(_VIEW_SIZE)]
+    if mirrored:
+        views += [ImageOps.mirror(view) for view in views]
+    hashes = np.array([_perceptual_hash(view) for view in views])
+    return Fingerprint(digest.digest(), hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
+
+
+def _upright_rgb(encoded):
+    try:
+        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
+            return to_rgb(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError as error:
+        raise ValueError("The image cannot be read: its format is unknown.") from error
+    except Exception as error:  # Pillow raises nearly anything on damaged data.
+        raise ValueError(f"The image cannot be read: {error}") from error
+
+
+def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerprint | str]:
+    """Returns an image's name with its fingerprint, or with the reason why it is unreadable.
+
+    Args:
+        task: The name, the content of the image file, and whether to hash mirrored views.
+    """
+    name, encoded, mirrored = task
+    try:
+        return name, fingerprint(encoded, mirrored)
+    except ValueError as error:
+        return name, str(error)
+
+
+def similarity(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns the similarity of two thumbnails, one of which may be a crop of the other.
+
+    It is the correlation of their grey values, at most 1, in the best of 19 alignments:
+    uncropped, or one of them cropped by `CROP` at one of nine places. Brightness and contrast
+    do not matter. Images without contrast have a similarity of 0.
+
+    Args:
+        first: uint8 `(32, 32)`.
+        second: uint8 `(32, 32)`.
+    """
+    first, second = _alignments(first), _alignments(second)
+    return float(max((first @ second[0]).max(), (second @ first[0]).max()))
+
+
+def _perceptual_hash(image):
+    """Returns a hash as ImageHash's `phash`: which low frequencies are above their median."""
+    low = scipy.fft.dctn(np.asarray(image, "float64"))[:8, :8]
+    return np.packbits((low > np.median(low)).ravel()).view(np.uint64)[0]
+
+
+def _cut(image, box):
+    return image.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR, box=box)
+
+
+def _corner_boxes(size):
+    cut = CROP * size
+    corners = [(x, y, x + size - cut, y + size - cut) for y in (0, cut) for x in (0, cut)]
+    return [(0, 0, size, size), *corners]
+
+
+def _alignments(thumbnail):
+    image = Image.fromarray(thumbnail)
+    cut = CROP * THUMBNAIL
+    boxes = [(0, 0, THUMBNAIL, THUMBNAIL)] + [
+        (x, y, x + THUMBNAIL - cut, y + THUMBNAIL - cut)
+        for y in (0, cut / 2, cut)
+        for x in (0, cut / 2, cut)
+    ]
+    size = (_COMPARED, _COMPARED)
+    cuts = [np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box)) for box in boxes]
+    vectors = np.stack(cuts).reshape(len(boxes), -1).astype(np.float32)
+    vectors -= vectors.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(norms, 1e-6)
+
+
+class HammingIndex:
+    """Exact search of all entries within a Hamming distance (Norouzi et al., 2012).
+
+    Hashes that differ in at most r of 64 bits differ in at most r // 4 bits of at least
+    one of their four 16-bit bands. Each band has a table from its value to entries. A query
+    looks up all values within r // 4 bits, and the distance to each entry found is computed.
+    For a fixed index the time of a query does not depend on the number of queries.
+
+    Args:
+        hashes: uint64 `(M,)`, the entries.
+        radius: The greatest distance, in bits.
+
+    Raises:
+        ValueError: If the radius is not in [0, 15].
+    """
+
+    def __init__(self, hashes: np.ndarray, radius: int):
+        if not 0 <= radius <= MAX_RADIUS:
+            raise ValueError(
+                f"The distance must be in [0, {MAX_RADIUS}] bits. Received: distance={radius}"
+            )
+        self._radius = radius
+        self._hashes = np.ascontiguousarray(hashes, np.uint64)
+        self._patterns = np.flatnonzero(radius // _BANDS >= _ONES).astype(np.uint16)
+        self._tables = []
+        for band in _bands(self._hashes).T:
+            order = np.argsort(band, kind="stable")
+            starts = np.searchsorted(band[order], np.arange(_NUM_KEYS + 1))
+            self._tables.append((order, starts))
+
+    def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the pairs of a query and an entry within the radius, and their distances.
+
+        Args:
+            queries: uint64 `(Q,)`.
+
+        Returns:
+            Three integer arrays `(P,)`: query indices ascending, entry indices ascending
+            for each query, distances in bits.
+        """
+        queries = np.ascontiguousarray(queries, np.uint64)
+        found = []
+        for band, (order, starts) in zip(_bands(queries).T, self._tables, strict=True):
+            keys = (band[:, np.newaxis] ^ self._patterns).astype(np.int64)
+            begins, counts = starts[keys].ravel(), (starts[keys + 1] - starts[keys]).ravel()
+            query = np.repeat(np.repeat(np.arange(len(queries)), len(self._patterns)), counts)
+            # Positions begin, begin + 1, ... for each key that has entries.
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            entry = order[np.repeat(begins, counts) + within]
+            near = distances(queries[query], self._hashes[entry]) <= self._radius
+            found.append(query[near] * len(self._hashes) + entry[near])
+        pairs = np.unique(np.concatenate(found))  # A pair may be near in several bands.
+        query, entry = np.divmod(pairs, max(len(self._hashes), 1))
+        return query, entry, distances(queries[query], self._hashes[entry])
+
+
+def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns the number of different bits of uint64 arrays `(P,)`, pair by pair."""
+    return _ONES[_bands(first ^ second)].sum(axis=1)
+
+
+def _bands(hashes):
+    return np.ascontiguousarray(hashes).view(np.uint16).reshape(-1, _BANDS)
+
+
+class Duplicate(NamedTuple):
+    """A training image and the test image that it copies.
+
+    Args:
+        train: The training image's name.
+        test: The test image's name.
+        kind: "exact" if all pixels are equal, else "near".
+        distance: Bits of 64 in which the nearest perceptual hashes differ.
+        similarity: Correlation of the thumbnails, at most 1.
+        mirrored: Whether the images mirror each other.
+    """
+
+    train: str
+    test: str
+    kind: str
+    distance: int
+    similarity: float
+    mirrored: bool
+
+
+class DuplicateIndex:
+    """Fingerprints of test images, searched for copies.
+
+    Args:
+        names: Names of the images.
+        fingerprints: Their fingerprints, with the mirrored views.
+        distance: Largest distance of perceptual hashes, bits of 64.
+        similarity: Smallest correlation of thumbnails, in [-1, 1].
+
+    Raises:
+        ValueError: If a threshold is out of range.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        fingerprints: Sequence[Fingerprint],
+        distance: int = MAX_DISTANCE,
+        similarity: float = LEAST_SIMILARITY,
+    ):
+        if not -1 <= similarity <= 1:
+            raise ValueError(
+                f"similarity must be a correlation, in [-1, 1]. Received: {similarity}"
+            )
+        self.names = list(names)
+        self._similarity = similarity
+        self._thumbnails = np.empty((len(names), THUMBNAIL, THUMBNAIL), np.uint8)
+        hashes = np.empty((len(names), 2 * NUM_VIEWS), np.uint64)
+        self._digests: dict[bytes, list[int]] = {}
+        for index, image in enumerate(fingerprints):
+            self._thumbnails[index] = image.thumbnail
+            hashes[index] = image.hashes
+            self._digests.setdefault(image.digest, []).append(index)
+        self._views = HammingIndex(hashes.ravel(), distance)
+
+    def find(self, names: Sequence[str], images: Sequence[Fingerprint]) -> list[Duplicate]:
+        """Returns the duplicates among training images, in their order."""
+        if not images or not self.names:
+            return []
+        hashes = np.concatenate([image.hashes[:NUM_VIEWS] for image in images])
+        query, entry, bits = self._views.search(hashes)
+        train, test, view = query // NUM_VIEWS, *np.divmod(entry, 2 * NUM_VIEWS)
+        # The nearest views of a pair; ties go to the unmirrored one.
+        order = np.lexsort((view, bits, test, train))
+        candidates: dict[tuple[int, int], tuple[int, bool]] = {}
+        for k in order:
+            nearest = (int(bits[k]), bool(view[k] >= NUM_VIEWS))
+            candidates.setdefault((int(train[k]), int(test[k])), nearest)
+        exact = {
+            (k, j) for k, image in enumerate(images) for j in self._digests.get(image.digest, ())
+        }
+        duplicates = []
+        for i, j in sorted(exact | candidates.keys()):
+            if (i, j) in exact:
+                duplicates.append(Duplicate(names[i], self.names[j], "exact", 0, 1.0, False))
+                continue
+            distance, mirrored = candidates[i, j]
+            thumbnail = self._thumbnails[j]
+            correlation = similarity(
+                images[i].thumbnail, thumbnail[:, ::-1] if mirrored else thumbnail
+            )
+            if correlation >= self._similarity:
+                near = Duplicate(names[i], self.names[j], "near", distance, correlation, mirrored)
+                duplicates.append(near)
+        return duplicates
