@@ -46,6 +46,40 @@ def test_json_gives_the_same_description():
     assert Description.from_json(json.loads(json.dumps(KNOWN.to_json()))) == KNOWN
 
 
+def test_json_has_what_differs_from_the_defaults():
+    assert KNOWN.to_json() == {
+        "name": "pets",
+        "config": {
+            "type": "ViTConfig",
+            **{"patch_size": 4, "width": 16, "depth": 2, "mlp_dim": 32, "num_heads": 2},
+            **{"classifier": "map", "dropout_rate": 0.1, "gelu": "exact", "num_registers": 2},
+        },
+        "input_shape": [8, 12, 3],
+        "position_grid": [2, 3],
+        "classes": 3,
+        "preprocessing": {
+            "image_size": [8, 12],
+            "evaluation": "torchvision",
+            "value_range": [0.0, 1.0],
+        },
+        "labels": {
+            "names": ["cat", "dog", "sea"],
+            "task": "multilabel",
+            "thresholds": [0.5, 0.25, 0.75],
+        },
+        "origins": {"pixels": "config.json", "evaluation": "config.json"},
+        "notes": ["a note"],
+    }
+    assert Description().to_json() == {}
+
+
+def test_a_layer_of_a_block_saves_what_differs_from_the_defaults(model):
+    saved = model.get_layer("encoder_block_0").get_config()
+    fields = {"num_heads": 2, "mlp_dim": 32, "dropout_rate": 0.1, "gelu": "exact"}
+    assert saved.items() >= fields.items()
+    assert not {"qk_norm", "rotary", "layer_scale"} & saved.keys()
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -77,7 +111,7 @@ def test_json_gives_the_same_config(config):
         ({"config": {"type": "os.system"}}, "A config must be one of"),
         ({"labels": {"names": ["a"], "task": "both"}}, "task must be one of"),
         ({"labels": {"shape": 3}}, "Received: .*shape"),
-        ({"preprocessing": {"image_size": [8, 8]}}, "A preprocessing must be"),
+        ({"preprocessing": {"evaluation": "resize"}}, "A preprocessing must be"),
         ({"notes": ["a", 3]}, "notes must be texts. Received: 3"),
         ({"origins": {"pixels": None}}, "origins must be texts. Received: None"),
     ],

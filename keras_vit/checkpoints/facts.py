@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from keras_vit.configs import UNSEEN_FIELDS, checked_fields
+from keras_vit.configs.recognition import config_of_json
 from keras_vit.configs.resnet_configs import EpsilonIn
 from keras_vit.description.tasks import TASKS
 
@@ -92,7 +93,7 @@ class Facts:
         if not isinstance(description, dict):
             raise ValueError(f"A description must be a JSON object. Received: {description!r:.80}")
         config, grid = description.get("config"), description.get("position_grid")
-        fields = _unseen(config) if isinstance(config, dict) else {}
+        fields = _unseen(vars(config_of_json(config))) if isinstance(config, dict) else {}
         return cls(fields, grid or None, noted={"description": description})
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from keras_vit.description.drift_reference import DriftReference
-from keras_vit.utils.json_files import check_fields
+from keras_vit.utils.json_files import changed_fields, check_fields
 
 UNKNOWN = "unknown"  # The class that stands for no answer, behind the others.
 
@@ -88,12 +88,8 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as types of JSON, those with their default left out."""
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != getattr(_DEFAULTS, field.name)
-        }
-        return {name: _to_json(value) for name, value in values.items()}
+        reference = {} if self.reference is None else {"reference": self.reference.to_json()}
+        return {**changed_fields(self), **reference}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -105,13 +101,6 @@ class Decision:
         return cls(**fields)
 
 
-def _to_json(value):
-    if isinstance(value, DriftReference):
-        return value.to_json()
-    return list(value) if isinstance(value, tuple) else value
-
-
-_DEFAULTS = Decision()
 _NUMBER = (int, float)
 _FIELDS = {
     "temperature": _NUMBER,

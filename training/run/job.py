@@ -36,6 +36,7 @@ from keras_vit.training.settings import FineTuning, Settings
 from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
+from keras_vit.utils.json_files import changed_fields
 
 from .data_record import DataRecord
 from .distillation import open_teacher
@@ -361,7 +362,7 @@ class Job:
             "command": self.options.command,
             "description": description.to_json(),
             "model": description.name,
-            "config": dataclasses.asdict(start.config),
+            "config": changed_fields(start.config),
             "settings": settings.to_json(),
             "facts": {**facts, **self.unfinished.get("facts", {})},
             "preprocessing": start.preprocessing.to_fields(),
