@@ -88,7 +88,7 @@ def test_a_layer_of_a_block_saves_what_differs_from_the_defaults(model):
         keras_vit.AxialResNetConfig((1, 1)),
         keras_vit.ViTConfig((4, 2), 16, 1, 32, 2, resnet=keras_vit.ResNetStem((1,))),
         keras_vit.ViTConfig(
-            4, 16, 1, 32, 2, rotary=keras_vit.Rotary(), position_embedding="none", layer_scale=True
+            4, 16, 1, 32, 2, rotary=100.0, position_embedding="none", layer_scale=True
         ),
     ],
     ids=lambda config: config.architecture,

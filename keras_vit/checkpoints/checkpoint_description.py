@@ -233,7 +233,7 @@ def _image_size(checkpoint, config, image_size):
     if checkpoint.has_fixed_positions and image_size is not None:
         return image_size
     table = checkpoint.shapes.get("position_embedding")
-    if config.position_embedding in ("relative_bias", "none"):
+    if config.position_embedding == "none":
         if image_size:
             return image_size
         if not (grid := checkpoint.facts.position_grid):

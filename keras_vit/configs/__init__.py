@@ -1,6 +1,6 @@
 """Configs of all models of the paper; without Keras or TensorFlow."""
 
-from keras_vit.configs.blocks import Gelu, Rotary
+from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.model_table import (
     AXIAL,
     BIT,
@@ -59,7 +59,6 @@ __all__ = [
     "PositionKind",
     "PositionPlace",
     "ResNetStem",
-    "Rotary",
     "SHAPE_STUDY_BASE",
     "SIZES",
     "UNSEEN_FIELDS",

@@ -116,8 +116,6 @@ def config_of_shapes(
             "the file does not hold LayerNorm's epsilon: 1e-6, the official one, is assumed"
         )
     classifier = fields.get("classifier") or usual
-    # The table of biases is the only variable of two axes that an attention itself has.
-    has_biases = len(shapes.get("encoder_block_0/attention") or ()) == 2
     representation, registers = shapes.get("pre_logits"), shapes.get("registers")
     found = {
         "patch_size": shown["patch_size"],
@@ -127,7 +125,6 @@ def config_of_shapes(
         "representation_size": representation[1] if representation and has_head else None,
         "resnet": _stem_of_shapes(shown, resnet, epsilon_in),
         "num_registers": registers[1] if registers else 0,
-        **({"position_embedding": "relative_bias"} if has_biases else {}),
         **_norms_and_tokens(shapes, classifier),
         **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
         **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),

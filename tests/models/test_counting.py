@@ -14,7 +14,6 @@ from keras_vit.configs import (
     BiTConfig,
     PoolingStem,
     ResNetStem,
-    Rotary,
     ViTConfig,
 )
 from keras_vit.configs.recognition import config_of
@@ -57,17 +56,13 @@ SMALL = {
     "two tokens normalised after pooling": ViTConfig(
         **VIT, classifier="token+distillation", final_norm="pooled"
     ),
-    "relative biases, norms after": ViTConfig(
-        **VIT, position_embedding="relative_bias", block_norm="after", num_registers=1
-    ),
-    "rotary": ViTConfig(**VIT, position_embedding="none", rotary=Rotary()),
-    "learned rotary, map of all tokens": ViTConfig(
+    "rotary": ViTConfig(**VIT, position_embedding="none", rotary=100.0),
+    "rotary beside a table, map of other sizes": ViTConfig(
         **VIT,
-        rotary=Rotary(coordinates="index", learned=True),
+        rotary=50.0,
         classifier="map",
         map_num_heads=2,
         map_mlp_dim=24,
-        map_reads_prefix=True,
         num_registers=2,
     ),
     "no last norm": ViTConfig(**VIT, classifier="token", final_norm="none"),
