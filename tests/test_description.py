@@ -12,6 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier_folder import save_classifier
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels, describe, held_description, set_description
 from keras_vit.models.rebuild import float32_model, inference_model, resized_model
 from keras_vit.preprocessing import Preprocessing
@@ -135,6 +136,23 @@ def test_saving_cloning_and_another_precision_keep_it(model, tmp_path):
         float32_model(model),
     ):
         assert held_description(other) == KNOWN
+
+
+def test_it_is_kept_by_from_config_by_lora_inside_another_model_and_in_a_part(model):
+    assert held_description(keras.Model.from_config(model.get_config())) == KNOWN
+    outer = keras.Sequential([model, keras.layers.Dense(2)])
+    assert config_of(outer.layers[0]) == CONFIG
+    model.get_layer("encoder_block_0").attention.query.enable_lora(2)
+    assert config_of(model) == CONFIG
+    part = keras.Model(model.inputs, model.get_layer("encoder_block_0").output)
+    assert config_of(part) == CONFIG
+
+
+def test_a_model_without_a_description_has_no_config(model):
+    images = keras.Input((8, 12, 3))
+    blocks = keras.Sequential([model.get_layer("patch_embedding")])
+    with pytest.raises(ValueError, match="one of keras_vit.build. Received: .*patch_embedding"):
+        config_of(keras.Model(images, blocks(images)).layers[1])
 
 
 def test_a_quantized_model_keeps_it(model):

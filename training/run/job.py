@@ -32,7 +32,7 @@ from keras_vit.training.data.split_record import (
 )
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import FineTuning, Settings
+from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
@@ -87,7 +87,7 @@ class Job:
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
             recipe = self.folder.recipe(self.settings_type.command)
-            self.settings = self.settings_type.from_json(_settings_of(recipe))
+            self.settings = self.settings_type.from_json(recipe["settings"])
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             if options.resume:
@@ -543,12 +543,3 @@ def _evaluated(plan, start_step=0):
     validations = (settings.steps - start_step) // settings.evaluate_every
     averages = 2 if settings.averaging else 1
     return images["validation"] * validations * averages + images["test"]
-
-
-def _settings_of(recipe):
-    """The settings of an unfinished run, also of one from before facts were read."""
-    settings = recipe["settings"]
-    if "facts" in recipe or recipe["job"] != FineTuning.command:
-        return settings
-    gelu = recipe.get("config", {}).get("gelu")
-    return {**settings, "normalization": "half", "head": "new", "gelu": gelu}
