@@ -97,6 +97,8 @@ def _signature(path):
     library = import_export_package("openvino", "openvino")
     model = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     takes_pixels = model.input("images").get_element_type() == library.Type.u8
+    # A request for each call: the model's own one is shared by all threads, and so are its outputs.
     return Signature(
-        lambda batch: model({"images": batch})["probabilities"], takes_pixels=takes_pixels
+        lambda batch: model.create_infer_request().infer({"images": batch})["probabilities"],
+        takes_pixels=takes_pixels,
     )

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import pathlib
+import threading
 import zipfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -151,6 +152,7 @@ def _signature(path):
         os.fspath(path), num_threads=os.cpu_count()
     )
     run = interpreter.get_signature_runner("serve")
+    lock = threading.Lock()  # The interpreter holds the images and the answers of one call.
     details = run.get_input_details()["images"]
     fixed, height, width, _ = map(int, details["shape_signature"])  # -1 for any.
 
@@ -161,7 +163,8 @@ def _signature(path):
             part = batch[start : start + size]
             # Filled with copies of the last image.
             filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
-            answers.append(run(images=filled)["probabilities"][: len(part)])
+            with lock:
+                answers.append(run(images=filled)["probabilities"][: len(part)])
         return np.concatenate(answers)
 
     takes_pixels = details["dtype"] == np.uint8

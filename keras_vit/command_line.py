@@ -17,6 +17,7 @@ import pkgutil
 import shlex
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 
 from keras_vit._installation import (
     APPLICATIONS,
@@ -27,9 +28,15 @@ from keras_vit._installation import (
 )
 from keras_vit._version import __version__
 from keras_vit.commands import Command
-from keras_vit.utils.fields import add_arguments, from_arguments
+from keras_vit.utils.fields import (
+    add_arguments,
+    field_info,
+    flag_of,
+    flat_fields,
+    from_arguments,
+)
 from keras_vit.utils.files import check_writable, named_disk_errors
-from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
 from keras_vit.utils.optional_packages import install_command
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.terminal import safe_output
@@ -143,7 +150,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not completing and not argv[0].startswith("-"):
-        parser.error(f"no such command: {argv[0]!r}. {nearest_names(argv[0], COMMANDS, 0.6)}")
+        ours = our_word(argv[0], COMMANDS)
+        near = f"It is {ours} here" if ours else nearest_names(argv[0], COMMANDS, 0.6)
+        parser.error(f"no such command: {argv[0]!r}. {near}")
     installed = installed_commands()
     if called is not None and called not in installed:
         parser.error(
@@ -166,12 +175,42 @@ def main(argv: list[str] | None = None) -> int:
         from keras_vit import shell_completion
 
         shell_completion.complete(parser, called and command_type(called))
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = {
+            field.name: flag_of(field)
+            for field in flat_fields(command_type(arguments.command))
+            if field_info(field).flag != "" and not field_info(field).positional
+        }
+        is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags
+        if is_data and not hasattr(arguments, "data"):
+            arguments.data = unknown[0]  # The flag may be left out.
+        else:
+            commands.choices[arguments.command].error(unknown_arguments(unknown, flags))
     arguments.given = tuple(vars(arguments))
     arguments.called_as = shlex.join(["keras-vit", *argv])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # Remarks about details of EXIF.
         return run_command(arguments.command, arguments)
+
+
+def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
+    """Returns the error of arguments that a command does not have.
+
+    Args:
+        unknown: The arguments, with their values.
+        flags: The command's flags by the names of their fields.
+    """
+    texts = []
+    for word in [word for word in unknown if word.startswith("-")] or unknown[:1]:
+        flag = word.partition("=")[0]
+        text = f"unrecognized argument: {flag}"
+        if ours := our_word(flag, flags):
+            text += f", here it is {flags[ours]}"
+        elif near := near_names(flag, list(flags.values()), 0.7):
+            text += f", the nearest: {', '.join(near)}"
+        texts.append(text)
+    return "; ".join(texts)
 
 
 def installed_commands() -> list[str]:

@@ -42,8 +42,7 @@ class Calibrate(Command):
 
     def run(self) -> int:
         """Calibrates and prints what holds."""
-        if self.data.data is None:
-            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        self.data.check_given()
         from keras_vit.training.decisions.classifier_decision import calibrate
         from keras_vit.training.evaluation.features import default_cache
 

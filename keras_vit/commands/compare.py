@@ -46,8 +46,7 @@ class Compare(Command):
 
     def run(self) -> int:
         """Compares, prints the summary and writes the files."""
-        if self.data.data is None:
-            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        self.data.check_given()
         from keras_vit.training.comparison import compare_classifiers
 
         found = compare_classifiers(

@@ -69,8 +69,7 @@ class Evaluate(Command):
         if self.protocol:
             return self._run_protocol(self.protocol)
         data = self.data
-        if data.data is None:
-            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        data.check_given()
         if self.weights:
             raise ValueError("--weights goes with --protocol.")
         from keras_vit.training.evaluation.classification import evaluate_classifier

@@ -25,7 +25,7 @@ class FewShot(Command):
     """Evaluate frozen features with a few images per class."""
 
     model: ModelArguments = part(ModelArguments)
-    data: DataSpec = part(DataSpec, only=EVALUATED_DATA, required=("data",))
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
     batch_size: int = shared_arguments.batch_size()
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
     seeds: tuple[int, ...] = setting(SEEDS, "each chooses other images", unit="SEED")
@@ -55,6 +55,7 @@ class FewShot(Command):
         from keras_vit.training.evaluation import few_shot
         from keras_vit.training.evaluation.features import default_cache
 
+        self.data.check_given()
         check_output(self.output, self.data.data)
         model = self.model.open(evaluation=self.evaluation)
         print(model.description.facts)

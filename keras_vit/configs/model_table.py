@@ -19,7 +19,7 @@ from keras_vit.configs.resnet_configs import (
     ResNetStem,
 )
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
-from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.nearest_names import nearest_names, our_word
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
@@ -182,6 +182,10 @@ def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
 
+# Arguments of `keras_vit.build` that other libraries call differently.
+_BUILD_ARGUMENTS = {"classes", "weights", "input_shape", "pooling", "classifier_activation"}
+
+
 def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     """Returns the config of a name, with some fields replaced.
 
@@ -207,6 +211,10 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(config)}
     unknown = sorted(set(changes) - fields)
     if unknown:
+        ours = {name: our_word(name, fields | _BUILD_ARGUMENTS) for name in unknown}
+        if all(ours.values()):
+            texts = [f"{name} is called {our} here" for name, our in ours.items()]
+            raise ValueError(f"{'; '.join(texts)}. Received: {', '.join(unknown)}")
         raise ValueError(
             f"Only fields of {type(config).__name__} can be changed: {sorted(fields)}. "
             f"Received: {unknown}"

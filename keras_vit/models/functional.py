@@ -94,10 +94,17 @@ def images_shape(
     input_shape: tuple[int | None, ...] | None,
 ) -> tuple[int | None, ...]:
     """Returns `(height, width, channels)` of the images that `build_model` builds for."""
-    if isinstance(input_tensor, keras.KerasTensor):
-        return tuple(input_tensor.shape[1:])
     side = configs.default_image_size(name_or_config)
-    return tuple(input_shape or (side, side, 3))
+    received: Any = input_shape or (side, side, 3)
+    if isinstance(input_tensor, keras.KerasTensor):
+        received = input_tensor.shape[1:]
+    shape = () if isinstance(received, int | float | str) else tuple(received)
+    if len(shape) != 3 or shape[2] is None:
+        raise ValueError(
+            "input_shape must be (height, width, channels), the channels known. "
+            f"Received: {received!r}"
+        )
+    return shape
 
 
 def check_arguments(
@@ -153,11 +160,6 @@ def _images(input_tensor, input_shape, default):
 
 
 def _check_image_size(config, shape, include_top):
-    if len(shape) != 3 or shape[2] is None:
-        raise ValueError(
-            "input_shape must be (height, width, channels), the channels known. "
-            f"Received: {tuple(shape)}"
-        )
     if include_top and None in shape:
         raise ValueError(
             "If `include_top` is True, the image size must be known. "

@@ -162,7 +162,10 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         "command": "keras-vit finetune",
         "data": DataSpec("photos", exclude=["a.jpg"], split_seed=0).to_json(),
         "settings": {**settings.to_json(), "weights": "hf:owner/name@" + 40 * "0"},
-        "facts": {"minutes": {"value": 2.0, "from": "4 steps"}},
+        "facts": {
+            "minutes": {"value": 2.0, "from": "4 steps"},
+            "epochs": {"value": 3.0, "from": "4 steps"},
+        },
     }
     recipe.write_text(json.dumps(content))
     (tmp_path / "list.txt").write_text("b.jpg\n")
@@ -173,6 +176,7 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         (("--exclude", tmp_path / "list.txt"), "--exclude ('b.jpg',), begun with ('a.jpg',)"),
         (("--weights", "hf:owner/other"), "--weights hf:owner/other, begun with hf:owner/name@"),
         (("--minutes", 3), "--minutes 3.0, begun with 2.0"),
+        (("--epochs", 4), "--epochs 4.0, begun with 3.0"),
     ):
         line = refused(*resume, *flags)
         assert "A resumed run must have the options that it began with: leave these out" in line
@@ -184,7 +188,8 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
     )
     assert (job.settings.steps, job.data.split_seed) == (4, 0)
     same = ("--learning-rate", 0.01, "--data", "photos", "--image-size", 8)
-    assert command(*resume, *same, "--dry-run").code == 0
+    for length in ((), ("--epochs", 3), ("--steps", 4)):
+        assert command(*resume, *same, *length, "--dry-run").code == 0
     assert json.loads(recipe.read_text()) == content
 
 

@@ -47,6 +47,92 @@ def test_an_unknown_argument_is_an_error_of_one_line(command, name):
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("finetune --lr", "--learning-rate"),
+        ("finetune --lr=0.1", "--learning-rate"),
+        ("finetune --base-lr", "--learning-rate"),
+        ("finetune --wd", "--weight-decay"),
+        ("finetune --num_train_epochs", "--epochs"),
+        ("finetune --max-steps", "--steps"),
+        ("finetune --bs", "--batch-size"),
+        ("finetune --per_device_train_batch_size", "--batch-size"),
+        ("finetune --gradient_accumulation_steps", "--accumulate"),
+        ("finetune --clip-grad", "--clip-norm"),
+        ("finetune --drop-path", "--stochastic-depth"),
+        ("finetune --drop-rate", "--dropout"),
+        ("finetune --img-size", "--image-size"),
+        ("finetune --pretrained", "--weights"),
+        ("finetune --arch", "--model"),
+        ("finetune --sched", "--decay"),
+        ("finetune --amp", "--precision"),
+        ("finetune --smoothing", "--label-smoothing"),
+        ("finetune --model-ema", "--averaging"),
+        ("finetune --val-split", "--validation"),
+        ("finetune --freeze-backbone", "--train"),
+        ("finetune --random-seed", "--seed"),
+        ("finetune --early-stopping", "--patience"),
+        ("pretrain --num-epochs", "--epochs"),
+    ],
+)
+def test_a_flag_of_another_library_is_answered_with_ours(command, words, answer):
+    name, flag = words.split()
+    outcome = command(name, "photos", "--output", "out", flag)
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"keras-vit {name}: unrecognized argument: {flag.partition('=')[0]}, here it is {answer}. "
+        f"See keras-vit {name} --help\n"
+    )
+
+
+def test_every_unknown_flag_names_the_nearest(command):
+    outcome = command("finetune", "--output", "out", "--batchsize", "8", "--stepz", "3")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "--batchsize, the nearest: --batch-size; unrecognized argument: --stepz" in outcome.err
+    assert "--stepz, the nearest: --steps" in outcome.err
+    assert outcome.err.endswith(". See keras-vit finetune --help\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "finetune photos --output out",
+        "finetune --output out --steps 3 photos",
+        "pretrain photos --output out",
+        "sweep photos --output out",
+        "records photos --output out",
+        "evaluate model photos",
+        "calibrate model photos --max-error 0.1",
+        "compare old new photos",
+        "few-shot model photos",
+    ],
+)
+def test_the_data_may_be_given_without_their_flag(command, words, monkeypatch):
+    called = []
+    run = lambda name, arguments: called.append(arguments) or 0  # noqa: E731
+    monkeypatch.setattr(command_line, "run_command", run)
+    outcome = command(*words.split())
+    assert outcome.code == 0, outcome.err
+    assert (called[0].data, "data" in called[0].given) == ("photos", True)
+
+
+def test_data_are_given_once(command):
+    outcome = command("finetune", "photos", "--data", "others", "--output", "out")
+    assert outcome.code == 2
+    assert "unrecognized argument: photos. See keras-vit finetune --help" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"), [("train", "finetune"), ("fit", "finetune"), ("eval", "evaluate")]
+)
+def test_a_command_of_another_library_is_answered_with_ours(command, word, answer):
+    outcome = command(word, "photos")
+    assert outcome.err == (
+        f"keras-vit: no such command: {word!r}. It is {answer} here. See keras-vit --help\n"
+    )
+
+
 def test_an_unknown_command_names_the_nearest(command):
     outcome = command("finetun")
     assert outcome.code == 2

@@ -3,6 +3,7 @@ import pathlib
 import shutil
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -346,3 +347,31 @@ def test_a_file_of_pixels_is_evaluated_image_by_image(pixels_onnx, photos):
 def test_the_reason_of_a_runtime_is_a_short_line():
     assert reason_of(RuntimeError("x" * 30_000 + "\nmore")) == "x" * 1000 + "..."
     assert reason_of(RuntimeError()) == "RuntimeError"
+
+
+# The web formats hold the ONNX file.
+@pytest.mark.parametrize(
+    "name",
+    ["keras", "onnx", "tflite", "openvino", pytest.param("saved_model", marks=pytest.mark.slow)],
+)
+def test_threads_get_the_answers_of_their_own_images(name, classifier, tmp_path):
+    """The batches of the threads have several sizes."""
+    answering = classifier
+    if name == "openvino":
+        pytest.importorskip("openvino")
+    if name != "keras":
+        export = FORMATS_OF_EXPORTS[name]
+        path = tmp_path / f"1{export.suffix}"
+        getattr(keras_vit.export, name)(classifier, path)
+        answering = load_artefact(path)
+    rng = np.random.default_rng(0)
+    calls = [list(rng.integers(0, 256, (1 + k % 3, 32, 24, 3), "uint8")) for k in range(24)]
+    alone = [answering.predict(images, top=3) for images in calls]
+    assert len({repr(answers) for answers in alone}) == 24
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(4):
+            together = list(pool.map(lambda images: answering.predict(images, top=3), calls))
+            for ours, theirs in zip(together, alone, strict=True):
+                for one, other in zip(ours, theirs, strict=True):
+                    assert (one.error, one.labels) == (None, other.labels)
+                    assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-6)

@@ -329,3 +329,33 @@ def test_class_weights_are_factors_of_the_first_loss(data, tmp_path):
         "green": 2.0,
         "red": 2.0,
     }
+
+
+def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
+    settings = dataclasses.replace(SETTINGS, steps=None, epochs=2)
+    lines = []
+    options = RunOptions(tmp_path / "out", log=lines.append)
+    plan = FineTune(DataSpec(data), options, settings).plan()
+    assert plan.recipe["images"]["train"] == 24
+    assert (plan.settings.steps, plan.settings.epochs) == (8, None)
+    assert plan.recipe["settings"]["steps"] == 8
+    fact = {"value": 2, "from": "8 steps: 24 images in batches of 6"}
+    assert plan.recipe["facts"]["epochs"] == fact
+    text = " ".join(FineTune(DataSpec(data), options, settings).dry_run().split())
+    assert "epochs 2 (8 steps: 24 images in batches of 6)" in text
+    assert "8 of 6 images: 48 images seen, 2.0 epochs" in text
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "message"),
+    [
+        (finetune, ("weights", "steps"), "FineTuning(steps=..., weights=...)"),
+        (finetune, ("lr", "num_epochs"), "FineTuning(epochs=..., learning_rate=...)"),
+        (pretrain, ("epochs",), "PreTraining(epochs=...)"),
+    ],
+)
+def test_settings_among_the_options_are_answered_with_the_third_argument(train, options, message):
+    with pytest.raises(TypeError) as error:
+        train("photos", "out", **dict.fromkeys(options, 1))
+    received = ", ".join(sorted(options))
+    assert str(error.value) == f"{message} is the third argument. Received: {received}"

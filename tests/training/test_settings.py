@@ -155,3 +155,27 @@ def test_layer_decay_is_refused_for_a_linear_probe_alone():
     assert FineTuning(layer_decay=0.8).train == "all"
     with pytest.raises(ValueError, match='train="head" trains the last'):
         FineTuning(train="head", layer_decay=0.8)
+
+
+@pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
+def test_epochs_become_the_steps_in_which_each_image_is_seen_so_often(settings_type):
+    settings = settings_type(epochs=3, batch_size=8).with_epochs(100)
+    assert (settings.epochs, settings.steps) == (None, 38)  # 300 / 8 = 37.5.
+    executed = settings_type(epochs=0.5, batch_size=8, steps_per_execution=4).with_epochs(100)
+    assert executed.steps == 8  # 50 / 8 = 6.25, in whole executions.
+    assert settings_type(steps=7).with_epochs(100).steps == 7
+
+
+def test_epochs_win_over_the_steps_of_a_recipe():
+    settings = FineTuning.from_recipe("Oxford Flowers-102", epochs=2, batch_size=10)
+    assert settings.with_epochs(100).resolve(100).steps == 20
+    by_rule = FineTuning.from_recipe("BiT HyperRule", epochs=2, batch_size=10).with_epochs(1000)
+    resolved = by_rule.resolve(1000, (100, 100))
+    assert resolved.steps == 200
+    assert resolved.boundaries == (80, 120, 160)
+
+
+@pytest.mark.parametrize("other", [{"steps": 3}, {"boundaries": (3,), "decay": "staircase"}])
+def test_epochs_and_steps_exclude_each_other(other):
+    with pytest.raises(ValueError, match=r"^epochs decide the steps \(--epochs\): leave out steps"):
+        FineTuning(epochs=3, **other)

@@ -54,7 +54,7 @@ class DataSpec:
     data: Any = setting(  # `Labelled` or None; anything else than a path is kept as `InMemory`.
         None,
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
-        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME",
+        "tfrecords:FOLDER, parquet:FOLDER or tfds:NAME; the flag itself may be left out",
         unit="DATA",
     )
     data_dir: str | os.PathLike | None = setting(
@@ -162,6 +162,11 @@ class DataSpec:
         """The data in `recipe.json`: their path or name, or a hash of in-memory data."""
         return self.data if isinstance(self.data, str | None) else self.data.name
 
+    def check_given(self) -> None:
+        """Raises ValueError if there are no data."""
+        if self.data is None:
+            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""
         from .tables import relative_names
@@ -212,8 +217,7 @@ class DataSpec:
         from .parts import check_trained_classes, with_calibration, with_fold, with_validation
         from .sources import VTAB, VTAB_TUNE, open_source
 
-        if self.data is None:
-            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+        self.check_given()
         calibration = 0.0 if recorded else self.calibration
         if calibration and not labelled:
             raise ValueError(

@@ -73,7 +73,9 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    return PretrainMaskedPatches(*run_arguments(data, output, options), settings).run()
+    return PretrainMaskedPatches(
+        *run_arguments(data, output, options, MaskedPatches), settings
+    ).run()
 
 
 @dataclasses.dataclass(frozen=True)

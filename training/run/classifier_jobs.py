@@ -97,7 +97,7 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    return FineTune(*run_arguments(data, output, options), settings).run()
+    return FineTune(*run_arguments(data, output, options, FineTuning), settings).run()
 
 
 def finetune_once(
@@ -149,7 +149,7 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    return Pretrain(*run_arguments(data, output, options), settings).run()
+    return Pretrain(*run_arguments(data, output, options, PreTraining), settings).run()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,6 +103,8 @@ class Job:
         begun = {**vars(self.data), **vars(self.settings)}
         if minutes := (self.unfinished.get("facts") or {}).get("minutes"):  # They became steps.
             begun["minutes"] = minutes["value"]
+        if epochs := (self.unfinished.get("facts") or {}).get("epochs"):
+            begun["epochs"] = epochs["value"]
         changed = [
             text
             for options in (settings, data)
@@ -330,6 +332,8 @@ class Job:
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
         size = typical_size(source.splits["train"]) if by_data else None
+        epochs, settings = settings.epochs, settings.with_epochs(counts["train"])
+        steps = settings.steps
         settings = settings.resolve(num_images, size, source.task)
         if settings.patience and not counts["validation"]:
             raise ValueError(
@@ -338,6 +342,9 @@ class Job:
             )
         start, settings = settle(start, settings, Labels(source.class_names or None, source.task))
         facts, weights = start.facts, None
+        if epochs is not None:
+            images = f"{counts['train']} images in batches of {settings.batch_size}"
+            facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
         if settings.class_weights is not None:
             weights = self.weigh_classes(settings.class_weights, source)
             by_name = dict(zip(source.class_names, weights, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.utils.fields import REQUIRED, documented, field_info, flag_of, setting
+from keras_vit.utils.nearest_names import our_word
 
 TRACKER_NAMES = ("wandb", "mlflow", "trackio", "tensorboard")
 
@@ -65,7 +66,7 @@ class RunOptions:
 
 
 def run_arguments(
-    data: Data, output: str | os.PathLike, options: Mapping[str, Any]
+    data: Data, output: str | os.PathLike, options: Mapping[str, Any], settings_type: Any
 ) -> tuple[DataSpec, RunOptions]:
     """Returns the data and the options of a run from the arguments of `finetune`.
 
@@ -73,12 +74,24 @@ def run_arguments(
         data: The data, or a `DataSpec`.
         output: The folder to write.
         options: Other fields of `RunOptions` and `DataSpec`.
+        settings_type: The dataclass of the settings, the third argument of `finetune`.
 
     Raises:
         TypeError: If an option is a field of neither.
         ValueError: If a `DataSpec` and options of the data are given.
     """
-    names = {field.name for field in dataclasses.fields(RunOptions)}
+    names, of_spec, of_settings = (
+        {field.name for field in dataclasses.fields(kind)}
+        for kind in (RunOptions, DataSpec, settings_type)
+    )
+    unknown = set(options) - names - of_spec
+    meant = sorted(filter(None, (our_word(name, of_settings) for name in unknown - of_settings)))
+    if settings := [*sorted(unknown & of_settings), *meant]:
+        given = ", ".join(f"{name}=..." for name in settings)
+        raise TypeError(
+            f"{settings_type.__name__}({given}) is the third argument. "
+            f"Received: {', '.join(sorted(unknown))}"
+        )
     of_run = {name: value for name, value in options.items() if name in names}
     of_data = {name: value for name, value in options.items() if name not in names}
     return data_spec(data, **of_data), RunOptions(output, **of_run)

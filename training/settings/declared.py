@@ -80,6 +80,14 @@ class DeclaredSettings:
         limits=POSITIVE,
         column="steps",
     )
+    epochs: float | None = setting(
+        None,
+        "how often each training image is seen, which decides the steps; in place of --steps",
+        unit="N",
+        absent="by the steps",
+        limits=POSITIVE_NUMBER,
+        off=(None,),
+    )
     batch_size: int = setting(
         512,
         "images of an optimizer step",
@@ -386,6 +394,11 @@ class DeclaredSettings:
             raise ValueError(
                 "accumulate must divide the batch size. "
                 f"Received: accumulate={self.accumulate}, batch_size={self.batch_size}"
+            )
+        if self.epochs is not None and (self.steps is not None or self.boundaries):
+            raise ValueError(
+                "epochs decide the steps (--epochs): leave out steps and boundaries. Received: "
+                f"epochs={self.epochs:g}, steps={self.steps}, boundaries={self.boundaries}"
             )
         if self.label_smoothing and self.loss == "sigmoid":
             raise ValueError(

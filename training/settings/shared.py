@@ -83,6 +83,8 @@ class Settings(DeclaredSettings):
         changes: dict[str, Any] = {}
         if by_rule:
             changes |= dict.fromkeys(recipes.BY_HYPER_RULE)
+        elif given.get("epochs") is not None:  # The steps are not known before the data are.
+            changes |= {"steps": None, "warmup_steps": None}
         elif given.get("steps"):
             changes |= settings._with_steps(given["steps"])
         if given.get("decay", settings.decay) != settings.decay:
@@ -167,6 +169,18 @@ class Settings(DeclaredSettings):
             evaluate_every=evaluate_every,
             loss=settings.loss or ("sigmoid" if task == MULTILABEL else "softmax"),
         )
+
+    def with_epochs(self, num_images: int) -> Self:
+        """Returns the settings with the steps in which each image is seen `epochs` times.
+
+        Args:
+            num_images: Images to train with, without the validation images.
+        """
+        if self.epochs is None:
+            return self
+        images, executed = self.batch_size * self.steps_per_execution, self.steps_per_execution
+        steps = math.ceil(self.epochs * num_images / images) * executed
+        return dataclasses.replace(self, epochs=None, steps=steps)
 
     def validation_share(self, num_images: int) -> float:
         """Returns the share of a number of training images that is kept for validation."""
