@@ -25,8 +25,7 @@ class Facts:
         image_size: Pixels (height, width) of the images, or None.
         epsilon_in: How the kernels of a hybrid's ResNet are standardised, or None.
         task: The task of the head, or None.
-        noted: The JSON that this package noted: "description", or "preprocessing" in files of
-            earlier versions. Both may be None where the source of the weights did not hold it.
+        noted: The JSON that this package noted, under "description"; {} in files of others.
         keras_version: 2 or 3 for HDF5 files of Keras; 0 for others.
         wrapper: The key of a PyTorch file under which the state dict is, or "".
 
@@ -74,13 +73,12 @@ class Facts:
         Raises:
             ValueError: If a value is wrong.
         """
-        noted = {name: note[name] for name in ("description", "preprocessing") if name in note}
         return cls(
             fields=_unseen(note),
             position_grid=note.get("position_grid") or None,
             epsilon_in=note.get("epsilon_in"),
             task=note["task"] if note.get("task") in TASKS else None,
-            noted={k: value for k, value in noted.items() if isinstance(value, dict | None)},
+            noted={k: v for k, v in note.items() if k == "description" and isinstance(v, dict)},
         )
 
     @classmethod

@@ -18,7 +18,6 @@ from keras_vit.configs import (
 )
 from keras_vit.configs.recognition import config_of
 from keras_vit.models.functional import build_model
-from keras_vit.models.vit import build_vit, vit_head
 from keras_vit.training.paper.pretraining_compute import pretraining_flops, table_6
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -271,11 +270,4 @@ def test_free_sides_are_counted_at_the_size_of_positions_that_are_not_square(sid
     down, across = grid or config.grid((224, 224))
     height, width, _ = describe(model).input_shape
     assert config.grid((height, width)) == (down, across)
-    assert describe(model).parameters == model.count_params()
-
-
-def test_free_sides_of_a_file_of_an_earlier_version_are_counted_by_its_layers():
-    config, images = ViTConfig(**VIT), keras.Input((None, None, 3))
-    tokens, patches = build_vit(config, images, (4, 6))
-    model = keras.Model(images, vit_head(config, tokens, patches, False, None, None, None))
     assert describe(model).parameters == model.count_params()

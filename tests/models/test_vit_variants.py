@@ -31,7 +31,12 @@ VARIANTS = {
     "max without a class token": {"classifier": "max"},
     "no last norm": {"final_norm": "none"},
     "token normalised after pooling": {"final_norm": "pooled"},
-    "map beside a class token": {"classifier": "map", "unread_class_token": True},
+    "map beside a class token": {
+        "classifier": "map",
+        "unread_class_token": True,
+        "map_num_heads": 4,
+        "map_mlp_dim": 20,
+    },
     "ViT-22B": {"qk_norm": True},
     "DINOv3": {
         "position_embedding": "none",
@@ -41,7 +46,6 @@ VARIANTS = {
         "layer_scale": True,
         "norm_epsilon": 1e-5,
     },
-    "map of other sizes": {"classifier": "map", "map_num_heads": 4, "map_mlp_dim": 20},
     "distilled": {"classifier": "token+distillation", "final_norm": "pooled"},
 }
 
