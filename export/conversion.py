@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, SAFETENSORS
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.metadata import PREPROCESSOR
+from keras_vit.checkpoints.metadata import NAMES_LEFT_OUT, PREPROCESSOR
 from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
 from keras_vit.classifier_folder import save_classifier
@@ -199,7 +199,9 @@ def read(
         notes.append("the source has no head, nor has the output")
     elif names is None:
         names = tuple(str(index) for index in range(opened.description.classes))
-        notes.append("the source has no class names; numbers were written")
+        is_told = any(note.endswith(NAMES_LEFT_OUT) for note in notes)
+        reason = "" if is_told else "the source has no class names; "
+        notes.append(f"{reason}numbers were written")
     return Converted(model, names, opened, tuple(notes))
 
 

@@ -155,10 +155,11 @@ def test_only_training_and_export_import_tensorflow():
             ), f"{path} imports {name}"
 
 
-def test_private_names_of_other_packages_are_in_one_file():
+def test_private_names_of_other_packages_are_in_one_file_each():
     public = {"_fields", "_replace", "_asdict"}  # Methods of named tuples.
+    private = ("keras_private.py", "hub/hugging_face.py")  # Keras's, huggingface_hub's.
     for path in sources():
-        if path == ROOT / "keras_vit" / "keras_private.py":
+        if path in [ROOT / "keras_vit" / name for name in private]:
             continue
         for name in imports(path):
             assert not name.startswith("keras.src"), f"{path} imports {name}"

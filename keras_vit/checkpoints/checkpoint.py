@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -71,6 +73,15 @@ SAFETENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _FOLDER_FILES = (SAFETENSORS, "pytorch_model.bin", WEIGHTS, MODEL)
 _INDEXES = (INDEX, "pytorch_model.bin.index.json")
 KERAS_HUB_HEAD = "task.weights.h5"
+
+# Files of PEFT's folders, and names of its weights.
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+_ADAPTED = re.compile(r"\.(?:lora|ia3|hada|lokr|oft|vera)_|\.base_layer\.")
+
+# Names that torch.compile and FSDP put in front of the names of a module's weights.
+_WRAPPERS = re.compile(
+    r"(?:(?<=[./])|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
 
 POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
 
@@ -188,13 +199,20 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     path = pathlib.Path(path)
     beside = read_json((path if path.is_dir() else path.parent) / CONFIG)
     check_family(beside, path)
-    arrays, facts, config = _read(path)
+    if path.is_dir() and any((path / name).is_file() for name in ADAPTER):
+        raise adapter_error(path)
+    stored, facts, config = _read(path)
+    if any(_ADAPTED.search(name) for name in stored):
+        raise adapter_error(path)
     config = config or beside
-    for layout in _LAYOUTS_OF_KERAS.get(facts.keras_version, LAYOUTS):
+    layouts = _LAYOUTS_OF_KERAS.get(facts.keras_version, LAYOUTS)
+    for (arrays, taken), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:
             continue
         notes = []
+        if taken:
+            notes.append(f"{' and '.join(taken)} was taken off the names of the arrays")
         if outside := len(arrays) - len(names):
             notes.append(f"{outside} arrays other than the weights were not read")
         for pattern, what in layout.left_out:
@@ -227,11 +245,45 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
     check_model_type(config, path)
     for layout in LAYOUTS:
-        _check_features(path, layout, arrays)
-    some = ", ".join(sorted(arrays)[:3])
+        _check_features(path, layout, stored)
+    some = ", ".join(sorted(stored)[:3])
     raise ValueError(
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
-        f"Keras. Received: {path} with {len(arrays)} arrays such as {some}"
+        f"Keras. Received: {path} with {len(stored)} arrays such as {some}"
+    )
+
+
+def _without_prefixes(arrays):
+    """Yields the arrays by name, and the prefixes that were taken off the names.
+
+    Frameworks for training put names in front of all others, such as "model.module.", and the
+    words of `_WRAPPERS` also within them. The names themselves come first, then the names without
+    the shortest prefix that most of them have, and so on.
+    """
+    bare = {_WRAPPERS.sub("", name): name for name in arrays}
+    if len(bare) < len(arrays):
+        bare = {name: name for name in arrays}
+    counts = collections.Counter(
+        name[: sign.end()] for name in bare for sign in re.finditer(r"[./]", name)
+    )
+    common = sorted((text for text, count in counts.items() if 2 * count > len(bare)), key=len)
+    for number in range(len(common) + 1):
+        found, taken = {}, set()
+        for name, original in bare.items():
+            # A head beside the backbone has only the first part of the backbone's prefix.
+            prefix = max(filter(name.startswith, common[:number]), key=len, default="")
+            found[name.removeprefix(prefix)] = arrays[original]
+            rest = original.removesuffix(name.removeprefix(prefix))
+            taken.add(rest if rest != original else "".join(_WRAPPERS.findall(original)))
+        if len(found) == len(arrays):
+            yield found, sorted(taken - {""})
+
+
+def adapter_error(source: object) -> ValueError:
+    """Returns the error of an adapter, which needs the weights of its base to be a model."""
+    return ValueError(
+        "An adapter (LoRA) has no weights of a model: merge it first, with PEFT's "
+        f"merge_and_unload(), and save the merged model. Received: {source}"
     )
 
 

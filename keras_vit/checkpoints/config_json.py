@@ -82,7 +82,7 @@ _FIELDS: Fields = {
     **_MODEL_FIELDS,
     "vision_config": _MODEL_FIELDS,
     "architecture": str,
-    "id2label": dict,
+    "id2label": (dict, list),
     "problem_type": str,
     "label_names": list,
     "global_pool": str,
@@ -197,19 +197,6 @@ def check_model_type(config: dict[str, Any], path: pathlib.Path) -> None:
         raise ValueError(
             f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
         )
-
-
-def is_regression(config: dict[str, Any], classes: int | None) -> bool:
-    """Returns whether the head of a model of transformers gives a number and no classes.
-
-    Args:
-        config: The content of `config.json`.
-        classes: Outputs of the head, or None without a head.
-    """
-    if classes is None or "model_type" not in config:
-        return False
-    problem = config.get("problem_type")
-    return problem == "regression" or (problem is None and classes == 1)
 
 
 def _hugging_face(config, path):

@@ -61,6 +61,7 @@ KERAS_HUB = Layout(
             r"\bencoder_layers/vi_t_encoder_block(?:_(\d+))?/",
             lambda match: f"encoder_layers/transformer_block_{int(match[1] or 0) + 1}/",
         ),
+        (r"/tranformer_block_(?=\d)", "/transformer_block_"),  # KerasHub's spelling up to 0.29.
         (r"/layer_norm_([12])/", r"/ln_\1/"),
         (r"/layer_norm/", "/ln/"),
         (r"/mha/(query|key|value)_dense/", r"/mha/\1/"),

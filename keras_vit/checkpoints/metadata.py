@@ -7,10 +7,11 @@ Whatever is in no file is None, never assumed.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_vit.checkpoints.checkpoint import Checkpoint
@@ -191,20 +192,22 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     texts = read_texts(folder)
     if PREPROCESSING not in texts:
         return _found(f"no {PREPROCESSING}")
-    if (classes or 0) != len(texts.get(CLASSES, "").splitlines()):  # Files of another model.
+    count = len(texts.get(CLASSES, "").splitlines())
+    notes: tuple[str, ...] = ()
+    if count != (classes or 0):  # Files of another model.
         texts = {PREPROCESSING: texts[PREPROCESSING]}
+        notes = (_other_count(CLASSES, count, classes),) if count and classes else ()
     found = description_of_texts(texts, folder)
     origins = {**_found(PREPROCESSING).origins, **found.origins}
-    return dataclasses.replace(found, origins=origins)
+    return dataclasses.replace(found, origins=origins, notes=(*found.notes, *notes))
 
 
 def _hugging_face(checkpoint, image_size, classes):
     is_multilabel = checkpoint.config.get("problem_type") == "multi_label_classification"
-    labels = Labels(
-        class_names_of(checkpoint.config, classes), MULTILABEL if is_multilabel else MULTICLASS
-    )
+    names, notes = _class_names(checkpoint.config.get("id2label"), classes)
+    labels = Labels(names, MULTILABEL if is_multilabel else MULTICLASS)
     found = _of_processor(checkpoint.folder, image_size, checkpoint.layout is HUGGING_FACE_DINOV2)
-    return dataclasses.replace(found, labels=labels)
+    return dataclasses.replace(found, labels=labels, notes=(*notes, *found.notes))
 
 
 def _of_processor(folder, image_size, keeps_size=False):
@@ -290,15 +293,19 @@ def _timm(checkpoint, image_size, classes):
     config = checkpoint.config
     wanted = config.get("pretrained_cfg")
     if not isinstance(wanted, dict):
-        return _found("no config.json of timm")
+        wanted = {}
+    names, more_notes = _class_names(
+        config.get("label_names") or wanted.get("label_names"), classes
+    )
+    if not wanted:
+        return _found("no config.json of timm", labels=Labels(names), notes=more_notes)
     mean, std = wanted.get("mean", IMAGENET_MEAN), wanted.get("std", IMAGENET_STD)
     preprocessing, notes = _resize_of_timm(wanted, image_size)
-    labels = config.get("label_names") or wanted.get("label_names")
     return _found(
         "config.json",
         dataclasses.replace(preprocessing, value_range=_checked(value_range, mean, std)),
-        Labels(_names(labels, classes)),
-        notes,
+        Labels(names),
+        (*more_notes, *notes),
     )
 
 
@@ -411,21 +418,45 @@ def _checked(compute, *values):
         ) from error
 
 
-def _names(labels, count):
-    if not isinstance(labels, list) or len(labels) != count or len(set(map(str, labels))) != count:
-        return None
-    return tuple(map(str, labels))
+def _class_names(
+    labels: Mapping[str, Any] | Sequence[Any] | None, classes: int | None
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Returns the class names in a `config.json`, or None, and a sentence for what was changed.
+
+    Args:
+        labels: Names by number, a list or `id2label`.
+        classes: Classes of the head, or None without a head.
+    """
+    if not labels or not classes:
+        return None, ()
+    if len(labels) != classes:
+        return None, (_other_count("config.json", len(labels), classes),)
+    by_number = labels if isinstance(labels, Mapping) else dict(enumerate(labels))
+    by_text = {str(number): str(name) for number, name in by_number.items()}
+    missing = [number for number in range(classes) if str(number) not in by_text]
+    if missing:
+        note = f"config.json has no name for class {missing[0]}; {NAMES_LEFT_OUT}"
+        return None, (note,)
+    given = names = tuple(by_text[str(number)] for number in range(classes))
+    while len(set(names)) < classes:  # A name with a number may be the name of another class.
+        counts = collections.Counter(names)
+        names = tuple(
+            f"{name} ({number})" if counts[name] > 1 else name for number, name in enumerate(names)
+        )
+    changed = [name for name, before in zip(names, given, strict=True) if name != before]
+    if not changed:
+        return names, ()
+    more = f" and {len(changed) - _MAX_LISTED} more" if len(changed) > _MAX_LISTED else ""
+    listed = ", ".join(changed[:_MAX_LISTED])
+    return names, (f"classes of the same name got their numbers: {listed}{more}",)
 
 
-def class_names_of(config: dict, count: int | None) -> tuple[str, ...] | None:
-    """Returns the class names in `config.json`; None if their number is not `count`."""
-    try:
-        labels = config["id2label"]
-        names = tuple(str(labels[str(index)]) for index in range(count or 0))
-    except (KeyError, TypeError):
-        return None
-    return names if count and len(set(names)) == len(labels) == count else None
+def _other_count(file, count, classes):
+    return f"class names in {file}: {count}, outputs of the head: {classes}; {NAMES_LEFT_OUT}"
 
+
+NAMES_LEFT_OUT = "the names were left out"
+_MAX_LISTED = 6  # Names in a note.
 
 _READERS: dict[str, Callable[[Checkpoint, tuple[int, int], int | None], Description]] = {
     OFFICIAL.name: _official,

@@ -8,7 +8,13 @@ import re
 from collections.abc import Sequence
 
 from keras_vit.checkpoints.catalogue import check_unambiguous
-from keras_vit.checkpoints.checkpoint import INDEX, KERAS_HUB_HEAD, SAFETENSORS
+from keras_vit.checkpoints.checkpoint import (
+    ADAPTER,
+    INDEX,
+    KERAS_HUB_HEAD,
+    SAFETENSORS,
+    adapter_error,
+)
 from keras_vit.checkpoints.config_json import check_family, check_model_type, read_json
 from keras_vit.checkpoints.metadata import KERAS_HUB_PREPROCESSOR, PREPROCESSOR, PROCESSOR
 from keras_vit.description.description_texts import TEXTS
@@ -108,6 +114,8 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
     Raises:
         ValueError: If it has no weights that are read. Pickles never are.
     """
+    if not set(ADAPTER).isdisjoint(names):
+        raise adapter_error(repository)
     beside = [name for name in _BESIDE if name in names]
     weights = next((name for name in _WEIGHTS if name in names), None)
     if weights is None:

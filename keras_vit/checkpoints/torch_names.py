@@ -315,7 +315,6 @@ TIMM = Layout(
         ),
     ),
     marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
-    prefixes=("", "module.", "model."),
     left_out=((r"^mask_token$", "the mask token"),),
     aliases=(
         _TIMM_UNITS,
@@ -357,7 +356,6 @@ TIMM_BIT = Layout(
         Rule("head.fc.bias", "predictions/bias"),
     ),
     marks=(r"^stem\.conv\.weight$", r"^stages\.1\.units\.1\.norm1\.weight$"),
-    prefixes=("", "module.", "model."),
     aliases=(_TIMM_UNITS,),
 )
 
@@ -387,7 +385,6 @@ TORCHVISION = Layout(
         *_torch_dense("heads.head", "predictions"),
     ),
     marks=(r"^conv_proj\.weight$", r"^encoder\.layers\.\w+\.self_attention\.in_proj_weight$"),
-    prefixes=("", "module."),
     # Names of the published files, before the MLP was a Sequential.
     aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),
     gelu="exact",

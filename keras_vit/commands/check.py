@@ -19,6 +19,8 @@ _DATA = (
     "group_by",
     "path_column",
     "label_column",
+    "label_separator",
+    "folders",
 )
 
 

@@ -25,6 +25,7 @@ _NAMES = (
     "group_by",
     "path_column",
     "label_column",
+    "label_separator",
     "config",
     "model",
     "recipe",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
 import hashlib
 import os
 import pathlib
+import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +30,10 @@ _LIBRARY = {"library_name": "keras-vit"}
 _MAIN = "main"
 # Lengths of the hashes by which the cache names the content of a file.
 _SHA256, _GIT_SHA1 = 64, 40
+_COMMIT, _HASH = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_ANSWER = 8 * 2**20  # Bytes; the list of 10,000 files has one million.
+# Bytes of each answer; None for those with the content of a file, 0 where nothing is checked.
+_LIMIT: contextvars.ContextVar[int | None] = contextvars.ContextVar("_LIMIT", default=0)
 
 
 def download(
@@ -60,7 +68,10 @@ def download(
     if repository.is_fixed and held is not None:
         return held
     cache = hub.constants.HF_HUB_CACHE
-    with one_line_errors(f"{repository} cannot be downloaded", "Hugging Face", cache):
+    with (
+        one_line_errors(f"{repository} cannot be downloaded", "Hugging Face", cache),
+        _checked(hub),
+    ):
         try:
             found = hub.HfApi(**_LIBRARY).model_info(name, revision=revision)
         except Exception as error:
@@ -69,18 +80,77 @@ def download(
                 return held
             _check_kind(hub, name, error)
             raise
+        _check_commit(found.sha, revision if repository.is_fixed else None)
         names = [file.rfilename for file in found.siblings or ()]
         for inside in names:
             path_inside(str(repository), inside)
         parts = choose(names)
         for part in parts:
             bar = {"tqdm_class": _NoBar} if part is parts[0] else {}
-            folder = _fetched(hub, name, found.sha, part, **bar)
-            if part is parts[0]:
+            for file in part:
+                folder = _fetched(hub, name, found.sha, file, **bar)
+            if part is parts[0] and part:
                 check(folder)
         if revision != found.sha:  # Notes in the cache which commit the branch or tag is.
-            _snapshot(hub, name, revision, parts[0], tqdm_class=_NoBar)
+            _path_of(hub, name, (parts[0] + parts[1])[0], revision, tqdm_class=_NoBar)
     return repository.at(found.sha), folder
+
+
+@contextlib.contextmanager
+def _checked(hub, limit=_MAX_ANSWER):
+    """Within it, what a server answers is checked before huggingface_hub makes paths of it.
+
+    huggingface_hub makes a new client after an error, so the hook belongs to what makes clients;
+    there is no public name for that.
+    """
+    http = hub.utils._http
+    make = http._GLOBAL_CLIENT_FACTORY  # Perhaps the user's, for a proxy.
+    if getattr(make, "func", None) is not _client:
+        hub.set_client_factory(functools.partial(_client, make))
+    token = _LIMIT.set(limit)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(token)
+
+
+def _client(make):
+    client = make()
+    client.event_hooks["response"].append(_check_answer)
+    return client
+
+
+def _check_commit(sha, wanted=None):
+    if not _COMMIT.fullmatch(sha or "") or wanted not in (None, sha):
+        expected = wanted or "40 hex digits"
+        raise RepositoryError(f"the server's commit must be {expected}. Received: {sha!r:.80}")
+
+
+def _check_answer(answer: Any) -> None:
+    """Raises RepositoryError if huggingface_hub would make paths of other than hashes.
+
+    It holds answers other than the content of a file in memory, so they have a limit.
+    """
+    limit = _LIMIT.get()
+    if limit == 0:
+        return
+    commit = answer.headers.get("X-Repo-Commit")
+    if commit is not None:
+        _check_commit(commit)
+    etag = answer.headers.get("X-Linked-Etag") or answer.headers.get("ETag") or ""
+    names_path = answer.request.method == "HEAD" and commit and answer.status_code < 400
+    if names_path and not _HASH.fullmatch(etag.lstrip("W/").strip('"')):
+        raise RepositoryError(
+            f"the server's ETag must be 40 or 64 hex digits. Received: {etag!r:.80}"
+        )
+    if answer.is_success and limit is None:
+        return
+    content = bytearray()
+    for chunk in answer.iter_bytes():
+        content += chunk
+        if len(content) > _MAX_ANSWER:
+            raise RepositoryError(f"the server's answer has more than {_MAX_ANSWER:,} bytes")
+    answer._content = bytes(content)
 
 
 def cached(
@@ -112,29 +182,28 @@ class _NoBar(tqdm):
         super().__init__(*args, **{**options, "disable": True})
 
 
-def _snapshot(hub, name, revision, files, **options):
-    return pathlib.Path(
-        hub.snapshot_download(name, revision=revision, allow_patterns=files, **options, **_LIBRARY)
-    )
+def _path_of(hub, name, file, revision, **options):
+    with _checked(hub, None):
+        return pathlib.Path(
+            hub.hf_hub_download(name, file, revision=revision, **options, **_LIBRARY)
+        )
 
 
-def _fetched(hub, name, commit, files, **options):
-    """Downloads files of a commit, compares them with their hashes and returns their folder."""
-    missing = {
-        file
-        for file in files
-        if not isinstance(hub.try_to_load_from_cache(name, file, revision=commit), str)
-    }
-    folder = _snapshot(hub, name, commit, files, **options)
-    for file in sorted(missing):
-        path = path_inside(folder, file)
-        # With Xet the content is itself a link, into a store of all repositories.
-        content = path.parent / os.readlink(path) if path.is_symlink() else path
-        if not _is_content(content):
-            for place in (content.resolve(), content, path):
-                place.unlink(missing_ok=True)
-            raise RepositoryError(f"{file} was damaged on its way and removed; call again")
-    return folder
+def _fetched(hub, name, commit, file, **options):
+    """Downloads a file of a commit, compares it with its hash and returns its folder."""
+    start = time.time() - 1  # Clocks of file systems are coarse.
+    is_held = isinstance(hub.try_to_load_from_cache(name, file, revision=commit), str)
+    path = _path_of(hub, name, file, commit, **options)
+    # With Xet the content is itself a link, into a store of all repositories.
+    content = path.parent / os.readlink(path) if path.is_symlink() else path
+    if not is_held and not _is_content(content):
+        path.unlink()
+        if content.exists() and content.stat().st_mtime < start:  # Another process wrote it.
+            raise RepositoryError(f"{content.resolve()} is damaged; remove it and call again")
+        for place in (content.resolve(), content):
+            place.unlink(missing_ok=True)
+        raise RepositoryError(f"{file} was damaged on its way and removed; call again")
+    return path.parent
 
 
 def _is_content(path: pathlib.Path) -> bool:

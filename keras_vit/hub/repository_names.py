@@ -41,6 +41,8 @@ class RepositoryName:
     def parse(cls, text: object) -> Self | None:
         """Returns the name in a text; None for a text without a scheme.
 
+        "hf://owner/name" is read as "hf:owner/name", as Keras and KerasHub write it.
+
         Raises:
             ValueError: If the text has a scheme and another form than a name.
         """
@@ -48,7 +50,7 @@ class RepositoryName:
         if scheme is None:
             return None
         form, described = _FORMS[scheme]
-        found = form.fullmatch(str(text).removeprefix(scheme))
+        found = form.fullmatch(str(text).removeprefix(scheme).removeprefix("//"))
         if found is None or ".." in str(text):
             raise ValueError(f"A repository's name must be {described}. Received: {text}")
         return cls(scheme, found[1], found[2])

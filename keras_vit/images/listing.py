@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,10 +17,17 @@ import PIL.ImageOps
 from keras_vit.images.signatures import BMP, UNKNOWN, signature_format
 from keras_vit.images.transcoding import SIGNATURE_BYTES, check_range, kind_of, to_rgb
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from keras_vit.utils.safe_text import for_line
+
+# The reason why a name such as x.jpg is left out that is no file; a pipe would be waited for.
+NO_FILE = "Not a regular file, but a pipe, a socket, a device or a link to nothing."
 
 
 def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     """Returns image files: the given ones, and all in the given folders; see `images_below`.
+
+    A line on standard error names each pipe or link to nothing in a folder that is named as an
+    image; see `is_no_file`.
 
     Raises:
         ValueError: If a path does not exist, or a folder has no images.
@@ -35,6 +43,8 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
                     f"A folder must have images in it ({', '.join(sorted(IMAGE_SUFFIXES))}). "
                     f"Received: {path}{only_others(others)}"
                 )
+            for other in filter(is_no_file, others):
+                print(for_line(f"keras-vit: left out {other}: {NO_FILE}"), file=sys.stderr)
             files += sorted(inside)
         elif path.exists():
             files.append(str(path))
@@ -77,7 +87,8 @@ def images_below(
 
     Images are recognised by their suffix, or if it is not one of an image, by their first
     bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
-    folders are left out; files of properties are among the others (`is_properties`).
+    folders are left out. Among the others are files of properties (`is_properties`), and what is
+    named as an image but no regular file (`is_no_file`).
 
     Args:
         folder: The folder.
@@ -119,11 +130,16 @@ def is_properties(path: str) -> bool:
     return os.path.basename(path).startswith("._") and _has_image_suffix(path)
 
 
+def is_no_file(path: str) -> bool:
+    """Returns whether a path is named as an image, but is no regular file."""
+    return _has_image_suffix(path) and not os.path.isfile(path)
+
+
 def _is_image(path):
+    if not os.path.isfile(path):
+        return False
     if _has_image_suffix(path):
         return True
-    if not os.path.isfile(path):  # A pipe would be waited for.
-        return False
     with open(path, "rb") as file:
         head = file.read(SIGNATURE_BYTES)
     # BMP's two letters may also begin a text.

@@ -16,9 +16,9 @@ from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import (
     DEFAULT_SIZE,
 )
-from keras_vit.checkpoints.config_json import is_regression
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.checkpoints.metadata import NAMES_LEFT_OUT
 from keras_vit.checkpoints.official_weights import download
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.classifier import Classifier
@@ -154,9 +154,11 @@ class OpenedModel:
                     "A model that was pre-trained without labels has no classes: fine-tune it "
                     f"first, with keras-vit finetune --weights {self.source}"
                 )
+            notes = self.description.notes
+            why = next((note for note in notes if note.endswith(NAMES_LEFT_OUT)), "without names")
             raise ValueError(
                 "The classes of a classifier must have names: keras-vit convert writes a folder "
-                f"with numbers, in its classes.txt. Received: {self.source}, without names"
+                f"with numbers, in its classes.txt. Received: {self.source}, {why}"
             )
         size = image_size or self.image_size
         model, _ = self.to_model(size)
@@ -262,12 +264,15 @@ class OpenedModel:
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
             skip = ("pre_logits/*",)
-        if classes and self.checkpoint and is_regression(self.checkpoint.config, known.classes):
-            raise ValueError(
-                "A head must give the scores of classes; a regression's gives numbers. "
-                f"Received: {self.source}, with problem_type="
-                f"{self.checkpoint.config.get('problem_type')!r} and {known.classes} outputs"
-            )
+        if classes and self.checkpoint:
+            problem = self.checkpoint.config.get("problem_type")
+            is_one_class = known.classes == 1 and not known.labels.is_multilabel
+            if problem == "regression" or is_one_class:
+                raise ValueError(
+                    "A head must give the scores of two classes or more: a regression's gives "
+                    "numbers, and a softmax over one is 1 for every image. Received: "
+                    f"{self.source}, with problem_type={problem!r} and {known.classes} outputs"
+                )
         headless = {"include_top": False, "pooling": config.pooling}
         built = build_model(
             config,

@@ -1,7 +1,9 @@
 """torchvision, DeiT, KerasHub and vit-keras: files that they made, or of their names."""
 
 import json
+import re
 import shutil
+import zipfile
 
 import h5py
 import numpy as np
@@ -12,6 +14,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import build_arguments
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.checkpoints.load import load_opened
+from keras_vit.models.opening import open_model
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -60,6 +63,126 @@ def test_state_dicts_give_their_logits(name, golden, state_dict, loaded):
     np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
     block = model.get_layer("encoder_block_0")
     assert (block.gelu, block.norm_epsilon) == ("exact", 1e-12 if name == "hf_deit" else 1e-6)
+
+
+def _compiled_blocks(name):
+    """The name after torch.compile of each block within Lightning's module."""
+    return "model." + re.sub(r"(blocks\.\d+\.|layers?\.\w+\.)", r"\1_orig_mod.", name)
+
+
+def _beside_a_head(name):
+    return f"model.{name}" if re.match("head|classifier|cls_cl|dist", name) else f"model.net.{name}"
+
+
+@pytest.mark.parametrize(
+    ("wrap", "taken"),
+    [
+        ("_orig_mod.{}", "_orig_mod."),
+        ("module.{}", "module."),
+        ("model.{}", "model."),
+        ("net.{}", "net."),
+        ("model._orig_mod.module.{}", "model._orig_mod.module."),
+        ("module._fsdp_wrapped_module.backbone.{}", "module._fsdp_wrapped_module.backbone."),
+        (_compiled_blocks, "_orig_mod. and model."),
+        (_beside_a_head, "model. and model.net."),
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["hf_deit", "timm_deit", "torchvision_vit", "vit_token", "bit_r14x1"]
+)
+def test_prefixes_of_training_are_taken_off_and_named(name, wrap, taken, golden, tmp_path):
+    wrap = wrap.format if isinstance(wrap, str) else wrap
+    plain = golden(name).checkpoint()
+    if name.startswith("hf"):
+        (tmp_path / "config.json").write_text(json.dumps(golden(name).config))
+    safetensors_numpy.save_file(plain, tmp_path / "plain.safetensors")
+    wrapped = {wrap(key): array for key, array in plain.items()}
+    safetensors_numpy.save_file(wrapped, tmp_path / "wrapped.safetensors")
+    expected, found = (open_checkpoint(tmp_path / f"{n}.safetensors") for n in ("plain", "wrapped"))
+    assert expected.notes == ()
+    assert found.notes[0].endswith(" taken off the names of the arrays")
+    assert set(found.notes[0].split(" was taken")[0].split(" and ")) <= set(taken.split(" and "))
+    assert (found.layout, found.facts) == (expected.layout, expected.facts)
+    assert found.arrays.keys() == expected.arrays.keys()
+    values = read_values(found.arrays[key] for key in expected.arrays)
+    for one, other in zip(values, read_values(expected.arrays.values()), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_report_names_the_prefix_that_was_taken_off(golden, state_dict, loaded):
+    expected = golden("timm_deit").load()
+    path = state_dict("timm_deit", "model._orig_mod.module.{}".format)
+    model = loaded(path, num_heads=3, gelu="exact")
+    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
+    report = keras_vit.load_checkpoint(model, path)
+    assert "model._orig_mod.module. was taken off the names of the arrays" in str(report)
+
+
+def test_an_adapter_must_be_merged_first(golden, state_dict):
+    path = state_dict("timm_deit", lambda name: f"base_model.model.{name}")
+    arrays = safetensors_numpy.load_file(path)
+    arrays["base_model.model.blocks.0.attn.qkv.lora_A.weight"] = np.zeros((2, 48), "float32")
+    safetensors_numpy.save_file(arrays, path)
+    with pytest.raises(ValueError, match="An adapter .* merge it first"):
+        open_checkpoint(path)
+    path.rename(path.with_name("adapter_model.safetensors"))
+    with pytest.raises(ValueError, match="An adapter .* merge it first"):
+        open_checkpoint(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "note"),
+    [
+        (["ox", "ox", "ox (0)"], ("ox (0) (0)", "ox (1)", "ox (0) (2)"), "got their numbers: ox"),
+        ({"0": "a", "1": "b", "2": "c"}, ("a", "b", "c"), None),
+        (
+            {"0": "a", "1": "b"},
+            None,
+            "class names in config.json: 2, outputs of the head: 3; the names",
+        ),
+        (
+            ["a", "b", "c", "d"],
+            None,
+            "class names in config.json: 4, outputs of the head: 3; the names",
+        ),
+        ({"1": "a", "2": "b", "3": "c"}, None, "has no name for class 0; the names were left out"),
+        (None, None, None),
+    ],
+)
+@pytest.mark.parametrize("layout", ["hf_vit", "timm_vit"])
+def test_class_names_are_kept_or_the_reason_is_given(layout, labels, names, note, golden, tmp_path):
+    arrays = golden(layout).checkpoint()
+    head = "classifier" if layout == "hf_vit" else "head"
+    arrays |= {f"{head}.{kind}": arrays[f"{head}.{kind}"][:3] for kind in ("weight", "bias")}
+    safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
+    config = {"architecture": "vit_small_patch8", "label_names": labels}
+    if layout == "hf_vit":
+        config = {**golden(layout).config, "model_type": "vit", "id2label": labels}
+    elif isinstance(labels, dict):
+        pytest.skip("timm's names are a list")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    opened = open_model(tmp_path, num_heads=None if layout == "hf_vit" else 3)
+    assert opened.description.labels.names == names
+    notes = [text for text in opened.description.notes if "class" in text and "config" in text]
+    notes += [text for text in opened.description.notes if "classes of the same" in text]
+    assert len(notes) == (note is not None)
+    assert note is None or note in notes[0]
+    if note and names is None:
+        with pytest.raises(ValueError, match=re.escape(note)):
+            opened.classifier()
+
+
+@pytest.mark.parametrize("layout", ["hf_vit", "timm_vit", "torchvision_vit"])
+def test_a_head_of_one_class_is_refused(layout, golden, tmp_path):
+    head = {"hf_vit": "classifier", "timm_vit": "head", "torchvision_vit": "heads.head"}[layout]
+    arrays = golden(layout).checkpoint()
+    arrays |= {f"{head}.{kind}": arrays[f"{head}.{kind}"][:1] for kind in ("weight", "bias")}
+    safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
+    config = {"architecture": "vit_small_patch8", "num_classes": 1} if layout == "timm_vit" else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    opened = open_model(tmp_path, num_heads=3, gelu="exact")
+    with pytest.raises(ValueError, match="two classes or more: .* over one is 1 .* and 1 o"):
+        opened.to_model()
 
 
 def test_published_torchvision_names_mean_the_same(golden, state_dict, loaded):
@@ -114,6 +237,14 @@ def test_one_headed_deit_of_keras_hub_gives_its_logits(golden, loaded):
     np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
     assert model.get_layer("registers").num_registers == 1
     assert model.get_layer("encoder_block_0").norm_epsilon == 1e-5
+
+
+def test_the_block_names_of_keras_hub_0_29_are_read(golden, loaded):
+    folder, expected = golden("keras_hub").folder, golden("keras_hub").load("vit_0_29.npz")
+    with zipfile.ZipFile(folder / "vit_0_29.keras") as archive:
+        assert b"tranformer_block_1" in archive.read("model.weights.h5")
+    model = loaded(folder / "vit_0_29.keras")
+    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
 
 
 def test_other_backbones_of_keras_hub_are_refused_by_name(preset):

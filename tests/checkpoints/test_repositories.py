@@ -1,16 +1,19 @@
 """Weights in repositories of the Hugging Face Hub and of Kaggle, on servers in this process."""
 
 import json
+import os
 import shutil
 
 import keras
 import numpy as np
 import pytest
-from fake_hub import FakeKaggle
+from fake_hub import FakeKaggle, etag_of
 
 from keras_vit.checkpoints import repositories
 from keras_vit.checkpoints.repositories import choose_files, fixed_name
+from keras_vit.command_line import main
 from keras_vit.models.opening import open_model
+from keras_vit.preprocessing import imagenet_classes
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -138,6 +141,114 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
     hub.add("owner/new", of_transformers, private=True)
     with pytest.raises(OSError, match="hf:owner/new.*log in with"):
         open_model("hf:owner/new")
+
+
+@pytest.mark.parametrize(
+    ("lies", "message"),
+    [
+        ({"sha": "../../../x"}, "commit must be 40 hex digits. Received: '../../../x'"),
+        ({"sha": "A" * 40}, "commit must be 40 hex digits"),
+        ({"sha": None}, "commit must be 40 hex digits. Received: None"),
+        ({"X-Repo-Commit": "../../../x"}, "commit must be 40 hex digits. Received: '../../../x'"),
+        ({"ETag": '"{outside}/x"'}, "ETag must be 40 or 64 hex digits. Received: '\"/"),
+        ({"ETag": 'W/"../../../x"'}, "ETag must be 40 or 64 hex digits"),
+        ({"X-Linked-Etag": '"../x"'}, "ETag must be 40 or 64 hex digits"),
+        ({"padding": 9 * 2**20}, "answer has more than 8,388,608 bytes"),
+    ],
+)
+def test_a_hostile_server_writes_nothing(lies, message, hub, of_transformers, tmp_path):
+    hub.add(NAME, of_transformers)
+    hub.lies = {
+        name: lie.format(outside=tmp_path) if isinstance(lie, str) else lie
+        for name, lie in lies.items()
+    }
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(OSError, match=f"hf:{NAME} cannot be downloaded: the server's {message}"):
+        open_model(f"hf:{NAME}")
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    names = {path.name for path in written}
+    if "X-Linked-Etag" in lies:  # The small files, which are not of LFS, came before.
+        assert "model.safetensors" not in names
+        assert all(path.is_relative_to(tmp_path / "hub_cache") for path in written)
+    else:
+        assert names == set()
+
+
+def test_a_client_that_huggingface_hub_makes_anew_is_checked_as_well(hub, of_transformers):
+    import huggingface_hub
+
+    hub.add(NAME, of_transformers)
+    open_model(f"hf:{NAME}")
+    hub.forget()
+    huggingface_hub.close_session()  # As after an error of a connection.
+    hub.repositories["model", NAME].commit({**of_transformers, "README.md": b"changed"})
+    hub.lies = {"X-Repo-Commit": "../x"}
+    with pytest.raises(OSError, match="commit must be 40 hex digits. Received: '../x'"):
+        open_model(f"hf:{NAME}")
+
+
+def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformers):
+    first = hub.add(NAME, of_transformers)
+    hub.lies = {"sha": "0" * 40}
+    with pytest.raises(OSError, match=f"commit must be {first}. Received: '0000"):
+        open_model(f"hf:{NAME}@{first}")
+
+
+def test_a_damaged_file_of_another_process_is_not_removed(hub, of_transformers, tmp_path):
+    hub.add(NAME, of_transformers)
+    blobs = tmp_path / "hub_cache" / "models--owner--pets" / "blobs"
+    blobs.mkdir(parents=True)
+    held = blobs / etag_of(of_transformers["model.safetensors"])
+    held.write_bytes(b"other")
+    os.utime(held, (0, 0))
+    with pytest.raises(OSError, match=f"{held.name} is damaged; remove it and call again"):
+        open_model(f"hf:{NAME}")
+    assert held.read_bytes() == b"other"
+    held.unlink()
+    open_model(f"hf:{NAME}")
+
+
+def test_the_address_of_other_libraries_is_the_same_name(hub, of_transformers):
+    commit = hub.add(NAME, of_transformers)
+    assert open_model(f"hf://{NAME}").source == f"hf:{NAME}@{commit}"
+
+
+def test_predictions_have_the_names_of_imagenet(hub, golden, of_transformers, tmp_path, capsys):
+    known = golden("hf_vit")
+    arrays = known.checkpoint()
+    rows = np.random.default_rng(0).normal(size=(1000, arrays["classifier.weight"].shape[1]))
+    arrays |= {"classifier.weight": rows.astype("float32"), "classifier.bias": np.zeros(1000, "f4")}
+    labels = [name for _, name in imagenet_classes()]
+    assert len(set(labels)) == 998
+    config = {**json.loads(of_transformers["config.json"]), "id2label": dict(enumerate(labels))}
+    changed = {
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": safetensors_numpy.save(arrays, {"format": "pt"}),
+    }
+    hub.add(NAME, {**of_transformers, **changed})
+    keras.utils.save_img(tmp_path / "cat.png", np.full((32, 32, 3), 90.0))
+    assert main(["predict", f"hf:{NAME}", str(tmp_path / "cat.png"), "--format", "json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    opened = open_model(f"hf:{NAME}")
+    names = opened.description.labels.names
+    pixels = np.full((1, 32, 32, 3), 90 / 127.5 - 1, "float32")
+    best = int(np.argmax(opened.to_model()[0](pixels)))
+    assert line["top"][0]["class"] == names[best]
+    assert {134: names[134], 517: names[517]} == {134: "crane (134)", 517: "crane (517)"}
+    twins = {134, 517, 638, 639}
+    assert all(name == labels[i] for i, name in enumerate(names) if i not in twins)
+    (note,) = (note for note in opened.description.notes if "crane" in note)
+    assert note == (
+        "classes of the same name got their numbers: crane (134), crane (517), maillot (638), "
+        "maillot (639)"
+    )
+
+
+def test_an_adapter_is_refused_before_anything_is_fetched(hub):
+    hub.add(NAME, {"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"})
+    with pytest.raises(ValueError, match="merge it first"):
+        open_model(f"hf:{NAME}")
+    assert hub.fetched() == {}
 
 
 def test_one_kind_of_weights_is_chosen_and_parts_must_be_whole():

@@ -202,7 +202,7 @@ def completions(line, folder):
     ("line", "offered"),
     [
         ("keras-vit fi", {"finetune"}),
-        ("keras-vit finetune --label-s", {"--label-smoothing"}),
+        ("keras-vit finetune --label-sm", {"--label-smoothing"}),
         ("keras-vit finetune --optimizer ", {"sgd", "adam", "muon"}),
         ("keras-vit finetune --model R50+ViT-L/", {"R50+ViT-L/16", "R50+ViT-L/32"}),
         ("keras-vit finetune --weights cif", {"cifar10"}),

@@ -94,9 +94,14 @@ class FakeServer:
 
 
 class FakeHub(FakeServer):
-    """The fake Hub. `repositories` holds a `Repository` by ("model", "owner/name")."""
+    """The fake Hub. `repositories` holds a `Repository` by ("model", "owner/name").
+
+    `lies` holds what a hostile server says instead: the "sha" of a repository, "padding" bytes in
+    the answers of the API, and headers of files by their names.
+    """
 
     def __init__(self, handler=None):
+        self.lies = {}
         self.repositories, self.objects, self.rights = {}, {}, {TOKEN: "write", READ_TOKEN: "read"}
         super().__init__(handler or HubHandler)
 
@@ -209,7 +214,9 @@ class HubHandler(_Answer):
             return
         repository, sha = found
         names = [{"rfilename": path} for path in sorted(repository.commits[sha])]
-        content = {"id": name, "modelId": name, "sha": sha, "private": repository.private}
+        lies = self.server_state.lies
+        content = {"id": name, "modelId": name, "sha": lies.get("sha", sha)}
+        content |= {"private": repository.private, "padding": "x" * lies.get("padding", 0)}
         self.reply(200, {**content, "siblings": names, "tags": [], "downloads": 0, "likes": 0})
 
     def tree(self, kinds, name, revision, query):
@@ -241,6 +248,7 @@ class HubHandler(_Answer):
         headers |= dict(more)
         if is_lfs(content):
             headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(len(content))}
+        headers |= {k: v for k, v in self.server_state.lies.items() if k in headers}
         self.send_file(path, self.server_state.objects.get(("served", path), content), headers)
 
     def create(self, query):

@@ -14,7 +14,7 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.metadata import read_metadata
+from keras_vit.checkpoints.metadata import read_folder, read_metadata
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier_folder import save_classifier
@@ -363,7 +363,7 @@ def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
         "problem_type": problem,
     }  # fmt: skip
     folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
-    with pytest.raises(ValueError, match="must give the scores of classes; a regression's"):
+    with pytest.raises(ValueError, match="must give the scores of two classes or more: a reg"):
         open_model(folder).to_model()
 
 
@@ -444,3 +444,12 @@ def test_names_of_patch_14_are_those_of_dinov2(name):
     config = configs.resolve(name)
     assert (config.patch_size, config.layer_scale, config.gelu) == (14, True, "exact")
     assert paper_name(dataclasses.replace(config, position_resize="bicubic_dinov2")) == name
+
+
+def test_the_names_of_another_head_are_left_out_with_both_counts(tmp_path):
+    (tmp_path / "preprocessing.json").write_text(Preprocessing((8, 8)).to_json())
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    assert read_folder(tmp_path, 2).labels.names == ("cat", "dog")
+    found = read_folder(tmp_path, 3)
+    counts = "class names in classes.txt: 2, outputs of the head: 3"
+    assert (found.labels.names, found.notes) == (None, (f"{counts}; the names were left out",))

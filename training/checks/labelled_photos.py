@@ -13,6 +13,7 @@ from keras_vit.models.opening import is_model_name
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.training.evaluation.predictions import build_evaluated, weights_hash
+from keras_vit.utils.safe_text import for_line
 
 from .check_files import exceeded, summary, write_check
 from .photo_check import PhotoCheck, check_examples
@@ -28,14 +29,17 @@ class CheckReport:
         findings: All findings, as arrays.
         exceeded: A line for each finding above its level.
         written: The files that were written.
+        notes: What the data are, and what was left out of them.
     """
 
     findings: PhotoCheck
     exceeded: tuple[str, ...]
     written: tuple[pathlib.Path, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(f"{word:<9}  {line}" for word, line in summary(self.findings))
+        lines = [*summary(self.findings), *(("data", for_line(note)) for note in self.notes)]
+        return "\n".join(f"{word:<9}  {line}" for word, line in lines)
 
 
 def check_photos(
@@ -120,7 +124,8 @@ def check_photos(
             facts=facts,
             seed=seed,
         )
-    return CheckReport(found, tuple(exceeded(found)), tuple(written))
+    notes = (f"classes: {source.class_line}", *source.notes)
+    return CheckReport(found, tuple(exceeded(found)), tuple(written), notes)
 
 
 def _needs_name(weights):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.images.listing import images_below, is_hidden, is_properties
+from keras_vit.images.listing import (
+    NO_FILE,
+    images_below,
+    is_hidden,
+    is_no_file,
+    is_properties,
+)
 from keras_vit.images.pillow_decoding import decode_with_pillow
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.training.machine import usable_cores
@@ -22,16 +29,17 @@ from .label_tables import (
     TABLE_SUFFIXES,
     Columns,
     LabelledFile,
-    csv_files,
     sorted_classes,
+    table_files,
     table_folder_files,
     tables_beside,
 )
 from .outputs import PROPERTIES, reason_to_leave_out
-from .parts import folder_parts
+from .parts import SPLITS, folder_parts, says_no_class
 from .split_record import Contents, file_contents, file_fingerprints
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
+NO_CLASS = "Not in the folder of a class, but beside these folders."
 
 
 class FileExamples(RandomAccessExamples):
@@ -76,6 +84,7 @@ def list_files(
     notes: list[str],
     skipped: list[tuple[str, str]],
     columns: Columns,
+    folders: str | None = None,
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a table, and the class names.
 
@@ -83,10 +92,12 @@ def list_files(
         data: A folder or a table; see `label_tables`.
         data_dir: Folder of relative paths in a CSV file; by default the file's.
         labelled: Whether a folder must have a folder for each class.
-        task: As for `csv_files`.
-        notes: Receives a line for each folder that is left out; see `reason_to_leave_out`.
+        task: As for `table_files`.
+        notes: Receives a line for each folder that is left out (see `reason_to_leave_out`), and
+            for what is read otherwise than the words of a table or folder say.
         skipped: Receives the path and the reason of each file that is left out by its name.
         columns: The columns of a table to take.
+        folders: Whether the folders in it are "classes" or "parts"; None: by their names.
 
     Raises:
         ValueError: If it is neither, or its content has another form.
@@ -94,25 +105,27 @@ def list_files(
     if data.is_file():
         if data.suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(
-                "Data in a file must be a CSV file, ending in .csv, or JSON lines, ending in "
-                f".jsonl, or parquet:FILE. Received: {data}"
+                "Data in a file must be a CSV file, ending in .csv or .tsv, or JSON, ending in "
+                f".jsonl or .json, or parquet:FILE. Received: {data}"
             )
-        files, classes = csv_files(data, pathlib.Path(data_dir or data.parent), task, columns)
+        root = pathlib.Path(data_dir or data.parent)
+        files, classes = table_files(data, root, task, columns, notes)
     elif not data.is_dir():
         raise ValueError(
             "The data must be a folder, a CSV file, tfrecords:FOLDER, parquet:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
     elif labelled:
-        parts = folder_parts(path.name for path in _folders(data, lambda path: False))
+        names = [path.name for path in _folders(data, lambda path: False)]
+        parts = {} if folders == "classes" else folder_parts(names)
         tables = tables_beside(data, parts, columns.label)
         if tables:
-            files, classes = table_folder_files(data, parts, tables, task, columns)
+            files, classes = table_folder_files(data, parts, tables, task, columns, notes)
             notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
         else:
-            files, classes = folder_files(data, notes, skipped)
+            files, classes = folder_files(data, notes, skipped, folders)
     else:
-        files, classes = unlabelled_files(data, notes, skipped)
+        files, classes = unlabelled_files(data, notes, skipped, folders)
     return files, tuple(classes)
 
 
@@ -142,51 +155,150 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
 
 
 def folder_files(
-    folder: pathlib.Path, notes: list[str], skipped: list[tuple[str, str]]
+    folder: pathlib.Path,
+    notes: list[str],
+    skipped: list[tuple[str, str]],
+    folders: str | None = None,
 ) -> tuple[list[LabelledFile], list[str]]:
-    """Returns the images of a folder and its class names, including empty classes.
+    """Returns the images of a folder and its class names.
 
-    The folder holds either a folder for each class, or folders named after splits that hold
-    these. Folders inside a class belong to it. See `images_below` for what an image is.
+    The folder holds either a folder for each class, or folders named after parts that hold these;
+    see `folder_parts`. A folder that is alone in it is entered. Folders inside a class belong to
+    it. See `images_below` for what an image is. A line in `notes` says each choice.
 
     Args:
         folder: The folder.
         notes: See `list_files`.
         skipped: See `list_files`.
+        folders: See `list_files`.
 
     Raises:
-        ValueError: If it contains no folders.
+        ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
 
     def leave_out(path: str | os.PathLike) -> bool:
         return _leave_out(path, notes)
 
+    if folders is None:
+        folder = _entered(folder, leave_out, lambda name: not folder_parts([name]), notes)
     inside = _folders(folder, leave_out)
-    parts = folder_parts(path.name for path in inside)
-    files, classes = [], []
+    parts = {} if folders == "classes" else folder_parts(path.name for path in inside)
+    unknown = [path for path in inside if path.name not in parts]
+    if unknown and (parts or folders == "parts"):
+        raise ValueError(
+            f"Next to train and test there must be no other folder: {unknown[0].name} must be "
+            "named after a part, moved away, or be a class as all others (--folders classes). "
+            f"Received: {printable(unknown[0])}"
+        )
+    named = [f"{name} is {part}" for name, part in parts.items() if name.lower() not in SPLITS]
+    notes += [f"parts by the names of folders: {', '.join(named)}"] if named else []
+    files: list[LabelledFile] = []
+    empty = []
     for root in inside if parts else [folder]:
-        split = parts.get(root.name) if parts else None
-        if split is None and parts:
-            raise ValueError(
-                "Next to train and test there must be no other folder: are they classes? "
-                f"Received: {root}"
-            )
-        for class_folder in _folders(root, leave_out) if parts else inside:
-            classes.append(class_folder.name)
-            files += [
-                LabelledFile(path, class_folder.name, split)
-                for path in _images_in(class_folder, leave_out, skipped)
-            ]
+        entered = root
+        if parts:  # As training_set/training_set and train/images.
+            entered = _entered(root, leave_out, _is_no_class(root.name), notes, skipped)
+        images = {
+            path.name: _images_in(path, leave_out, skipped) for path in _folders(entered, leave_out)
+        }
+        _check_boxes(entered, images)
+        if folders is None:
+            _check_levels(entered, images, parts, notes)
+        skipped += [(printable(path), NO_CLASS) for path in images_below(entered, _every)[0]]
+        empty += [entered / name for name, of_class in images.items() if not of_class]
+        files += [
+            LabelledFile(path, name, parts.get(root.name))
+            for name, of_class in images.items()
+            for path in of_class
+        ]
+    classes = {str(file.label) for file in files} or {path.name for path in empty}
     if not classes:
+        are_classes = f" (--folders classes: {', '.join(parts)} are the classes)" if parts else ""
+        beside = [path for path, reason in skipped if reason == NO_CLASS]
         raise ValueError(
             "A data folder must hold a folder of images for each class, or train and test which "
-            f"hold such folders. Received: {folder}"
+            f"hold such folders{are_classes}; or the data must be a CSV file path,label. "
+            f"Received: {folder}"
+            + (f", with {len(beside)} images in no folder of a class" if beside else "")
         )
+    if files:
+        notes += [f"left out {printable(path)}: no images in it" for path in empty]
     return files, sorted_classes(classes)
 
 
+def _every(path):
+    return True
+
+
+def _is_no_class(part):
+    return lambda name: name == part or says_no_class(name)
+
+
+def _entered(folder, leave_out, may_enter, notes, skipped=None):
+    """The folder, or the only one in it that may be entered and has folders, and so on.
+
+    With `skipped` names decide, and images beside are left out; else there must be none.
+    """
+    start = folder
+    while True:
+        inside = _folders(folder, leave_out)
+        if len(inside) != 1 or not may_enter(inside[0].name) or not _folders(inside[0], leave_out):
+            break
+        beside = images_below(folder, _every)[0]
+        if skipped is None and (beside or images_below(inside[0], _every)[0]):
+            break
+        if skipped is not None:
+            skipped += [(printable(path), NO_CLASS) for path in beside]
+        folder = inside[0]
+    if folder != start:
+        notes.append(
+            f"classes are looked for in {printable(folder)}, the only folder in {start.name}"
+        )
+    return folder
+
+
+def _check_boxes(folder, images):
+    """Raises ValueError where folders are no classes, but images and files of their boxes."""
+    by_name = {name.lower(): of_class for name, of_class in images.items()}
+    if by_name.get("images") and by_name.get("labels") == []:
+        raise ValueError(
+            "The folders images and labels of YOLO (Ultralytics) have boxes, which are not read: "
+            "put the images into a folder for each class, or list them in a CSV file path,label. "
+            f"Received: {printable(folder)}"
+        )
+
+
+def _check_levels(folder, images, parts, notes):
+    """Raises ValueError if the folders in folders may be the classes; notes them otherwise."""
+    inner = {
+        name: {
+            os.path.relpath(path, folder / name).rpartition(os.sep)[0].split(os.sep)[0]
+            for path in of_class
+        }
+        for name, of_class in images.items()
+    }
+    only_folders = {name: found for name, found in inner.items() if found and "" not in found}
+    counts = collections.Counter(name for found in only_folders.values() for name in found)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if len(repeated) > 1:
+        outer = ", ".join(sorted(only_folders)[:3])
+        way = "--folders parts" if parts else "--folders classes"
+        raise ValueError(
+            "Folders of classes must not hold folders of the same names. If the classes are "
+            f"{outer}, give {way}; if they are {', '.join(repeated[:3])}, put those into folders "
+            "train and test, or list the images in a CSV file path,label,split. "
+            f"Received: {printable(folder)}"
+        )
+    if deeper := [f"{name}/{found}" for name in inner for found in sorted(inner[name] - {""})]:
+        more = f" and {len(deeper) - 3} more" if len(deeper) > 3 else ""
+        notes.append(f"folders in a class belong to it: {', '.join(deeper[:3])}{more}")
+
+
 def unlabelled_files(
-    folder: pathlib.Path, notes: list[str], skipped: list[tuple[str, str]]
+    folder: pathlib.Path,
+    notes: list[str],
+    skipped: list[tuple[str, str]],
+    folders: str | None = None,
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns all images of a folder and its subfolders, with the label "".
 
@@ -196,12 +308,14 @@ def unlabelled_files(
         folder: The folder.
         notes: See `list_files`.
         skipped: See `list_files`.
+        folders: See `list_files`.
     """
 
     def leave_out(path: str | os.PathLike) -> bool:
         return _leave_out(path, notes)
 
-    parts = folder_parts(path.name for path in _folders(folder, lambda path: False))
+    names = [path.name for path in _folders(folder, lambda path: False)]
+    parts = {} if folders == "classes" else folder_parts(names)
     roots: dict[pathlib.Path, str | None] = {folder: None}
     if parts:
         roots = {folder / name: part for name, part in sorted(parts.items())}
@@ -294,13 +408,15 @@ def _is_transcoded(path):
 def _images_in(folder, leave_out, skipped):
     images, others = images_below(folder, leave_out)
     skipped += [(printable(path), PROPERTIES) for path in others if is_properties(path)]
+    skipped += [(printable(path), NO_FILE) for path in others if is_no_file(path)]
     return images
 
 
 def _leave_out(path, notes):
     reason = reason_to_leave_out(path)
-    if reason is not None:
-        notes.append(f"left out {printable(path)}: {reason}")
+    line = f"left out {printable(path)}: {reason}"
+    if reason is not None and line not in notes:
+        notes.append(line)
     return reason is not None
 
 

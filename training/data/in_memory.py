@@ -21,8 +21,8 @@ from .label_tables import (
     Columns,
     LabelledFile,
     Table,
+    cell_of,
     listed_files,
-    renamed,
     sorted_classes,
 )
 from .labels import label_array
@@ -52,7 +52,7 @@ class InMemory:
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
             differ in size;
             a mapping of "train", "validation", "calibration" and "test" to either of these;
-            a `pandas.DataFrame` with the columns of a CSV file, see `label_tables.csv_files`.
+            a `pandas.DataFrame` with the columns of a CSV file, see `label_tables.listed_files`.
 
     Raises:
         ValueError: If the data have another form, such as images of floats, whose range is
@@ -102,12 +102,12 @@ class InMemory:
         return MEMORY + digest.hexdigest()[:16]
 
     def files(
-        self, root: pathlib.Path, task: str | None, names: Columns
+        self, root: pathlib.Path, task: str | None, names: Columns, notes: list[str]
     ) -> tuple[list[LabelledFile], tuple[str, ...]]:
-        """Returns the files that the data frame lists, and the class names; see `csv_files`."""
+        """Returns the files that the data frame lists, and the class names; see `listed_files`."""
         columns, rows = self._frame or ([], [])
-        table = renamed(Table(columns, rows, 0), names, str(self), root)
-        files, classes = listed_files(table, root, task, title=str(self), group_by=names.group)
+        table = Table(columns, rows, 0)
+        files, classes = listed_files(table, root, task, names, notes, title=str(self))
         return files, tuple(classes)
 
     def open(
@@ -366,7 +366,8 @@ def _label_values(labels):
             return np.array(values, object)
     if array.ndim == 1 and kind in "biu" and (array >= 0).all():
         return array.astype("int64")
-    if array.ndim == 2 and kind in "biu" and np.isin(array, (0, 1)).all():
+    # keras.utils.to_categorical gives floats.
+    if array.ndim == 2 and kind in "biuf" and np.isin(array, (0, 1)).all():
         return array.astype("uint8")
     found = array.dtype if kind not in "biu" else f"{array.min()} to {array.max()}"
     raise ValueError(f"{_LABELS} Received: {found} of shape {array.shape}")
@@ -448,10 +449,6 @@ def _frame_rows(data):
     pandas = sys.modules.get("pandas")  # Imported, if there is a DataFrame.
     if pandas is None or not isinstance(data, pandas.DataFrame):
         return None
-    columns = [str(name) for name in data.columns]
+    columns = [str(name).strip() for name in data.columns]
     values = data.astype(object).where(data.notna(), "").to_numpy().tolist()
-    return columns, [dict(zip(columns, map(_cell, row), strict=True)) for row in values]
-
-
-def _cell(value):
-    return str(int(value)) if isinstance(value, bool | np.bool_) else str(value)
+    return columns, [dict(zip(columns, map(cell_of, row), strict=True)) for row in values]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import collections
 import contextlib
 import csv
+import io
 import json
 import os
 import pathlib
@@ -13,20 +16,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
 
 from .parts import SPLITS
 
-TABLE_SUFFIXES = (".csv", ".jsonl")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Names of tables that lie beside the images: Hugging Face's ImageFolder, Roboflow.
 NAMES = ("metadata.csv", "metadata.jsonl", "_classes.csv")
-# Columns of other tools with the path of an image. Label Studio's `image` goes with `choice`.
-_PATHS = ("file_name", "filename")
-_STUDIO = ("image", "choice")
+# Columns with the path of an image and with its label, the clearest name first.
+_PATHS = ["path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image"]
+_PATHS += ["image_name", "image_id", "img", "id"]
+_LABELS = ("label", "labels", "class", "class_name", "category")
+_STUDIO = ("image", "choice")  # Label Studio's.
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # Label Studio's prefix of the name of an uploaded file.
-
+_UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
+
+# The text of a list, tuple, set or array of Python in a cell: quoted names, or numbers.
+_ITEM = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?\d+"""
+_ITEMS = rf"(?:(?:{_ITEM})(?:[\s,]+(?:{_ITEM}))*,?)?"
+_LIST = re.compile(
+    rf"\[\s*{_ITEMS}\s*\]|\{{\s*{_ITEMS}\s*\}}|\((?=.*,|\))\s*{_ITEMS}\s*\)", re.DOTALL
+)
+_SCALAR = re.compile(rf"\bnp\.\w+\(({_ITEM})\)")  # In lists of NumPy's numbers and texts.
+
+Cell = str | tuple[str, ...]  # A tuple of the items of a list.
 
 
 class LabelledFile(NamedTuple):
@@ -43,56 +59,77 @@ class LabelledFile(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Columns of a table.
+    """How a table is read.
 
     Args:
         path: Name of the column of paths; None: as the table shows it.
-        label: Name of the column of labels; None: as the table shows it.
+        label: Name of the column of labels, or of columns of 0 and 1 with commas between; None: as
+            the table shows it.
         group: Name of the column of groups; None, or a name that no column has: there is none.
+        separator: What is between the labels of an image, in addition to lists; None: `;`.
     """
 
     path: str | None = None
     label: str | None = None
     group: str | None = None
+    separator: str | None = None
 
 
 class Table(NamedTuple):
-    """A table with our names of columns: `path`, `label` or a column for each class, `split`.
+    """A table as another program wrote it, or ours.
 
     Args:
         columns: Names of the columns.
-        rows: The text of each cell by the column's name.
+        rows: Each cell by the column's name.
         first_row: Number of the first row, for errors.
     """
 
     columns: list[str]
-    rows: list[dict[Any, Any]]
+    rows: list[dict[str, Cell]]
     first_row: int
 
 
-def read_label_table(path: pathlib.Path, names: Columns, root: pathlib.Path) -> Table:
-    """Returns a CSV file, or a file of a JSON object a line, with our names of columns.
+def cell_of(value: Any) -> Cell:
+    """Returns the text of a value in JSON or a data frame, or the texts in a list of values."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's.
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=str)
+    if isinstance(value, list | tuple):
+        return tuple(str(cell_of(item)) for item in value)
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def csv_table(text: str, title: str) -> Table:
+    """Returns the table in a text with commas, semicolons or tabs between the cells.
 
     Args:
-        path: The file.
-        names: The columns to take.
-        root: Folder of relative paths.
+        text: The text; its first line has the names of the columns.
+        title: Name of the table, for errors.
 
     Raises:
-        ValueError: If the file is damaged, or as `renamed`.
+        ValueError: If a row has more cells than there are columns.
     """
-    with named_csv_errors(path), open(path, newline="", encoding="utf-8-sig") as file:
-        if path.suffix.lower() == ".jsonl":
-            lines = [(n, line) for n, line in enumerate(file, 1) if line.strip()]
-            rows = [_json_row(line, f"{path}, line {n}") for n, line in lines]
-            columns = list(dict.fromkeys(name for row in rows for name in row))
-            rows = [{name: row.get(name, "") for name in columns} for row in rows]
-            first = 1
-        else:
-            reader = csv.DictReader(file)
-            rows, first = list(reader), 2
-            columns = list(reader.fieldnames or ()) if rows else []
-    return renamed(Table(columns, rows, first), names, str(path), root)
+    text = text.removeprefix("\ufeff")
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    # Roboflow has ", " between the names.
+    columns = [name.strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = columns
+    rows = []
+    for number, row in enumerate(reader, 2):
+        if any(more := row.pop(None, ())):
+            raise ValueError(
+                f"{title}, row {number}: a cell with the separator in it must be in quotes. "
+                f"Received: {len(more)} more cells than columns, {more}"
+            )
+        rows.append({name: cell or "" for name, cell in row.items()})
+    return Table(columns, rows, 2)
+
+
+def _delimiter(text):
+    """What the first line has most of; a comma in a tie."""
+    return max(",;\t", key=text.partition("\n")[0].count)
 
 
 @contextlib.contextmanager
@@ -104,98 +141,58 @@ def named_csv_errors(path: str | os.PathLike) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
-def _json_row(line, source):
-    row = parse_json(line, source)
-    if not isinstance(row, dict):
-        raise ValueError(f"{source} must be a JSON object. Received: {line.strip():.80}")
-    return {name: _text(value) for name, value in row.items()}
-
-
-def _text(value):
-    if isinstance(value, list):
-        return SEPARATOR.join(map(_text, value))
-    if isinstance(value, bool):
-        return str(int(value))
-    return "" if value is None else str(value)
-
-
-def renamed(table: Table, names: Columns, title: str, root: pathlib.Path) -> Table:
-    """Returns a table with our names of columns.
+def read_label_table(path: pathlib.Path, notes: list[str]) -> Table:
+    """Returns a CSV file, a file of a JSON object a line, a JSON list of objects or a COCO file.
 
     Args:
-        table: The table as another program wrote it, or ours.
-        names: The columns to take.
-        title: Name of the table, for errors.
-        root: Folder of relative paths, in which Label Studio's images are found.
+        path: The file.
+        notes: Receives a line about boxes that are not used.
 
     Raises:
-        ValueError: If a column that was asked for is missing, or an image of Label Studio does not
-            lie in the folder.
+        ValueError: If the file is damaged.
     """
-    stripped = [(name or "").strip() for name in table.columns]  # Roboflow has ", " between names.
-    for wanted, flag in ((names.path, "path"), (names.label, "label")):
-        if wanted is not None and wanted not in stripped:
-            raise ValueError(
-                f"--{flag}-column ({flag}_column=) must be a column of {title}: "
-                f"{', '.join(stripped)}. Received: {wanted}"
-            )
-    path = names.path or _found(stripped, ("path", *_PATHS))
-    is_studio = path is None and {*_STUDIO} <= {*stripped}
-    if is_studio:
-        path = _STUDIO[0]
-    label = names.label or (_STUDIO[1] if is_studio else "label")
-    if path is None or (path, label, stripped) == ("path", "label", table.columns):
-        return table  # Ours, or without a path, which the caller reports.
-    kept = [path, label, "split", names.group]
-    if label in stripped:
-        columns = [name for name in stripped if name in kept]
+    with named_csv_errors(path):
+        text = path.read_bytes().decode("utf-8-sig")
+        suffix = path.suffix.lower()
+        if suffix not in (".jsonl", ".json"):
+            return csv_table(text, str(path))
+    if suffix == ".jsonl":
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+        found = [(parse_json(line, f"{path}, line {n}"), f"{path}, line {n}") for n, line in lines]
     else:
-        columns = stripped
-    new_name = {path: "path", label: "label"}
-    old_name = dict(zip(stripped, table.columns, strict=True))
-    rows = []
-    for number, row in enumerate(table.rows, table.first_row):
-        new: dict[Any, Any] = {new_name.get(name, name): row[old_name[name]] for name in columns}
-        if None in row:  # More cells than columns.
-            new[None] = row[None]
-        if is_studio:
-            new["path"] = _studio_image(new["path"] or "", root, f"{title}, row {number}")
-            new["label"] = _studio_choices(new["label"] or "")
-        rows.append(new)
-    return Table([new_name.get(name, name) for name in columns], rows, table.first_row)
+        content = parse_json(text, str(path))
+        if isinstance(content, dict):
+            content = _coco_rows(content, path, notes)
+        found = [(row, f"{path}, entry {n}") for n, row in enumerate(content, 1)]
+    for row, place in found:
+        if not isinstance(row, dict):
+            raise ValueError(f"{place} must be a JSON object. Received: {str(row):.80}")
+    columns = list(dict.fromkeys(name for row, _ in found for name in row))
+    rows = [{name: cell_of(row.get(name)) for name in columns} for row, _ in found]
+    return Table(columns, rows, 1)
 
 
-def _found(columns, names):
-    return next((name for name in names if name in columns), None)
-
-
-def _studio_image(address, root, place):
-    """The file of an address as Label Studio writes it: a path on its server."""
-    if not address:
-        return ""
-    parts = urllib.parse.urlsplit(address)
-    local = urllib.parse.parse_qs(parts.query).get("d", [""])[0]  # /data/local-files/?d=a/b.jpg
-    name = urllib.parse.unquote(local or parts.path)
-    last = name.rpartition("/")[2]
-    tried = dict.fromkeys((name.lstrip("/"), last, _UPLOAD.sub("", last)))
-    for candidate in tried:
-        if candidate and os.path.isfile(root / candidate):
-            return candidate
-    raise ValueError(
-        f"{place}: Label Studio has the image on its server: put the images into {root} "
-        f"(or --data-dir), under the last part of the address. Received: {address}, without a file "
-        f"{' or '.join(list(tried)[1:])}"
-    )
-
-
-def _studio_choices(cell):
-    """The choices of a cell; several are a JSON object."""
-    if not cell.startswith("{"):
-        return cell
+def _coco_rows(content, path, notes):
+    """The images of a COCO file with the names of their categories; lists if some have several."""
     try:
-        return SEPARATOR.join(map(str, json.loads(cell)["choices"]))
-    except (ValueError, KeyError, TypeError):
-        return cell
+        names = {category["id"]: str(category["name"]) for category in content["categories"]}
+        labels: dict[Any, list[str]] = {image["id"]: [] for image in content["images"]}
+        for annotation in content["annotations"]:
+            labels[annotation["image_id"]].append(names[annotation["category_id"]])
+        rows = [
+            (image["file_name"], [*dict.fromkeys(labels[image["id"]])])
+            for image in content["images"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must be a list of objects with path and label, or a COCO file: images with id "
+            "and file_name, categories with id and name, annotations with image_id and category_id."
+            f" Received: one without {error}"
+        ) from error
+    if any("bbox" in annotation for annotation in content["annotations"]):
+        notes.append(f"the labels in {path.name} are the categories of an image's boxes")
+    one = all(len(of_image) == 1 for _, of_image in rows)
+    return [{"path": name, "label": found[0] if one else found} for name, found in rows]
 
 
 def tables_beside(
@@ -232,10 +229,11 @@ def _has_labels(path, label):
         first = file.readline()
     if path.name == NAMES[-1]:
         return True
+    wanted = label.split(",") if label else _LABELS
     if path.suffix == ".jsonl":
-        return f'"{label or "label"}"' in first
-    columns: Sequence[str] = next(csv.reader([first]), [])
-    return (label or "label") in [name.strip() for name in columns]
+        return any(f'"{name}"' in first for name in wanted)
+    columns: Sequence[str] = next(csv.reader([first], delimiter=_delimiter(first)), [])
+    return not {*wanted}.isdisjoint(name.strip() for name in columns)
 
 
 def table_folder_files(
@@ -244,6 +242,7 @@ def table_folder_files(
     tables: Sequence[tuple[pathlib.Path, str | None]],
     task: str | None,
     columns: Columns,
+    notes: list[str],
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images that tables in a folder list, and the class names.
 
@@ -251,16 +250,17 @@ def table_folder_files(
         folder: The folder.
         parts: The part of each folder in it, by its name.
         tables: See `tables_beside`.
-        task: As for `csv_files`.
-        columns: As for `csv_files`.
+        task: As for `listed_files`.
+        columns: As for `listed_files`.
+        notes: As for `listed_files`.
 
     Raises:
-        ValueError: As `csv_files`.
+        ValueError: As `listed_files`.
     """
     files: list[LabelledFile] = []
     classes: list[str] = []
     for path, part in tables:
-        listed, names = csv_files(path, path.parent, task, columns)
+        listed, names = table_files(path, path.parent, task, columns, notes)
         classes += names
         for file in listed:
             inside = os.path.relpath(file.path, folder).split(os.sep)[0]  # ".." of others.
@@ -268,114 +268,259 @@ def table_folder_files(
     return files, sorted_classes(classes)
 
 
-def csv_files(
-    path: pathlib.Path, root: pathlib.Path, task: str | None, columns: Columns
+def table_files(
+    path: pathlib.Path, root: pathlib.Path, task: str | None, columns: Columns, notes: list[str]
 ) -> tuple[list[LabelledFile], list[str]]:
-    """Returns the images listed in a CSV file, and its class names.
-
-    Args:
-        path: The file. Its first line names the columns, in any order: `path`, `label`, and if
-            there are splits `split`. A `;` separates the labels of a multi-label image, in
-            all rows; an image without labels has an empty cell. Or `path`, a column with 0
-            or 1 for each class instead of `label`, and `split`.
-        root: Folder of relative paths.
-        task: "multilabel" for multi-label data in which every image has exactly one label; by
-            default as the file shows it.
-        columns: The columns to take; also as other tools name them, see `label_tables.renamed`.
-
-    Raises:
-        ValueError: If a column, value or file is missing, a split unknown, or a path listed
-            twice; if a file may have either form.
-    """
-    table = read_label_table(path, columns, root)
-    return listed_files(table, root, task, title=str(path), group_by=columns.group)
+    """Returns the images listed in a file, and its class names; see `listed_files`."""
+    table = read_label_table(path, notes)
+    return listed_files(table, root, task, columns, notes, title=str(path))
 
 
 def listed_files(
     table: Table,
     root: pathlib.Path,
     task: str | None,
+    names: Columns,
+    notes: list[str],
     *,
     title: str,
-    group_by: str | None = None,
 ) -> tuple[list[LabelledFile], list[str]]:
     """Returns the images listed in the rows of a table, and its class names.
 
     Args:
-        table: The table, with our names of columns.
-        root: Folder of relative paths.
-        task: As for `csv_files`.
+        table: The table. Its columns are, in any order, `path`, `label`, and if there are splits
+            `split`; or as other tools name them. The labels of a multi-label image are a list, or a
+            `;` separates them, in all rows; an image without labels has an empty cell. Or `path`, a
+            column with 0 or 1 for each class instead of `label`, and `split`. A path may be without
+            the suffix of its file.
+        root: Folder of relative paths, in which Label Studio's images are found.
+        task: "multilabel" for multi-label data in which every image has exactly one label; by
+            default as the table shows it.
+        names: The columns to take.
+        notes: Receives a line for each guess.
         title: Name of the table, for errors.
-        group_by: Name of the column of groups; None, or another name: there is none.
 
     Raises:
-        ValueError: As `csv_files` raises it.
+        ValueError: If a column, value or file is missing, a split unknown, or a path listed twice;
+            if the table may have either form.
     """
-    columns, rows = table.columns, table.rows
-    classes = [name for name in columns if name not in ("path", "label", "split", group_by)]
-    if "path" not in columns or not ("label" in columns or classes):
+    columns = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
+    rows = table.rows
+    if len({*columns}) != len(columns):
+        raise ValueError(f"{title} must have each column once. Received: columns {columns}")
+    path, label, classes = _columns_of(columns, names, title)
+    if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path,label,split, or path and a column "
-            f"of 0 and 1 for each class, and rows. Received: columns {list(columns)}"
+            "of 0 and 1 for each class, and rows; --path-column and --label-column name others. "
+            f"Received: columns {list(columns)}"
         )
-    if "label" in columns:
-        if classes and task is None and _are_flags(rows, ["label", *classes]):
+    is_studio = (path, label) == _STUDIO
+    if label is None and len(classes) == 1:
+        label, classes = classes[0], []
+        notes.append(f"the labels are the column {label}, as {path} is the only other one")
+    if label:
+        others = [name for name in columns if name not in (path, label, "split", names.group)]
+        if others and not names.label and task is None and _are_flags(rows, [label, *others]):
             raise ValueError(
-                f"{title} has a column label and other columns, all of 0 and 1: give --task "
-                "multiclass (task=) if label holds the class, else rename it. "
+                f"{title} has a column {label} and other columns, all of 0 and 1: give --task "
+                f"multiclass (task=) if {label} holds the class, else rename it. "
                 f"Received: columns {columns}"
             )
-        several = task == MULTILABEL or any(SEPARATOR in (row["label"] or "") for row in rows)
-        labels = [_names(row["label"], several) for row in rows]
+        cells = [row[label] for row in rows]
+        if is_studio:
+            cells = [_studio_choices(cell) for cell in cells]
+        labels = _labels(cells, task, names.separator, notes)
     else:
         labels = [
             _flagged(title, number, row, classes)
             for number, row in enumerate(rows, table.first_row)
         ]
+        _note_columns(classes, labels, notes)
+        classes = [*{name for names in labels for name in names}]
     files: dict[str, LabelledFile] = {}
-    for number, (row, label) in enumerate(zip(rows, labels, strict=True), table.first_row):
-        name = (row["path"] or "").strip()
-        split = SPLITS.get((row["split"] or "").strip().lower()) if "split" in row else None
-        if not name or label == "" or ("split" in row and split is None):
+    stems: dict[str, dict[str, list[str]]] = {}
+    for number, (row, of_image) in enumerate(zip(rows, labels, strict=True), table.first_row):
+        name = str(row[path]).strip()
+        split = SPLITS.get(str(row["split"]).strip().lower()) if "split" in row else None
+        if not name or of_image == "" or ("split" in row and split is None):
             raise ValueError(
                 f"Each row of {title} must have a path, a label (--task multilabel allows none) "
                 f"and, if there is such a column, a split ({', '.join(SPLITS)}). "
                 f"Received in row {number}: {dict(row)}"
             )
-        image = str(root / name)
+        if is_studio:
+            name = _studio_image(name, root, f"{title}, row {number}")
+        image = _existing(str(root / name), stems, f"{title}, row {number}")
         if image in files:
             raise ValueError(f"{title} must list each file once. Received in row {number}: {image}")
-        if not os.path.isfile(image):
-            raise ValueError(f"{title}, row {number}: no such file: {image}")
-        group = (row[group_by] or "").strip() if group_by in columns else None
-        files[image] = LabelledFile(image, label, split, group)
-    if "label" in columns:
-        classes = [name for label in labels for name in ((label,) if type(label) is str else label)]
+        group = str(row[names.group]).strip() if names.group in columns else None
+        files[image] = LabelledFile(image, of_image, split, group)
+    if label:
+        classes = [name for found in labels for name in ((found,) if type(found) is str else found)]
     return list(files.values()), sorted_classes(classes)
 
 
-def _names(cell, several):
-    """The label of a cell, or with several its labels."""
-    names = (cell or "").strip()
-    if not several:
-        return names
-    return tuple(dict.fromkeys(filter(None, map(str.strip, names.split(SEPARATOR)))))
+def _columns_of(columns, names, title):
+    """The columns of paths and of labels, None where there is none, and else of classes."""
+    several = [name.strip() for name in (names.label or "").split(",")]
+    wanted = [names.label] if names.label in columns else several if names.label else []
+    for name, flag in [(names.path, "path"), *((name, "label") for name in wanted)]:
+        if name is not None and name not in columns:
+            raise ValueError(
+                f"--{flag}-column ({flag}_column=) must be a column of {title}: "
+                f"{', '.join(columns)}. Received: {name}"
+            )
+    path = names.path or next((name for name in _PATHS if name in columns), None)
+    if wanted:
+        return path, *((wanted[0], []) if len(wanted) == 1 else (None, wanted))
+    known = (_STUDIO[1], *_LABELS) if path == _STUDIO[0] else _LABELS
+    label = next((name for name in known if name in columns and name != path), None)
+    kept = (path, label, "split", names.group)
+    return path, label, [] if label else [name for name in columns if name not in kept]
+
+
+def _labels(cells, task, separator, notes):
+    """The label of each cell; a tuple of them in all rows of multi-label data."""
+    lists = [_listed(cell) for cell in cells]
+    from_text = [cell for cell, found in zip(cells, lists, strict=True) if found and found != cell]
+    if from_text:
+        notes.append(f"labels such as {from_text[0]} are read as lists")
+    several = any(found is not None for found in lists) or task == MULTILABEL or separator
+    if not several and not any(SEPARATOR in cell for cell in cells):
+        _offer_separator(cells, task, notes)
+        return [cell.strip() for cell in cells]
+    if task == MULTILABEL and not separator:
+        _offer_separator([cell for cell in cells if isinstance(cell, str)], task, notes)
+    return [
+        split_labels(cell, separator) if found is None else tuple(dict.fromkeys(found))
+        for cell, found in zip(cells, lists, strict=True)
+    ]
+
+
+def split_labels(cell: str, separator: str | None = None) -> tuple[str, ...]:
+    """Returns the labels in a text, each once; `;` is between them by default."""
+    names = map(str.strip, cell.split(separator or SEPARATOR))
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _listed(cell):
+    """The items of a list, or of its text; None for another cell."""
+    if not isinstance(cell, str):
+        return tuple(filter(None, map(str.strip, cell)))
+    text = _SCALAR.sub(r"\1", cell.strip())
+    if text == "set()":
+        return ()
+    if not _LIST.fullmatch(text):
+        return None
+    items = re.findall(_ITEM, text)
+    return tuple(item if item[-1].isdigit() else str(ast.literal_eval(item)) for item in items)
+
+
+def _offer_separator(cells, task, notes):
+    """Notes a separator where cells look like lists: parts of some are in others."""
+    distinct = {cell.strip() for cell in cells if SEPARATOR not in cell}
+    for separator in ("|", ",", " "):
+        found = {cell: split_labels(cell, separator) for cell in distinct}
+        several = [cell for cell in sorted(distinct) if len(found[cell]) > 1]
+        counts = collections.Counter(name for names in found.values() for name in names)
+        # Names of several words share a word too: "red fox" and "grey fox".
+        sure = separator != " " or task == MULTILABEL
+        if any(
+            counts[name] > 1 and (sure or name in distinct)
+            for cell in several
+            for name in found[cell]
+        ):
+            notes.append(
+                f'labels such as "{several[0]}" look like several: --label-separator "{separator}" '
+                f'(label_separator="{separator}") splits them'
+            )
+            return
+
+
+def _note_columns(classes, labels, notes):
+    """Notes which columns are classes, and which of them look like none."""
+    counts = collections.Counter(name for names in labels for name in names)
+    more = f" and {len(classes) - 5} more" if len(classes) > 5 else ""
+    line = f"a class for each column of 0 and 1: {', '.join(classes[:5])}{more}"
+    empty = [name for name in classes if not counts[name]]
+    doubtful = [name for name in classes if counts[name] == len(labels)]
+    line += f"; left out {', '.join(empty)}: 0 in every row" if empty else ""
+    line += f"; {', '.join(doubtful)}: 1 in every row" if doubtful else ""
+    if any(len(names) != 1 for names in labels):
+        extra = (name for name in classes if all(len({*names} - {name}) == 1 for names in labels))
+        if name := next(extra, None):
+            line += f"; without {name} each image has exactly one class"
+            doubtful.append(name)
+    left = [name for name in classes if name not in (*empty, *doubtful)]
+    if doubtful and left:
+        line += f"; --label-column {','.join(left)} leaves {', '.join(dict.fromkeys(doubtful))} out"
+    notes.append(line)
+
+
+def _existing(image, stems, place):
+    """The file of a path, which may be without the suffix."""
+    if os.path.isfile(image):
+        return image
+    folder, stem = os.path.split(image)
+    if folder not in stems:
+        stems[folder] = collections.defaultdict(list)
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            first, suffix = os.path.splitext(name)
+            if suffix.lower() in IMAGE_SUFFIXES or suffix.lower() in OTHER_IMAGE_SUFFIXES:
+                stems[folder][first].append(name)
+    found = stems[folder].get(stem, [])
+    if len(found) > 1:
+        raise ValueError(f"{place}: a path must name one file. Received: {image}: {found}")
+    if not found:
+        raise ValueError(
+            f"{place}: no such file: {image}, with or without a suffix; --data-dir names the "
+            "folder of the images"
+        )
+    return os.path.join(folder, found[0])
 
 
 def _are_flags(rows, columns):
-    return all((row[name] or "").strip() in _FLAGS for row in rows for name in columns)
+    return all(str(row[name]).strip() in _FLAGS for row in rows for name in columns)
 
 
-def _flagged(table, number, row, classes):
+def _flagged(title, number, row, classes):
     """The classes whose column has a 1 in a row."""
-    flags = {name: _FLAGS.get((row[name] or "").strip()) for name in classes}
+    flags = {name: _FLAGS.get(str(row[name]).strip()) for name in classes}
     wrong = [name for name in classes if flags[name] is None]
-    if wrong or None in row or len(flags) != len(classes):
+    if wrong:
         raise ValueError(
-            f"Without a column label, {table} must have 0 or 1 in a column for each class, each "
-            f"class once. Received in row {number}: {dict(row)}"
+            f"Without a column label, {title} must have 0 or 1 in a column for each class; "
+            "--label-column names the column of labels, or the columns of the classes with commas "
+            f"between. Received in row {number}: "
+            + ", ".join(f"{row[name]!r} in {name}" for name in wrong[:5])
         )
     return tuple(name for name in classes if flags[name])
+
+
+def _studio_image(address, root, place):
+    """The file of an address as Label Studio writes it: a path on its server."""
+    parts = urllib.parse.urlsplit(address)
+    local = urllib.parse.parse_qs(parts.query).get("d", [""])[0]  # /data/local-files/?d=a/b.jpg
+    name = urllib.parse.unquote(local or parts.path)
+    last = name.rpartition("/")[2]
+    tried = dict.fromkeys((name.lstrip("/"), last, _UPLOAD.sub("", last)))
+    for candidate in tried:
+        if candidate and os.path.isfile(root / candidate):
+            return candidate
+    raise ValueError(
+        f"{place}: Label Studio has the image on its server: put the images into {root} "
+        f"(or --data-dir), under the last part of the address. Received: {address}, without a file "
+        f"{' or '.join(list(tried)[1:])}"
+    )
+
+
+def _studio_choices(cell):
+    """The choices of a cell; several are a JSON object."""
+    try:
+        return tuple(map(str, json.loads(cell)["choices"]))
+    except (ValueError, KeyError, TypeError):
+        return cell
 
 
 def sorted_classes(names: Iterable[str]) -> list[str]:

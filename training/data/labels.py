@@ -40,9 +40,10 @@ def relabelled(
         labels: As `Examples.labels`, of K classes.
         numbers: The new number of each class, int32 `(K,)`, each once.
         num_classes: M, for multi-label zeros and ones: the result has the shape `(N, M)`. None for
-            class numbers.
+            class numbers; each row of zeros and ones has one 1 then.
     """
     if num_classes is None:
+        labels = labels.argmax(axis=1) if labels.ndim == 2 else labels
         return label_array(numbers[labels])
     hot = np.zeros((len(labels), num_classes), "uint8")
     if labels.ndim == 2:

@@ -42,8 +42,9 @@ def reason_to_leave_out(folder: str | os.PathLike) -> str | None:
 
 
 def _is_ours(folder, name):
-    try:
-        return _FIELDS[name] in read_json(os.path.join(folder, name))
+    path = os.path.join(folder, name)
+    try:  # A pipe would be waited for.
+        return os.path.isfile(path) and _FIELDS[name] in read_json(path)
     except (OSError, ValueError):
         return False
 

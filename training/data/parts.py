@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,16 +32,51 @@ SPLITS = {
 }
 
 
+# Words that say nothing in the name of a folder, as in training_set and test-images.
+_FILLERS = {"", "data", "dataset", "folder", "image", "images", "img", "imgs", "part", "photos"}
+_FILLERS |= {"pictures", "pics", "sample", "samples", "set", "sets", "split"}
+
+
 def folder_parts(names: Iterable[str]) -> dict[str, str]:
     """Returns the part that each folder of the data is; {} if the folders are no parts.
 
-    A folder "calibration" is a part next to others only: a class may have that name.
+    Names are read by their words: training_set, TestImages, val2017. Another word must be in the
+    name of another part too, as in seg_train and seg_test. A folder "calibration" is a part next to
+    others only: a class may have that name.
 
     Args:
         names: Names of the folders.
     """
-    parts = {name: SPLITS[name.lower()] for name in names if name.lower() in SPLITS}
+    read = {name: _part_and_rest(name) for name in names}
+    known = {
+        rest: {part for part, other in read.values() if other == rest} - {None}
+        for _, rest in read.values()
+    }
+    parts = {
+        name: part
+        for name, (part, rest) in read.items()
+        if part is not None and (not rest or len(known[rest]) > 1)
+    }
+    if "train" not in parts.values():  # test1 and test2 alone are classes.
+        parts = {name: part for name, part in parts.items() if name.lower() in SPLITS}
     return {} if set(parts.values()) == {"calibration"} else parts
+
+
+def says_no_class(name: str) -> bool:
+    """Returns whether a folder's name has words for parts and images only, as "test images"."""
+    part, rest = _part_and_rest(name)
+    return not rest and (part is not None or any(map(str.isalpha, name)))
+
+
+def _part_and_rest(name):
+    """The part in a folder's name, or None, and its other words."""
+    words = [
+        word.lower() if word.lower() in _FILLERS else word.lower().removesuffix("set")
+        for word in re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)
+    ]
+    parts = {SPLITS[word] for word in words if word in SPLITS}
+    rest = tuple(word for word in words if word not in SPLITS and word not in _FILLERS)
+    return parts.pop() if len(parts) == 1 else None, rest
 
 
 def with_test(

@@ -80,6 +80,7 @@ class RelabelledRecords(Records):
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         image, label = self._records.read(handle)
         if self._num_classes is None:
+            label = tf.argmax(label) if label.shape.rank == 1 else label
             return image, tf.gather(self._numbers, label)
         if label.shape.rank == 0:
             return image, tf.one_hot(

@@ -57,6 +57,8 @@ def open_source(
     group_by: str | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    label_separator: str | None = None,
+    folders: str | None = None,
     by_pillow: bool = False,
 ) -> Source:
     """Opens labelled images.
@@ -65,9 +67,9 @@ def open_source(
         data: One of
             a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
             `calibration` if there is such a part, each with a folder of images for each class;
-            a folder with a folder of images for each class;
+            a folder with a folder of images for each class; see `folder_files`;
             a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
-            the names of the classes, or a table of another tool; see `csv_files`;
+            the names of the classes, or a table of another tool; see `listed_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `parquet:FOLDER` or `parquet:FILE`, Parquet files with images; see `open_parquet`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
@@ -101,7 +103,9 @@ def open_source(
         group_by: What images have in common that are in the same part: "exif", a column of a CSV
             file or data frame, or a regular expression; see `groups.group_of`.
         path_column: The column of paths in a table, or of images in Parquet files.
-        label_column: The column of labels.
+        label_column: The column of labels, or the columns of 0 and 1 with commas between.
+        label_separator: What is between the labels of an image in a table.
+        folders: Whether the folders in a folder are "classes" or "parts"; None: by their names.
         by_pillow: Whether files are decoded without TensorFlow; see `image_files.undecodable`.
 
     Returns:
@@ -163,9 +167,9 @@ def open_source(
         class_names, splits = open_tfrecords(name.removeprefix(TFRECORDS), task)
         splits = _without(splits, exclude, name)
     else:
-        columns = Columns(path_column, label_column, group_by)
+        columns = Columns(path_column, label_column, group_by, label_separator)
         if held is not None:
-            files, class_names = held.files(pathlib.Path(data_dir or ""), task, columns)
+            files, class_names = held.files(pathlib.Path(data_dir or ""), task, columns, notes)
         else:
             if not name.lower().endswith(TABLE_SUFFIXES):
                 _check_no_data_dir(name, data_dir)
@@ -177,6 +181,7 @@ def open_source(
                 notes=notes,
                 skipped=skipped,
                 columns=columns,
+                folders=folders,
             )
         root = pathlib.Path(data_dir or ("" if held is not None else name))
         root = root.parent if root.is_file() else root
@@ -210,7 +215,7 @@ def open_source(
             + "".join(f" ({class_name})" for class_name in class_names)
             + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
         )
-    splits = _of_task(splits, class_names, task, name)
+    splits = _of_task(splits, class_names, task, name, notes)
     groups = _groups(group_by, splits, root, cells, notes)
     splits = with_test(splits, class_names, seed, holdout, notes, groups)
     return Source(class_names, splits, skipped, tuple(notes), groups)
@@ -232,21 +237,34 @@ def _groups(group_by, splits, root, cells, notes):
     return groups
 
 
-def _of_task(splits, class_names, task, data):
+def _of_task(splits, class_names, task, data, notes):
     """The examples with labels of the wanted task."""
     found = task_of(next(iter(splits.values())).labels)
-    if MULTILABEL in (task, found):
+    if (task or found) == MULTILABEL:
         check_label_names(class_names)
+    if MULTILABEL == found != task:
+        others = [
+            examples.names[place]
+            for examples in splits.values()
+            for place in np.flatnonzero(examples.labels.sum(axis=1) != 1)
+        ]
+        if task == MULTICLASS and others:
+            raise ValueError(
+                "The task multiclass needs data with one class for each image. Received: "
+                f"{data}, which are multi-label: {len(others)} images have none or several, such "
+                f"as {others[0]}"
+            )
+        if task is None and not others:
+            notes.append(
+                "each image has exactly one label, read as multi-label data (a yes or no for each "
+                'class); --task multiclass (task="multiclass") reads one class for each image'
+            )
     if task in (None, found):
         return splits
-    if task == MULTICLASS:
-        raise ValueError(
-            "The task multiclass needs data with one class for each image. "
-            f"Received: {data}, which are multi-label"
-        )
     count = len(class_names)
     numbers = np.arange(count, dtype="int32")
-    return {split: examples.relabelled(numbers, count) for split, examples in splits.items()}
+    new = count if task == MULTILABEL else None
+    return {split: examples.relabelled(numbers, new) for split, examples in splits.items()}
 
 
 def _check_no_data_dir(name, data_dir):

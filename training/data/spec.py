@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .examples import Source
     from .in_memory import Labelled
 
+FOLDERS = ("classes", "parts")  # What the folders in the data may be.
+
 # The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
 EVALUATED_DATA = (
     "data",
@@ -32,6 +34,8 @@ EVALUATED_DATA = (
     "group_by",
     "path_column",
     "label_column",
+    "label_separator",
+    "folders",
 )
 
 
@@ -128,7 +132,23 @@ class DataSpec:
         absent="path, or as labelling tools name it",
     )
     label_column: str | None = setting(
-        None, "the column of labels", unit="COLUMN", absent="label, or as labelling tools name it"
+        None,
+        "the column of labels, or the columns of 0 and 1 that are the classes, with commas between",
+        unit="COLUMN",
+        absent="label, or as labelling tools name it",
+    )
+    label_separator: str | None = setting(
+        None,
+        "what separates the labels of an image in a table's cell, such as ',' or '|'",
+        unit="TEXT",
+        absent=";",
+    )
+    folders: str | None = setting(
+        None,
+        "what the folders in the data folder are: classes, even if one is called train; or parts "
+        "such as train and test, with a folder for each class",
+        choices=FOLDERS,
+        absent="as their names show it",
     )
     fold: tuple[int, int] | None = setting(
         None,
@@ -244,6 +264,8 @@ class DataSpec:
             group_by=self.group_by,
             path_column=self.path_column,
             label_column=self.label_column,
+            label_separator=self.label_separator,
+            folders=self.folders,
             by_pillow=by_pillow,
         )
         splits = dict(source.splits)

@@ -9,10 +9,10 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
-from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.description.tasks import MULTILABEL
 from keras_vit.utils.safe_text import for_csv
 
-from .label_tables import named_csv_errors
+from .label_tables import csv_table, named_csv_errors, split_labels
 from .parts import SPLITS
 from .split_record import PARTS
 
@@ -59,9 +59,8 @@ def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
     Raises:
         ValueError: If a column is missing, or a path is missing or listed twice.
     """
-    # With the ends of lines, which a quoted path may hold.
-    rows, column = csv.DictReader(f"{line}\n" for line in lines), COLUMNS[flag]
-    columns = list(rows.fieldnames or ())
+    column = COLUMNS[flag]
+    columns, rows, _ = csv_table("\n".join(lines), f"The table of --{flag} ({flag}=)")
     if not {"path", column} <= {*columns}:
         raise ValueError(
             f"The table of --{flag} ({flag}=) must have the columns path,{column}. "
@@ -69,7 +68,7 @@ def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
         )
     found: dict[str, str] = {}
     for number, row in enumerate(rows, 2):
-        name, value = _normal((row["path"] or "").strip()), (row[column] or "").strip()
+        name, value = _normal(str(row["path"]).strip()), str(row[column]).strip()
         if name == "." or name in found:
             raise ValueError(
                 f"Each row of --{flag} ({flag}=) must have a path, each once. "
@@ -208,7 +207,7 @@ def given_labels(
     table = read_table(lines, "labels")
     _check_known(names, table, "labels")
     several = task == MULTILABEL or any(isinstance(label, tuple) for label in labels)
-    given = {name: _split(value) if several else (value,) for name, value in table.items()}
+    given = {name: split_labels(value) if several else (value,) for name, value in table.items()}
     known = set(class_names)
     of_label = {label: name for name, of_image in given.items() for label in of_image}
     unknown = [f"{label!r} of {name}" for label, name in of_label.items() if label not in known]
@@ -224,10 +223,6 @@ def given_labels(
             for new, old in zip(changed, labels, strict=True)
         ]
     return [old if new is None else new[0] for new, old in zip(changed, labels, strict=True)]
-
-
-def _split(cell):
-    return tuple(dict.fromkeys(filter(None, map(str.strip, cell.split(SEPARATOR)))))
 
 
 def _check_known(names, table, flag):

@@ -101,6 +101,8 @@ def choose_images(
         group_by=given.group_by or spec.group_by,
         path_column=given.path_column or spec.path_column,
         label_column=given.label_column or spec.label_column,
+        label_separator=given.label_separator or spec.label_separator,
+        folders=given.folders or spec.folders,
     )
     remarks = []
     if spec.exclude:

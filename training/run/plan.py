@@ -78,6 +78,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     notes = plan.start.description.notes
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
+        **({"classes": plan.source.class_line} if recipe["classes"] else {}),
         **({"task": "multi-label"} if plan.source.task == MULTILABEL else {}),
         "recipe": line,
         "weights": getattr(settings, "weights", None) or "random",

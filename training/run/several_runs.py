@@ -30,6 +30,8 @@ _SAME_DATA = (
     "group_by",
     "path_column",
     "label_column",
+    "label_separator",
+    "folders",
 )
 
 

@@ -175,7 +175,8 @@ def check_apart(source):
 @pytest.mark.parametrize("group_by", [r"^\w/(\d)", r"^\w/\d"])
 def test_every_drawn_part_has_whole_groups(make_folder, group_by):
     data = make_bursts(make_folder)
-    spec = DataSpec(data, holdout=0.17, calibration=0.2, group_by=group_by)
+    options = {"group_by": group_by, "folders": "classes"}
+    spec = DataSpec(data, holdout=0.17, calibration=0.2, **options)
     source = spec.open(0.25, verify=False)
     assert check_apart(source) == {"train": 24, "validation": 8, "calibration": 8, "test": 8}
     count = len(set(source.groups.values()))

@@ -146,7 +146,7 @@ def test_paths_may_be_absolute_however_the_folder_is_given(make_folder, monkeypa
     parts = {"train": "train", "test": "test"}
     for given in (pathlib.Path("data"), folder / "data"):
         tables = [(given / "metadata.csv", None)]
-        listed, classes = table_folder_files(given, parts, tables, None, Columns())
+        listed, classes = table_folder_files(given, parts, tables, None, Columns(), [])
         assert [(file.path, file.split) for file in listed] == [
             (str(paths[0]), "train"),
             (str(paths[1]), "test"),

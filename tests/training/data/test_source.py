@@ -173,10 +173,12 @@ def test_a_class_that_is_missing_in_one_split(make_folder):
     refused(folder, "Every split must have images of every class. Received: test without ant")
 
 
-def test_a_class_without_images(make_folder):
+def test_a_folder_without_images_is_no_class_and_is_named(make_folder):
     folder = make_folder({"a": 2, "b": 2})
     (folder / "c").mkdir()
-    refused(folder, "Received: train without c")
+    source = opened(folder)
+    assert source.class_names == ("a", "b")
+    assert source.notes == (f"left out {folder}/c: no images in it",)
 
 
 def test_a_class_of_one_image_is_trained_on_and_a_line_says_that_it_is_not_tested(make_folder):
@@ -271,7 +273,10 @@ def test_an_output_beside_the_folder_of_the_data_is_not_refused(make_folder):
 
 
 def test_classes_beside_splits(make_folder):
-    refused(make_folder({**TWO_SPLITS, "bird": 1}), "no other folder: are they classes\\? .*bird")
+    refused(
+        make_folder({**TWO_SPLITS, "bird": 1}),
+        "no other folder: bird must be .*--folders classes.*bird",
+    )
 
 
 def test_a_share_out_of_range(make_folder):
@@ -310,7 +315,7 @@ def test_a_csv_file_may_have_splits(make_folder):
     [
         ("", "must have the columns path,label"),
         ("path,label\n", "must have the columns path,label .* and rows"),
-        ("file,class\nx/00.png,a\n", r"Received: columns \['file', 'class'\]"),
+        ("where,breed\nx/00.png,a\n", r"Received: columns \['where', 'breed'\]"),
         ("path,label\nx/00.png,a\nx/01.png,\n", "must have a path, a label .* in row 3"),
         ("path,label\nx/00.png,a\nx/01.png\n", "must have a path, a label .* in row 3"),
         ("path,label,split\nx/00.png,a,day\n", "must have .* a split .* in row 2: .*day"),

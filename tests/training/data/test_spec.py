@@ -145,6 +145,8 @@ def test_a_recipe_file_gives_it_back():
         "group_by",
         "path_column",
         "label_column",
+        "label_separator",
+        "folders",
         "fold",
     ]
     assert DataSpec.from_recipe_json(recipe) == spec

@@ -1,0 +1,305 @@
+"""Folders and tables as people have them: read with a line that says how, or refused with a way."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from keras_vit.images.listing import NO_FILE, image_files
+from keras_vit.training.data import open_source
+from keras_vit.training.data.image_files import NO_CLASS
+
+CLASSES = ("cats", "dogs")
+IMAGES = [f"{number}.png" for number in range(4)]
+
+
+def opened(data, **options):
+    return open_source(data, verify=False, **{"holdout": 0, **options})
+
+
+def refused(data, match, **options):
+    with pytest.raises(ValueError, match=match) as caught:
+        opened(data, **options)
+    assert "\n" not in str(caught.value)
+
+
+def counts(source):
+    """The images of each part and class."""
+    found = {}
+    for part, examples in source.splits.items():
+        labels = examples.labels
+        labels = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels)
+        found[part] = dict(zip(source.class_names, labels.tolist(), strict=False))
+    return found
+
+
+def by_name(source):
+    """The label of each image by the last part of its name."""
+    examples = source.splits["train"]
+    names = map(os.path.basename, examples.names)
+    return dict(zip(names, examples.labels.tolist(), strict=True))
+
+
+@pytest.fixture
+def table(tmp_path, write_image):
+    """A function that writes lines to a table beside `IMAGES`."""
+
+    def write(*lines, name="labels.csv"):
+        for image in IMAGES:
+            write_image(tmp_path / image)
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("training_set", "test_set"),
+        ("training_set/training_set", "test_set/test_set"),
+        ("TrainImages", "TestImages"),
+        ("train2017", "val2017"),
+        ("seg_train/seg_train", "seg_test/seg_test"),
+        ("train/images", "test/images"),
+        ("dogs-and-cats/train", "dogs-and-cats/test"),
+    ],
+)
+def test_folders_are_parts_by_their_words_on_any_level(make_folder, train, test):
+    layout = {f"{part}/{name}": 2 for part in (train, test) for name in CLASSES}
+    source = opened(make_folder(layout))
+    assert counts(source) == {part: {"cats": 2, "dogs": 2} for part in ("train", "test")}
+    assert len(source.notes) > 0  # No guess is silent.
+
+
+@pytest.mark.parametrize("names", [("test_tube", "train_station"), ("test1", "test2"), ("1", "2")])
+def test_other_folders_with_such_words_are_classes(make_folder, names):
+    assert opened(make_folder(dict.fromkeys(names, 2))).class_names == names
+
+
+def test_the_line_says_which_folder_is_which_part(make_folder):
+    layout = {f"{part}/{name}": 2 for part in ("training_set", "test_set") for name in CLASSES}
+    notes = opened(make_folder(layout)).notes
+    assert notes == ("parts by the names of folders: test_set is test, training_set is train",)
+
+
+def test_a_class_called_train_is_read_where_the_folders_are_said_to_be_classes(make_folder):
+    folder = make_folder({"train": 2, "car": 2, "bus": 2})
+    refused(folder, "Next to train and test .* bus must .*--folders classes")
+    assert opened(folder, folders="classes").class_names == ("bus", "car", "train")
+    assert len(opened(folder, folders="classes", labelled=False).splits["train"]) == 6
+
+
+def test_folders_of_repeated_names_in_folders_are_refused_with_both_ways(make_folder):
+    folder = make_folder({f"{place}/{name}": 2 for place in ("north", "south") for name in CLASSES})
+    refused(
+        folder,
+        "If the classes are north, south, give --folders classes; if they are cats, dogs, put .*"
+        "train and test, or list",
+    )
+    assert opened(folder, folders="classes").class_names == ("north", "south")
+
+
+def test_repeated_folders_in_the_classes_of_parts_are_refused_with_both_ways(make_folder):
+    layout = {f"{part}/{c}/{day}": 1 for part in ("train", "test") for c in "ab" for day in "12"}
+    folder = make_folder(layout)
+    refused(folder, "If the classes are a, b, give --folders parts; if they are 1, 2")
+    assert counts(opened(folder, folders="parts"))["train"] == {"a": 2, "b": 2}
+    refused(make_folder({"else": 1}), "Next to train and test", folders="parts")
+
+
+def test_one_folder_in_each_class_is_no_doubt_and_is_named(make_folder):
+    source = opened(make_folder({"a/images": 2, "b/images": 2}))
+    assert source.class_names == ("a", "b")
+    assert source.notes == ("folders in a class belong to it: a/images, b/images",)
+
+
+def test_images_beside_the_folders_of_classes_are_counted_and_named(make_folder):
+    folder = make_folder({"cats": 2, "dogs": 2, ".": 2})
+    source = opened(folder)
+    assert source.skipped == [(str(folder / f"0{n}.png"), NO_CLASS) for n in range(2)]
+    assert len(source.splits["train"]) == 4
+
+
+def test_images_beside_folders_that_are_entered_are_named_too(make_folder):
+    layout = {f"{part}/{part}/{name}": 2 for part in ("train_set", "test_set") for name in CLASSES}
+    folder = make_folder({**layout, "train_set/train_set": 1, "test_set": 1})
+    source = opened(folder)
+    assert counts(source) == {part: {"cats": 2, "dogs": 2} for part in ("train", "test")}
+    beside = ("test_set/00.png", "train_set/train_set/00.png")
+    assert source.skipped == [(str(folder / name), NO_CLASS) for name in beside]
+
+
+def test_the_first_classes_are_named_with_their_images(make_folder):
+    source = opened(make_folder({name: n for n, name in enumerate("abcdefg", 1)}), holdout=0.5)
+    assert source.class_line == "a 1, b 2, c 3, d 4, e 5 and 2 more"
+
+
+def test_a_tree_of_boxes_is_refused_with_what_to_do(make_folder):
+    folder = make_folder({"images/train": 2, "images/val": 1})
+    for part in ("train", "val"):
+        (folder / "labels" / part).mkdir(parents=True)
+        (folder / "labels" / part / "00.txt").write_text("0 0.5 0.5 1 1")
+    refused(folder, "YOLO .* boxes, which are not read: put the images into a folder for each")
+
+
+def test_a_pipe_named_as_an_image_is_left_out_and_named(make_folder, capsys):
+    folder = make_folder({"a": 2, "b": 2})
+    os.mkfifo(folder / "a" / "q.jpg")
+    os.mkfifo(folder / "a" / "recipe.json")
+    assert open_source(folder, holdout=0).skipped == [(str(folder / "a" / "q.jpg"), NO_FILE)]
+    assert len(image_files(folder)) == 4
+    line = f"keras-vit: left out {folder}/a/q.jpg: {NO_FILE}\n"
+    assert capsys.readouterr().err == line
+
+
+LISTS = {
+    "lists": [["animal", "cat"], ["animal"], [], ["cat"]],
+    "tuples": [("animal", "cat"), ("animal",), (), ("cat",)],
+    "sets": [{"animal", "cat"}, {"animal"}, set(), {"cat"}],
+    "arrays": [np.array(labels, object) for labels in (["animal", "cat"], ["animal"], [], ["cat"])],
+    "texts": [np.array(labels) for labels in (["animal", "cat"], ["animal"], [], ["cat"])],
+    "scalars": [[np.str_("animal"), np.str_("cat")], [np.str_("animal")], [], [np.str_("cat")]],
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("task", [None, "multilabel"])
+def test_lists_in_a_frame_and_their_text_in_its_csv_are_labels(table, kind, task):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"path": IMAGES, "label": LISTS[kind]})
+    path = table()
+    frame.to_csv(path, index=False)
+    for data in (frame, path):
+        source = opened(data, data_dir=path.parent, task=task)
+        assert source.class_names == ("animal", "cat")
+        assert list(by_name(source).values()) == [[1, 1], [1, 0], [0, 0], [0, 1]]
+
+
+def test_cells_that_only_look_like_lists_are_one_label(table):
+    rows = ["0.png,(unknown)", "1.png,[none]", "2.png,(2019)", "3.png,(unknown)"]
+    assert opened(table("path,label", *rows)).class_names == ("(2019)", "(unknown)", "[none]")
+
+
+@pytest.mark.parametrize("separator", [",", " ", "|"])
+@pytest.mark.parametrize("task", [None, "multilabel"])
+def test_other_separators_are_an_option_that_a_line_offers(table, separator, task):
+    path = table("path,label", f'0.png,"animal{separator}cat"', "1.png,animal", "2.png,dog")
+    source = opened(path, task=task)
+    assert source.class_names == ("animal", f"animal{separator}cat", "dog")
+    assert source.notes == (
+        f'labels such as "animal{separator}cat" look like several: --label-separator '
+        f'"{separator}" (label_separator="{separator}") splits them',
+    )
+    source = opened(path, task=task, label_separator=separator)
+    assert source.class_names == ("animal", "cat", "dog")
+    assert by_name(source) == {"0.png": [1, 1, 0], "1.png": [1, 0, 0], "2.png": [0, 0, 1]}
+
+
+def test_names_of_several_words_are_offered_nothing(table):
+    rows = ["0.png,red fox", "1.png,grey fox", '2.png,"big, cat"']
+    assert opened(table("path,label", *rows)).notes == ()
+
+
+ISIC = ("image,MEL,NV", "0,1.0,0.0", "1,0.0,1.0", "2,1.0,0.0")
+ONE_HOT = np.array([[1, 0], [0, 1], [1, 0]])
+
+
+def test_a_one_hot_table_is_one_class_an_image_where_asked_for_and_says_it_otherwise(table):
+    path = table(*ISIC)
+    source = opened(path, task="multiclass")
+    assert (source.task, source.class_names) == ("multiclass", ("MEL", "NV"))
+    assert by_name(source) == {"0.png": 0, "1.png": 1, "2.png": 0}
+    source = opened(path)
+    assert source.task == "multilabel"
+    assert "a class for each column of 0 and 1: MEL, NV" in source.notes
+    assert "--task multiclass" in source.notes[-1]
+    assert "--task multiclass" not in str(opened(path, task="multilabel").notes)
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8", "float32"])
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+def test_one_hot_arrays_are_one_class_an_image_where_asked_for(kind, form):
+    import tensorflow as tf
+
+    data = (np.zeros((3, 2, 2, 3), "uint8"), ONE_HOT.astype(kind))
+    if form == "dataset":
+        data = tf.data.Dataset.from_tensor_slices(data)
+    source = opened(data, task="multiclass")
+    assert source.splits["train"].labels.tolist() == [0, 1, 0]
+    assert [int(label) for _, label in source.splits["train"].encoded()] == [0, 1, 0]
+    assert "--task multiclass" in opened(data).notes[-1]
+
+
+def test_a_column_that_is_no_class_is_named_with_the_way_to_leave_it_out(table):
+    rows = ["0,1,0,1,1,0", "1,0,1,0,1,0", "2,1,0,1,1,0", "3,0,1,1,1,0"]
+    path = table("image,MEL,NV,sex,skin,none", *rows)
+    (note,) = opened(path).notes
+    assert "left out none: 0 in every row; skin: 1 in every row" in note
+    assert "--label-column MEL,NV,sex leaves skin out" in note
+    (note,) = opened(path, label_column="MEL,NV,sex").notes
+    assert "without sex each image has exactly one class; --label-column MEL,NV leaves sex" in note
+    source = opened(path, label_column="MEL,NV", task="multiclass")
+    assert list(by_name(source).values()) == [0, 1, 0, 1]
+    refused(
+        table("image,MEL,sex", "0,1,male", "1,0,female"),
+        "0 or 1 .*--label-column names .* row 2: 'male' in sex",
+    )
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("name", ["labels.csv", "labels.tsv"])
+def test_semicolons_and_tabs_separate_cells(table, separator, name):
+    rows = [("path", "label", "split"), ("0.png", "a,b", "train"), ("1.png", "c", "train")]
+    source = opened(table(*map(separator.join, rows), name=name))
+    assert by_name(source) == {"0.png": 0, "1.png": 1}
+    assert source.class_names == ("a,b", "c")
+
+
+@pytest.mark.parametrize("header", ["filename,class", "id,breed", "image,label", "file,category"])
+def test_columns_of_other_names_and_paths_without_a_suffix_are_read(table, header):
+    source = opened(table(header, "0,cat", "1,dog"))
+    assert by_name(source) == {"0.png": 0, "1.png": 1}
+    assert ("breed" in str(source.notes)) == ("breed" in header)
+
+
+def test_a_path_without_a_suffix_that_is_no_file_or_two_is_named(table, write_image):
+    path = table("id,label", "0,a", "9,b")
+    refused(path, "row 3: no such file: .*9, with or without a suffix; --data-dir")
+    write_image(path.parent / "0.jpg")
+    refused(path, r"row 2: a path must name one file. .*\['0.jpg', '0.png'\]")
+
+
+def test_cells_with_an_unquoted_separator_are_refused(table):
+    refused(table("path,label", "0.png,a", "1.png,b,c"), r"row 3: .*in quotes.* \['c'\]")
+
+
+def coco(*pairs):
+    """The content of a COCO file whose annotations are pairs of an image and a category."""
+    return {
+        "images": [{"id": 10 + n, "file_name": IMAGES[n]} for n in range(3)],
+        "categories": [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}],
+        "annotations": [
+            {"id": n, "image_id": 10 + image, "category_id": category}
+            for n, (image, category) in enumerate(pairs)
+        ],
+    }
+
+
+def test_a_coco_file_of_classes_is_read(table):
+    path = table(json.dumps(coco((0, 7), (1, 3), (2, 3))), name="labels.json")
+    assert by_name(opened(path)) == {"0.png": 0, "1.png": 1, "2.png": 1}
+    table(json.dumps(coco((0, 7), (0, 3), (2, 3), (2, 3))), name="labels.json")
+    assert by_name(opened(path)) == {"0.png": [1, 1], "1.png": [0, 0], "2.png": [0, 1]}
+    content = coco((0, 7), (1, 3), (2, 3))
+    content["annotations"][0]["bbox"] = [0, 0, 5, 5]
+    assert "boxes" in opened(table(json.dumps(content), name="labels.json")).notes[0]
+    del content["categories"]
+    refused(table(json.dumps(content), name="labels.json"), "a COCO file: .*without 'categories'")
+
+
+def test_a_json_list_of_objects_is_a_table(table):
+    rows = [{"path": "0.png", "label": "a"}, {"path": "1.png", "label": ["a", "b"]}]
+    source = opened(table(json.dumps(rows), name="labels.json"))
+    assert by_name(source) == {"0.png": [1, 0], "1.png": [1, 1]}
