@@ -105,8 +105,8 @@ def check_fields(content: Mapping[str, Any], fields: Fields, source: object) -> 
 def changed_fields(whole: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass that differ from their defaults, as types of JSON.
 
-    So a file has only what is special about a model, and a field that comes or goes leaves the
-    files of other models as they are.
+    So a file has only what is special about a model, and a field that comes or goes does not
+    change the files of other models.
 
     Args:
         whole: The dataclass; it may hold others, mappings and tuples.
