@@ -204,12 +204,11 @@ def timm_arguments(config: ViTConfig) -> dict[str, Any]:
         **{name: name not in ("layer_scale", "qk_norm") for name in config.block(0).features},
         "map_num_heads": config.map_num_heads is not None,
         "map_mlp_dim": config.map_mlp_dim is not None,
-        "map_reads_prefix": config.map_reads_prefix,
     }
     if any(absent.values()):
         raise ValueError(
-            "A model for timm must have positions at the input, norms before attention and MLP, "
-            "and one linear layer behind one token or pooling. "
+            "A model for timm must have positions at the input, and one linear layer behind one "
+            "token or pooling. "
             f"Received: {_fields(config, absent)}"
         )
     pooling = _TIMM_POOLINGS.get(config.classifier, "token")

@@ -64,7 +64,6 @@ from .configs import (
     BiTConfig as BiTConfig,
     PoolingStem as PoolingStem,
     ResNetStem as ResNetStem,
-    Rotary as Rotary,
     ViTConfig as ViTConfig,
     list_models as list_models,
     shape_study as shape_study,

@@ -167,14 +167,8 @@ class Preprocessing:
         return dataclasses.replace(self, image_size=image_size, resize_size=wanted)
 
     def to_fields(self) -> dict[str, Any]:
-        """Returns the fields as types of JSON.
-
-        `interpolation` and `resize_size` are left out where they are the defaults.
-        """
-        fields = dataclasses.asdict(self)
-        optional = {name: fields.pop(name) for name in _OPTIONAL}
-        fields |= {n: value for n, value in optional.items() if value != _OPTIONAL[n]}
-        return json.loads(json.dumps(fields))  # Lists for tuples.
+        """Returns all fields as types of JSON."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # Lists for tuples.
 
     def to_json(self) -> str:
         """Returns the text of `preprocessing.json`."""
@@ -209,18 +203,18 @@ class Preprocessing:
 
     @classmethod
     def from_fields(cls, fields: Any) -> Preprocessing:
-        """Returns the preprocessing whose `to_fields` is given; raises errors as `from_json`."""
+        """Returns the preprocessing whose fields are given; raises errors as `from_json`."""
         known = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(fields, dict) or not known - set(_OPTIONAL) <= set(fields) <= known:
+        if not isinstance(fields, dict) or not {"image_size"} <= fields.keys() <= known:
             raise ValueError(
-                f"A preprocessing must be a JSON object with {sorted(known - set(_OPTIONAL))}, and "
-                f"may have {sorted(_OPTIONAL)}. "
+                "A preprocessing must be a JSON object with image_size, and may have "
+                f"{sorted(known - {'image_size'})}. "
                 f"Received: {sorted(fields) if isinstance(fields, dict) else fields!r}"
             )
-        if not all(isinstance(fields[name], list) for name in ("image_size", "value_range")):
+        lists = [fields[name] for name in ("image_size", "value_range") if name in fields]
+        if not all(isinstance(sides, list) for sides in lists):
             raise ValueError(
-                "image_size and value_range must be lists of two numbers. "
-                f"Received: {fields['image_size']!r}, {fields['value_range']!r}"
+                f"image_size and value_range must be lists of two numbers. Received: {lists}"
             )
         return cls(**fields)
 
@@ -240,10 +234,6 @@ def value_range(mean: Sequence[float], std: Sequence[float], scale: float = 1 / 
     least = tuple(-m / s for m, s in pairs)
     most = tuple((255 * scale - m) / s for m, s in pairs)
     return (least[0], most[0]) if len(set(pairs)) == 1 else (least, most)
-
-
-# Fields that files of older versions do not have.
-_OPTIONAL = {"interpolation": "bilinear", "resize_size": None}
 
 
 def describe_range(values: ValueRange) -> str:

@@ -17,6 +17,7 @@ import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from keras_vit.configs import ViTConfig
 from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.results import Result, read_results
 from keras_vit.utils.files import atomic_write, write_csv, write_text
@@ -377,16 +378,20 @@ def _place_7(result: Result) -> Place | None:
 
 
 def _place_8(result: Result) -> Place | None:
-    config = result.model.get("config") or {}
+    config = result.model.get("config")
     is_five_shot = (
         result.protocol == "few-shot"
         and result.task == "ImageNet"
         and result.recipe.get("shots") == 5
         and _name(result) == "ViT-B/16"
     )
-    if not is_five_shot or "position_embedding" not in config:
+    if not is_five_shot or not config:
         return None
-    return (config["position_embedding"],), config["position_embedding_at"]
+    kind, place = (
+        config.get(name, getattr(ViTConfig, name))
+        for name in ("position_embedding", "position_embedding_at")
+    )
+    return (kind,), place
 
 
 def _place_9(result: Result) -> Place | None:

@@ -12,6 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier_folder import save_classifier
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels, describe, held_description, set_description
 from keras_vit.models.rebuild import float32_model, inference_model, resized_model
 from keras_vit.preprocessing import Preprocessing
@@ -46,6 +47,40 @@ def test_json_gives_the_same_description():
     assert Description.from_json(json.loads(json.dumps(KNOWN.to_json()))) == KNOWN
 
 
+def test_json_has_what_differs_from_the_defaults():
+    assert KNOWN.to_json() == {
+        "name": "pets",
+        "config": {
+            "type": "ViTConfig",
+            **{"patch_size": 4, "width": 16, "depth": 2, "mlp_dim": 32, "num_heads": 2},
+            **{"classifier": "map", "dropout_rate": 0.1, "gelu": "exact", "num_registers": 2},
+        },
+        "input_shape": [8, 12, 3],
+        "position_grid": [2, 3],
+        "classes": 3,
+        "preprocessing": {
+            "image_size": [8, 12],
+            "evaluation": "torchvision",
+            "value_range": [0.0, 1.0],
+        },
+        "labels": {
+            "names": ["cat", "dog", "sea"],
+            "task": "multilabel",
+            "thresholds": [0.5, 0.25, 0.75],
+        },
+        "origins": {"pixels": "config.json", "evaluation": "config.json"},
+        "notes": ["a note"],
+    }
+    assert Description().to_json() == {}
+
+
+def test_a_layer_of_a_block_saves_what_differs_from_the_defaults(model):
+    saved = model.get_layer("encoder_block_0").get_config()
+    fields = {"num_heads": 2, "mlp_dim": 32, "dropout_rate": 0.1, "gelu": "exact"}
+    assert saved.items() >= fields.items()
+    assert not {"qk_norm", "rotary", "layer_scale"} & saved.keys()
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -54,7 +89,7 @@ def test_json_gives_the_same_description():
         keras_vit.AxialResNetConfig((1, 1)),
         keras_vit.ViTConfig((4, 2), 16, 1, 32, 2, resnet=keras_vit.ResNetStem((1,))),
         keras_vit.ViTConfig(
-            4, 16, 1, 32, 2, rotary=keras_vit.Rotary(), position_embedding="none", layer_scale=True
+            4, 16, 1, 32, 2, rotary=100.0, position_embedding="none", layer_scale=True
         ),
     ],
     ids=lambda config: config.architecture,
@@ -77,7 +112,7 @@ def test_json_gives_the_same_config(config):
         ({"config": {"type": "os.system"}}, "A config must be one of"),
         ({"labels": {"names": ["a"], "task": "both"}}, "task must be one of"),
         ({"labels": {"shape": 3}}, "Received: .*shape"),
-        ({"preprocessing": {"image_size": [8, 8]}}, "A preprocessing must be"),
+        ({"preprocessing": {"evaluation": "resize"}}, "A preprocessing must be"),
         ({"notes": ["a", 3]}, "notes must be texts. Received: 3"),
         ({"origins": {"pixels": None}}, "origins must be texts. Received: None"),
     ],
@@ -101,6 +136,23 @@ def test_saving_cloning_and_another_precision_keep_it(model, tmp_path):
         float32_model(model),
     ):
         assert held_description(other) == KNOWN
+
+
+def test_it_is_kept_by_from_config_by_lora_inside_another_model_and_in_a_part(model):
+    assert held_description(keras.Model.from_config(model.get_config())) == KNOWN
+    outer = keras.Sequential([model, keras.layers.Dense(2)])
+    assert config_of(outer.layers[0]) == CONFIG
+    model.get_layer("encoder_block_0").attention.query.enable_lora(2)
+    assert config_of(model) == CONFIG
+    part = keras.Model(model.inputs, model.get_layer("encoder_block_0").output)
+    assert config_of(part) == CONFIG
+
+
+def test_a_model_without_a_description_has_no_config(model):
+    images = keras.Input((8, 12, 3))
+    blocks = keras.Sequential([model.get_layer("patch_embedding")])
+    with pytest.raises(ValueError, match="one of keras_vit.build. Received: .*patch_embedding"):
+        config_of(keras.Model(images, blocks(images)).layers[1])
 
 
 def test_a_quantized_model_keeps_it(model):

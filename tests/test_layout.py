@@ -29,6 +29,7 @@ MAY_IMPORT = {
         "configs.position_resize",
         "configs.resnet_configs",
         "keras_private",
+        "utils.json_files",
     },
     "utils": {"utils", "_installation"},
     "_installation": set(),

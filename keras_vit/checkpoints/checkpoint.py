@@ -34,7 +34,6 @@ from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
 from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
 from keras_vit.checkpoints.layouts import KERAS, Layout
 from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.timm_models import with_bias_tables, with_block_frequencies
 from keras_vit.checkpoints.torch_names import (
     HUGGING_FACE,
     HUGGING_FACE_CLIP,
@@ -224,8 +223,6 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         _check_features(path, layout, names.values())
         known = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
         renamed = _joined(path, layout, _unstacked(path, layout, _renamed(path, arrays, names)))
-        if layout is TIMM:
-            renamed = with_block_frequencies(renamed)
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
@@ -243,9 +240,6 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         _check_range(stated, path)
         check_stated(layout, names, stated, path)
         assumed = tuple(known.keys() - stated.fields.keys()) if layout.models_vary else ()
-        if layout is TIMM:
-            with_tables = with_bias_tables(checkpoint.arrays, stated.position_grid, path)
-            checkpoint = dataclasses.replace(checkpoint, arrays=with_tables)
         rule = _position_resize(checkpoint, arrays)
         facts = stated.over(Facts({**known, "position_resize": rule}))
         return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)

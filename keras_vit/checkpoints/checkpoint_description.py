@@ -74,15 +74,7 @@ def describe_checkpoint(
         known = {name: fields[name] for name in names if name in fields}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
     config = shown.config
-    if noted is not None:
-        numerics = checkpoint.path.name
-    elif checkpoint.layout is KERAS:  # Such a file of an earlier version holds no numerics.
-        numerics = "the given model" if given else "assumed"
-        if isinstance(config, ViTConfig) and given is not None:
-            names = ("gelu", "norm_epsilon", "position_resize")
-            config = dataclasses.replace(config, **{name: getattr(given, name) for name in names})
-    else:
-        numerics = origin_of_numerics(checkpoint)
+    numerics = checkpoint.path.name if noted is not None else origin_of_numerics(checkpoint)
     beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
     is_given = gelu is not None and noted is None and not checkpoint.states("gelu")
     return dataclasses.replace(
@@ -233,7 +225,7 @@ def _image_size(checkpoint, config, image_size):
     if checkpoint.has_fixed_positions and image_size is not None:
         return image_size
     table = checkpoint.shapes.get("position_embedding")
-    if config.position_embedding in ("relative_bias", "none"):
+    if config.position_embedding == "none":
         if image_size:
             return image_size
         if not (grid := checkpoint.facts.position_grid):

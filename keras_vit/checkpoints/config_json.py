@@ -12,7 +12,6 @@ from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT
 from keras_vit.checkpoints.layouts import Layout
 from keras_vit.checkpoints.timm_models import ACTIVATIONS, EVA_NAMES, facts_of_timm
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, HUGGING_FACE_DINOV3, TIMM, TIMM_BIT
-from keras_vit.configs import Rotary
 from keras_vit.utils.files import TASK
 from keras_vit.utils.json_files import Fields, read_json as read_any_json
 
@@ -226,7 +225,7 @@ def _hugging_face(config, path):
             "num_heads": int(config["num_attention_heads"]),
         }
         if "rope_theta" in config:
-            fields["rotary"] = Rotary(float(config["rope_theta"]))
+            fields["rotary"] = float(config["rope_theta"])
         size, patch = sides
         grid = tuple(side // pixels for side, pixels in zip(size, patch, strict=True))
         return Facts(fields, grid, size)

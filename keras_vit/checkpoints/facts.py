@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from keras_vit.configs import UNSEEN_FIELDS, checked_fields
+from keras_vit.configs.recognition import config_of_json
 from keras_vit.configs.resnet_configs import EpsilonIn
 from keras_vit.description.tasks import TASKS
 
@@ -24,8 +25,7 @@ class Facts:
         image_size: Pixels (height, width) of the images, or None.
         epsilon_in: How the kernels of a hybrid's ResNet are standardised, or None.
         task: The task of the head, or None.
-        noted: The JSON that this package noted: "description", or "preprocessing" in files of
-            earlier versions. Both may be None where the source of the weights did not hold it.
+        noted: The JSON that this package noted, under "description"; {} in files of others.
         keras_version: 2 or 3 for HDF5 files of Keras; 0 for others.
         wrapper: The key of a PyTorch file under which the state dict is, or "".
 
@@ -73,13 +73,12 @@ class Facts:
         Raises:
             ValueError: If a value is wrong.
         """
-        noted = {name: note[name] for name in ("description", "preprocessing") if name in note}
         return cls(
             fields=_unseen(note),
             position_grid=note.get("position_grid") or None,
             epsilon_in=note.get("epsilon_in"),
             task=note["task"] if note.get("task") in TASKS else None,
-            noted={k: value for k, value in noted.items() if isinstance(value, dict | None)},
+            noted={k: v for k, v in note.items() if k == "description" and isinstance(v, dict)},
         )
 
     @classmethod
@@ -92,7 +91,7 @@ class Facts:
         if not isinstance(description, dict):
             raise ValueError(f"A description must be a JSON object. Received: {description!r:.80}")
         config, grid = description.get("config"), description.get("position_grid")
-        fields = _unseen(config) if isinstance(config, dict) else {}
+        fields = _unseen(vars(config_of_json(config))) if isinstance(config, dict) else {}
         return cls(fields, grid or None, noted={"description": description})
 
 

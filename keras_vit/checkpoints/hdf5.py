@@ -43,10 +43,7 @@ _MAX_CONFIG_BYTES = 16 * 2**20
 _FREE_LAYERS = 1000
 _LAYERS_PER_ARRAY = 4
 
-# Keys of a layer's variables that are facts, not weights: the grid of its positions, and the
-# arguments of rotary positions as JSON.
-_GRID, _ROTARY, ENTRY = "grid", "rotary", "description"
-_MAX_FACT = 1000  # Numbers.
+ENTRY = "description"  # Key of a layer's variable that is a fact, not a weight.
 _MAX_DESCRIPTION = 2**24  # Bytes; most of them are names of classes.
 
 # The models that are read: functional ones, and KerasHub's classifiers and backbones.
@@ -65,8 +62,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
     Returns:
         The arrays by the path of layer names and the variable's number in its layer, such
         as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; and facts:
-        the `keras_version`, 2 or 3, and what the description in the file states; in files of
-            earlier versions the grid and the rotary positions.
+        the `keras_version`, 2 or 3, and what the description in the file states.
 
     Raises:
         ValueError: If the file is damaged, is no weights file of Keras, or refers to other
@@ -78,19 +74,13 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
         with open_hdf5(path, content) as file:
             yield lambda key: file.read(key[0]).view(key[1])
 
-    note: dict[str, Any] = {}
     description = None
     arrays: dict[str, StoredArray] = {}
     with open_hdf5(path, content) as file:
         version, named = _named_arrays(file)
         for name, array in named:
-            if name.endswith(f"/{_GRID}"):
-                grid = _fact(path, file, array).reshape(-1)[:2]
-                note["position_grid"] = [int(side) for side in grid]
-            elif name.endswith(f"/{_ROTARY}"):
-                note["rotary"] = parse_json(_fact(path, file, array).tobytes(), name)
-            elif name.endswith(f"/{ENTRY}"):
-                text = _fact(path, file, array, _MAX_DESCRIPTION).tobytes()
+            if name.endswith(f"/{ENTRY}"):
+                text = _fact(path, file, array).tobytes()
                 description = parse_json(text, name)
             elif name in arrays:
                 raise ValueError(
@@ -107,9 +97,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
     declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays.values())
     check_declared_size(path, declared, os.path.getsize(path) if content is None else len(content))
     try:
-        facts = Facts.from_note(note)
-        if description is not None:
-            facts = Facts.from_description(description).over(facts)
+        facts = Facts() if description is None else Facts.from_description(description)
     except ValueError as error:
         raise damaged_file("A .weights.h5", path, error) from error
     return arrays, dataclasses.replace(facts, keras_version=version)
@@ -299,9 +287,9 @@ def _dtype_of(array: Hdf5Array) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
 
 
-def _fact(path, file, array, most=_MAX_FACT):
+def _fact(path, file, array):
     """The values of an array that is a fact, whole numbers."""
-    values = file.read(array) if math.prod(array.shape or ()) <= most else None
+    values = file.read(array) if math.prod(array.shape or ()) <= _MAX_DESCRIPTION else None
     if values is None or values.dtype.kind not in "iu":
         raise damaged_file("A .weights.h5", path, "a fact about the model is no list of numbers")
     return values

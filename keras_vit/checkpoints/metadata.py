@@ -115,13 +115,6 @@ def described_in(checkpoint: Checkpoint) -> Description | None:
 def _read_metadata(checkpoint, image_size, classes):
     if checkpoint.layout is not KERAS and "description" in checkpoint.facts.noted:
         return _noted(checkpoint, classes)
-    if (
-        "preprocessing" in checkpoint.facts.noted
-    ):  # Noted by `convert`; None if it was unknown there.
-        noted = checkpoint.facts.noted["preprocessing"]
-        if noted is None:
-            return _found("the source did not hold it")
-        return _found(f"noted in {checkpoint.path.name}", Preprocessing.from_fields(noted))
     read = _READERS.get(checkpoint.layout.name)
     if read is None:
         return _found("the file holds weights alone")

@@ -69,7 +69,6 @@ _OFFICIAL_VALUES = {
     "gelu": ("tanh", "exact"),
     "final_norm": ("tokens",),
     "unread_class_token": (False,),
-    "map_reads_prefix": (False,),
     **{field: (getattr(BlockConfig, field),) for field in UNSEEN_FEATURES},
 }
 

@@ -241,6 +241,8 @@ _TIMM_REFUSALS = (
     (r"\.lambda_\w+$", "differential attention"),
     (r"^blocks\.\d+\.in_proj\.", "attention and MLP in parallel"),
     (r"^blocks\.\d+\.attns\.", "parallel attentions in a block"),
+    (r"rel_pos\.mlp\.", "relative position biases"),
+    (r"^rope\.freqs$", "learned rotary positions"),
     (r"^patch_embed\..*running_mean$", "a stem with BatchNorm"),
     (r"^patch_embed\.norm\.", "normalisation in the patch embedding (embed_norm_layer)"),
     (r"^blocks\.\d+\.(attn|mlp)\.norm\.", "normalisation within attention or MLP"),
@@ -283,8 +285,6 @@ TIMM = Layout(
         *_torch_dense(
             f"{_TIMM_BLOCK}.attn.proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS, True
         ),
-        Rule(f"{_TIMM_BLOCK}.attn.rope.freqs", f"{BLOCK}/attention/rotation/frequencies"),
-        Rule(f"{_TIMM_BLOCK}.attn.rel_pos.table", f"{BLOCK}/attention/bias_table"),
         Rule(f"{_TIMM_BLOCK}.ls1.gamma", f"{BLOCK}/layer_scale_1/gamma"),
         *_torch_norm(f"{_TIMM_BLOCK}.norm2", f"{BLOCK}/norm_2"),
         *_torch_dense(f"{_TIMM_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1", optional_bias=True),

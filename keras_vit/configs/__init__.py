@@ -1,6 +1,6 @@
 """Configs of all models of the paper; without Keras or TensorFlow."""
 
-from keras_vit.configs.blocks import Gelu, Rotary
+from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.model_table import (
     AXIAL,
     BIT,
@@ -17,7 +17,6 @@ from keras_vit.configs.model_table import (
     VIT,
     checked_fields,
     classifier_layer,
-    config_fields,
     default_image_size,
     for_inference,
     layer_name,
@@ -60,7 +59,6 @@ __all__ = [
     "PositionKind",
     "PositionPlace",
     "ResNetStem",
-    "Rotary",
     "SHAPE_STUDY_BASE",
     "SIZES",
     "UNSEEN_FIELDS",
@@ -68,7 +66,6 @@ __all__ = [
     "ViTConfig",
     "checked_fields",
     "classifier_layer",
-    "config_fields",
     "default_image_size",
     "for_inference",
     "layer_name",

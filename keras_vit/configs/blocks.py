@@ -14,16 +14,13 @@ from typing import Any, Literal, TypeVar, get_args
 from keras_vit.configs.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
 
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
-BlockNorm = Literal["before", "after"]
-RotaryCoordinates = Literal["centred", "index"]
-RotaryPairs = Literal["halves", "neighbours"]
 
 # Fields of a block that matter in training only.
 TRAINING_FIELDS = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "remat")
 # Features of a block, see `BlockConfig.features`, that names of weights show: the sublayer.
 BLOCK_LAYERS = {"layer_scale": "layer_scale_1", "qk_norm": "attention/query_norm"}
 # Features that they do not show.
-UNSEEN_FEATURES = ("block_norm", "rotary")
+UNSEEN_FEATURES = ("rotary",)
 # All fields of a block that they do not show, or not in every layout.
 UNSEEN_BLOCK_FIELDS = ("gelu", "norm_epsilon", "num_heads", *UNSEEN_FEATURES)
 
@@ -90,52 +87,6 @@ def _arguments(documented: type) -> tuple[int, int, dict[str, str]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotary:
-    """Rotary positions in the attention of all blocks (RoPE); by default DINOv3's.
-
-    Args:
-        temperature: The base of the frequencies, t.
-        coordinates: "centred", 2 pi (2 (i + 1/2) / n - 1) for number i of n (DINOv3), or "index",
-            i + offset.
-        offset: Added to the index.
-        reference_grid: Patches (down, across) to which coordinates by index are scaled, or None.
-        columns_first: Whether the first half of a head's pairs of units belongs to columns.
-        pairs: The units that turn together: i and i + D_h / 2 ("halves"), or 2 i and 2 i + 1
-            ("neighbours").
-        learned: Whether the frequencies are learned, for each block and head. They start in a
-            random direction, at a right angle for the second half of the pairs.
-
-    The equations are in `keras_vit.layers.RotaryPositions`.
-
-    Raises:
-        ValueError: If a value is out of range or unknown.
-    """
-
-    temperature: float = 100.0
-    coordinates: RotaryCoordinates = "centred"
-    offset: float = 0.0
-    reference_grid: tuple[int, int] | None = None
-    columns_first: bool = False
-    pairs: RotaryPairs = "halves"
-    learned: bool = False
-
-    def __post_init__(self):
-        check_choices(self, coordinates=RotaryCoordinates, pairs=RotaryPairs)
-        if self.reference_grid is not None:
-            object.__setattr__(self, "reference_grid", tuple(self.reference_grid))
-        if self.temperature <= 0 or min(self.reference_grid or (1,)) < 1:
-            raise ValueError(f"Temperature and sides must be positive. Received: {self}")
-        if self.coordinates == "centred" and (self.offset or self.reference_grid):
-            raise ValueError(
-                f'Offset and reference grid need coordinates="index". Received: {self}'
-            )
-
-    def cost(self, tokens: int, width: int) -> Cost:
-        """Returns the cost: two products and a sum for each unit of queries and keys."""
-        return Cost(parameters=width * self.learned, flops=6 * tokens * width)
-
-
-@dataclasses.dataclass(frozen=True)
 class AttentionConfig:
     """Multi-head self-attention; paper, equations 5 to 8.
 
@@ -145,18 +96,15 @@ class AttentionConfig:
         qk_norm: Whether to normalise queries and keys, each head by itself: LayerNorm with one
             scale and shift `(D_h,)` for all heads (arXiv 2302.05442).
         norm_epsilon: Added to the variance of LayerNorm.
-        rotary: Rotary positions of queries and keys, a `Rotary` or its fields by name; or None.
+        rotary: Temperature of the rotary positions of queries and keys, 100 in DINOv3, see
+            `keras_vit.layers.RotaryPositions`; or None.
     """
 
     num_heads: int
     dropout_rate: float = 0.0
     qk_norm: bool = False
     norm_epsilon: float = 1e-6
-    rotary: Rotary | None = None
-
-    def __post_init__(self):
-        if isinstance(self.rotary, dict):
-            object.__setattr__(self, "rotary", Rotary(**self.rotary))
+    rotary: float | None = None
 
     def cost(self, tokens: int, width: int) -> Cost:
         """Returns the cost for a sequence of tokens of size `width`."""
@@ -165,7 +113,8 @@ class AttentionConfig:
         if self.qk_norm:
             cost += 2 * Cost(2 * (width // self.num_heads), NORM * tokens * width)
         if self.rotary:
-            cost += self.rotary.cost(tokens, width)
+            # Two products and a sum for each unit of queries and keys.
+            cost += Cost(flops=6 * tokens * width)
         return cost
 
 
@@ -225,8 +174,6 @@ class BlockConfig:
             1603.09382).
         layer_scale: Whether each residual branch is multiplied by a learned vector (LayerScale,
             arXiv 2103.17239), as in DINOv2 and DeiT III.
-        block_norm: Whether the block normalises "before" attention and MLP, as equations 2 and 3,
-            or "after" them, in front of the residual sum (Swin V2, arXiv 2111.09883).
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -242,17 +189,19 @@ class BlockConfig:
     stochastic_depth_rate: float = 0.0
     layer_scale: bool = False
     qk_norm: bool = AttentionConfig.qk_norm
-    block_norm: BlockNorm = "before"
-    rotary: Rotary | None = AttentionConfig.rotary
+    rotary: float | None = AttentionConfig.rotary
 
     def __post_init__(self):
-        check_choices(self, gelu=Gelu, block_norm=BlockNorm)
+        check_choices(self, gelu=Gelu)
         for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(
                     f"{field} must be in [0, 1). Received: {field}={getattr(self, field)}"
                 )
-        object.__setattr__(self, "rotary", self.attention.rotary)
+        if self.rotary is not None:
+            object.__setattr__(self, "rotary", float(self.rotary))
+            if not self.rotary > 0:
+                raise ValueError(f"rotary must be positive or None. Received: {self.rotary}")
 
     @property
     def attention(self) -> AttentionConfig:

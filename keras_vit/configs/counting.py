@@ -86,8 +86,7 @@ def _vit_head(config, patches, classes) -> Cost:
     if config.classifier in ("gap", "token+gap"):
         cost += Cost(flops=patches * width)
     elif config.classifier == "map":
-        read = patches + config.num_prefix_tokens * config.map_reads_prefix
-        cost += config.attention_pooling.cost(read, width)
+        cost += config.attention_pooling.cost(patches, width)
     if config.classifier == "token+gap":
         width *= 2
     if config.final_norm == "pooled":
@@ -117,14 +116,10 @@ def _position_embeddings(config, grid) -> Cost:
 
 def _encoder_block(config, tokens, grid) -> Cost:
     """A block on a sequence of tokens with the patches of a grid or line among them."""
-    width, heads = config.width, config.num_heads
+    width = config.width
     cost = config.block(0).cost(tokens, width)
-    if config.position_embedding == "relative_bias":
-        down, across = grid
-        steps = (2 * down - 1) * (2 * across - 1)
-        cost += Cost(parameters=steps * heads, flops=heads * tokens**2)
     if config.position_embedding == "relative":
-        cost += _relative_positions(_area(grid), width, heads)
+        cost += _relative_positions(_area(grid), width, config.num_heads)
     return cost
 
 

@@ -250,18 +250,6 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, **found}
 
 
-def config_fields(config: ViTConfig | BiTConfig) -> dict[str, Any]:
-    """Returns the fields of a config as files hold them.
-
-    The official rule for positions is left out, so that settings and files of models with it are
-    as earlier versions wrote them, and runs that these began go on.
-    """
-    fields = dataclasses.asdict(config)
-    if fields.get("position_resize") == ViTConfig.position_resize:
-        del fields["position_resize"]
-    return fields
-
-
 def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
     """Returns a config without the options that matter in training only.
 

@@ -1,8 +1,7 @@
-"""The config of a model: from its layers, from the shapes of its weights, or from JSON.
+"""The config of a model: held by it, from the shapes of weights, or from JSON.
 
-Imports neither Keras nor TensorFlow. A `.keras` file holds layers and no config, and a
-checkpoint holds arrays; both are recognised by the names of layers, which are part of the
-format.
+Imports neither Keras nor TensorFlow. A checkpoint of another code base holds arrays; its config is
+recognised by the names of layers, which are part of the format.
 """
 
 from __future__ import annotations
@@ -28,15 +27,8 @@ from keras_vit.configs.resnet_configs import EpsilonIn
 
 Shape = tuple[int, ...]
 
-POSITION_LAYERS = {"PositionEmbedding": "learned_1d", "PositionEmbedding2D": "learned_2d"}
-
 # Attention heads by width in the paper. ViT-b has the width of ViT-S and more heads.
 _HEADS = {size["width"]: size["num_heads"] for name, size in configs.SIZES.items() if name != "b"}
-
-_POSITION_BLOCKS = {"RelativeEncoderBlock": "relative", "BiasedEncoderBlock": "relative_bias"}
-
-# The input of the head by the layer that makes it; the first that is there.
-_POOLING_LAYERS = {"token_and_mean": "token+gap", "avg_pool": "gap", "max_pool": "max"}
 
 _CONFIG_TYPES = {
     kind.__name__: kind for kind in (ViTConfig, BiTConfig, AxialConfig, AxialResNetConfig)
@@ -44,26 +36,20 @@ _CONFIG_TYPES = {
 
 
 def config_of(model: Any) -> ViTConfig | BiTConfig:
-    """Returns the config of a model of `keras_vit.build`, also after saving and loading.
+    """Returns the config of a model of `keras_vit.build`, which its layer "description" holds.
 
-    The model holds it. A file of an earlier version does not: there the config is recognised by
-    the names of layers, and without the head `representation_size` and `head_bias` are the
-    defaults, and `classifier` is "gap" without a learned token.
+    So a model has it that was saved, cloned or cut out of another one, with that layer in it.
 
     Args:
         model: A functional `keras.Model`.
 
     Raises:
-        ValueError: If the model is not one of this package.
+        ValueError: If the model holds no config.
     """
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    if (fields := held_content(model).get("config")) is not None:
-        return config_of_json(fields)
-    for config_type, block in ((ViTConfig, "encoder_block"), (AxialConfig, "row_block")):
-        if "patch_embedding" in layers and f"{block}_0" in layers:
-            return _vit_of_layers(config_type, model, layers, block)
-    if "root_conv" in layers and "final_norm" in layers:
-        return _resnet_of_layers(layers)
+    content = getattr(layers.get("description"), "content", None)
+    if isinstance(content, Mapping) and content.get("config"):
+        return config_of_json(content["config"])
     raise ValueError(
         "The model must be one of keras_vit.build. Received: a model with layers "
         f"{', '.join(list(layers)[:5]) or 'none'} ..."
@@ -130,8 +116,6 @@ def config_of_shapes(
             "the file does not hold LayerNorm's epsilon: 1e-6, the official one, is assumed"
         )
     classifier = fields.get("classifier") or usual
-    # The table of biases is the only variable of two axes that an attention itself has.
-    has_biases = len(shapes.get("encoder_block_0/attention") or ()) == 2
     representation, registers = shapes.get("pre_logits"), shapes.get("registers")
     found = {
         "patch_size": shown["patch_size"],
@@ -141,7 +125,6 @@ def config_of_shapes(
         "representation_size": representation[1] if representation and has_head else None,
         "resnet": _stem_of_shapes(shown, resnet, epsilon_in),
         "num_registers": registers[1] if registers else 0,
-        **({"position_embedding": "relative_bias"} if has_biases else {}),
         **_norms_and_tokens(shapes, classifier),
         **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
         **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
@@ -179,20 +162,13 @@ def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
 
 
 def _norms_and_tokens(layers: Iterable[str], classifier: str) -> dict[str, Any]:
-    """Fields of `ViTConfig` that the names of a model's layers show."""
+    """Fields of `ViTConfig` that the names of layers show."""
     place = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
     return {
         "embedding_norm": "embedding_norm" in layers,
         "final_norm": next((place[name] for name in place if name in layers), "none"),
         "unread_class_token": classifier in ("gap", "max", "map") and "class_token" in layers,
     }
-
-
-def held_content(model: Any) -> Mapping[str, Any]:
-    """Returns the JSON of the description that a model holds; {} for other models."""
-    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    content = getattr(layers.get("description"), "content", None)
-    return content if isinstance(content, Mapping) else {}
 
 
 def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
@@ -316,61 +292,6 @@ def _pooled_widths(shapes):
     return tuple(kernel[3] for kernel in kernels)
 
 
-def _vit_of_layers(config_type, model, layers, block_name):
-    height, width = layers["patch_embedding"].kernel_size
-    depth = _depth(layers, block_name)
-    block = layers[f"{block_name}_0"]
-    position_embedding, place = _positions(model, layers, block)
-    classifier = _classifier(layers)
-    fields = {
-        **_fields_of(block.config),
-        "stochastic_depth_rate": layers[f"{block_name}_{depth - 1}"].config.stochastic_depth_rate,
-        **(_map_fields(model, layers, block) if classifier == "map" else {}),
-    }
-    return config_type(
-        patch_size=height if height == width else (height, width),
-        width=layers["patch_embedding"].filters,
-        depth=depth,
-        classifier=classifier,
-        representation_size=layers["pre_logits"].units if "pre_logits" in layers else None,
-        position_embedding=position_embedding,
-        position_embedding_at=place,
-        resnet=_stem_of_layers(layers) if "root_conv" in layers else None,
-        num_registers=layers["registers"].num_registers if "registers" in layers else 0,
-        head_bias=_head_bias(layers),
-        **_norms_and_tokens(layers, classifier),
-        **fields,
-    )
-
-
-def _fields_of(config):
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-
-
-def _resnet_of_layers(layers):
-    unit = layers["block_1_unit_1"]
-    num_blocks, width_factor = _resnet_fields(layers)
-    fields = {"num_blocks": num_blocks, "width_factor": width_factor}
-    if type(unit).__name__ == "AxialUnit":
-        fields["num_heads"] = unit.num_heads
-        return AxialResNetConfig(**fields, head_bias=_head_bias(layers))
-    return BiTConfig(**fields, head_bias=_head_bias(layers))
-
-
-def _stem_of_layers(layers):
-    root = layers["root_conv"]
-    if type(layers.get("block_1_unit_1")).__name__ == "PoolingUnit":
-        blocks = range(1, len(_num_blocks(layers)) + 1)
-        widths = tuple(layers[f"block_{block}_unit_1"].filters for block in blocks)
-        return PoolingStem(widths, root.filters, root.epsilon_in)
-    num_blocks, width_factor = _resnet_fields(layers)
-    return ResNetStem(num_blocks, width_factor, root.epsilon_in)
-
-
-def _resnet_fields(layers):
-    return _num_blocks(layers), _width_factor(layers["root_conv"].filters)
-
-
 def _depth(layers: Iterable[str], block: str) -> int:
     return sum(bool(re.fullmatch(rf"{block}_\d+", name)) for name in layers)
 
@@ -387,51 +308,11 @@ def _width_factor(root_width):
     return int(factor) if factor == int(factor) else factor
 
 
-def _classifier(layers: Iterable[str]) -> Any:
+def _classifier(shapes: Iterable[str]) -> Any:
     """The input of the head; a file does not show weightless layers and gives the usual one."""
-    layers = {layer.partition("/")[0] for layer in layers}
+    layers = {layer.partition("/")[0] for layer in shapes}
     if "distillation_token" in layers:
         return "token+distillation"
     if "map_head" in layers:
         return "map"
-    if configs.classifier_layer(dict.fromkeys(layers, True)):  # Else a pooling without the head.
-        for layer, classifier in _POOLING_LAYERS.items():
-            if layer in layers:
-                return classifier
     return "token" if "class_token" in layers else "gap"
-
-
-def _positions(model, layers, block):
-    """The kind of position embeddings, and where they are added."""
-    if kind := _POSITION_BLOCKS.get(type(block).__name__):
-        return kind, "input"
-    if "position_embedding_0" in layers:
-        return POSITION_LAYERS[type(layers["position_embedding_0"]).__name__], "every_block"
-    if "position_embedding" not in layers:
-        return "none", "input"
-    kind = POSITION_LAYERS[type(layers["position_embedding"]).__name__]
-    calls = _calls(model, "position_embedding")
-    return kind, "every_block_shared" if len(calls) > 1 else "input"
-
-
-def _map_fields(model, layers, block):
-    """The fields of an attention pooling."""
-    head = layers["map_head"]
-    return {
-        "map_num_heads": head.num_heads if head.num_heads != block.num_heads else None,
-        "map_mlp_dim": head.mlp_dim if head.mlp_dim != block.mlp_dim else None,
-        # Patches alone are the output of a slice, which is no layer.
-        "map_reads_prefix": {"class_token", "registers"} & layers.keys() != set()
-        and _calls(model, "map_head")[0]["args"][0]["config"]["keras_history"][0] in layers,
-    }
-
-
-def _calls(model, name):
-    """The calls of a layer in the config of a functional model."""
-    config = model.get_config()
-    return next(layer["inbound_nodes"] for layer in config["layers"] if layer["name"] == name)
-
-
-def _head_bias(layers):
-    head = configs.classifier_layer(layers)
-    return getattr(getattr(head, "bias_initializer", None), "value", 0.0)

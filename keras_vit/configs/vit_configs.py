@@ -7,10 +7,8 @@ from typing import Literal
 
 from keras_vit.configs.blocks import (
     BlockConfig,
-    BlockNorm,
     Gelu,
     PoolingConfig,
-    Rotary,
     check_choices,
     documented_by,
     part_of,
@@ -20,7 +18,7 @@ from keras_vit.configs.resnet_configs import PoolingStem, ResNetStem, stem_of
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 FinalNorm = Literal["tokens", "pooled", "none"]
-PositionKind = Literal["none", "learned_1d", "learned_2d", "relative", "relative_bias"]
+PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 
@@ -46,8 +44,7 @@ class ViTConfig:
         dropout_rate: Share of units dropped after each dense layer except query, key and
             value, and after the position embeddings; in [0, 1).
         position_embedding: "learned_1d" (the paper's choice), "none", "learned_2d" or
-            "relative", Appendix D.4; or "relative_bias", a number for each step of rows and
-            columns that each head adds to its logits (Swin, arXiv 2103.14030).
+            "relative", Appendix D.4.
         position_embedding_at: "input", "every_block" (a table for each block) or
             "every_block_shared" (one table, added again in front of each block); Table 8.
             Kinds that add nothing to tokens allow "input" only.
@@ -65,8 +62,6 @@ class ViTConfig:
         unread_class_token: Whether there is a class token though the head pools the patches.
         map_num_heads: Heads of the attention pooling; None means `num_heads`.
         map_mlp_dim: Hidden units of the attention pooling's MLP; None means `mlp_dim`.
-        map_reads_prefix: Whether the attention pooling reads the tokens in front of the patches,
-            too, as in the Perception Encoder (arXiv 2504.13181).
         position_resize: How tables of positions that are added to tokens are resized to another
             grid: the rule of the weights' code base, a key of
             `keras_vit.configs.position_resize.RULES`.
@@ -95,14 +90,12 @@ class ViTConfig:
     stochastic_depth_rate: float = BlockConfig.stochastic_depth_rate
     embedding_norm: bool = False
     final_norm: FinalNorm = "tokens"
-    block_norm: BlockNorm = BlockConfig.block_norm
     layer_scale: bool = BlockConfig.layer_scale
     qk_norm: bool = BlockConfig.qk_norm
     unread_class_token: bool = False
     map_num_heads: int | None = None
     map_mlp_dim: int | None = None
-    map_reads_prefix: bool = False
-    rotary: Rotary | None = BlockConfig.rotary
+    rotary: float | None = BlockConfig.rotary
     position_resize: PositionRule = "official"
 
     def __post_init__(self):
@@ -118,8 +111,7 @@ class ViTConfig:
             final_norm=FinalNorm,
             position_resize=PositionRule,
         )
-        block = part_of(BlockConfig, self)  # Checks the fields of the blocks.
-        object.__setattr__(self, "rotary", block.rotary)
+        part_of(BlockConfig, self)  # Checks the fields of the blocks.
         sizes = [*self.patch_sizes, self.width, self.depth, self.mlp_dim, self.num_heads]
         if len(self.patch_sizes) != 2 or min(sizes) < 1:
             raise ValueError(f"Every size must be positive. Received: {self}")
@@ -163,11 +155,9 @@ class ViTConfig:
                 "unread_class_token is for a head that pools the patches. "
                 f"Received: classifier={self.classifier!r}"
             )
-        if self.classifier != "map" and (
-            self.map_num_heads or self.map_mlp_dim or self.map_reads_prefix
-        ):
+        if self.classifier != "map" and (self.map_num_heads or self.map_mlp_dim):
             raise ValueError(
-                'map_num_heads, map_mlp_dim and map_reads_prefix need classifier="map". '
+                'map_num_heads and map_mlp_dim need classifier="map". '
                 f"Received: classifier={self.classifier!r}"
             )
 
@@ -287,10 +277,10 @@ class AxialConfig(ViTConfig):
                 "An Axial-ViT has no stochastic depth: its blocks see lines, not images. "
                 f"Received: stochastic_depth_rate={self.stochastic_depth_rate}"
             )
-        if self.position_embedding == "relative_bias" or self.rotary:
+        if self.rotary:
             raise ValueError(
                 "An Axial-ViT has no steps of rows and columns: its blocks see lines. "
-                f'Received: position_embedding="{self.position_embedding}", rotary={self.rotary}'
+                f"Received: rotary={self.rotary}"
             )
 
     @property

@@ -77,17 +77,9 @@ class Labels:
             return None
         return self.thresholds or (DEFAULT_THRESHOLD,) * len(self.names)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the fields as types of JSON."""
-        return {
-            "names": None if self.names is None else list(self.names),
-            "task": self.task,
-            "thresholds": None if self.thresholds is None else list(self.thresholds),
-        }
-
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Labels:
-        """Returns the labels that `to_json` wrote."""
+        """Returns the labels whose fields are given."""
         check_fields(content, {"names": list, "task": str, "thresholds": list}, "labels")
         return cls(**content)
 

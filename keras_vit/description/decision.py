@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from keras_vit.utils.json_files import check_fields
+from keras_vit.utils.json_files import changed_fields, check_fields
 
 UNKNOWN = "unknown"  # The class that stands for no answer, behind the others.
 
@@ -64,15 +64,7 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as types of JSON, those with their default left out."""
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != getattr(_DEFAULTS, field.name)
-        }
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-        }
+        return changed_fields(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -81,7 +73,6 @@ class Decision:
         return cls(**content)
 
 
-_DEFAULTS = Decision()
 _NUMBER = (int, float)
 _FIELDS = {
     "temperature": _NUMBER,

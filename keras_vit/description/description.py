@@ -22,7 +22,7 @@ from keras_vit.description.class_labels import Labels
 from keras_vit.description.decision import Decision
 from keras_vit.description.licences import UNKNOWN
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
-from keras_vit.utils.json_files import check_fields, parse_json
+from keras_vit.utils.json_files import changed_fields, check_fields, parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +185,13 @@ class Description:
         return self.origins.get(fact, "not recorded")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields as types of JSON, those without a value left out."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: _to_json(value) for name, value in fields.items() if value is not None}
+        """Returns the fields as types of JSON, those with their default left out."""
+        fields = changed_fields(self)
+        if self.config is not None:
+            fields["config"] = {"type": type(self.config).__name__, **fields["config"]}
+        if self.decision is not None:
+            fields["decision"] = self.decision.to_json()
+        return fields
 
     @classmethod
     def from_json(cls, content: Any, source: object = "a description") -> Description:
@@ -256,18 +260,6 @@ def _check_sides(name, sides, count, free=0):
         for place, side in enumerate(sides)
     ):
         raise ValueError(f"{name} must be {count} positive numbers. Received: {sides!r:.80}")
-
-
-def _to_json(value):
-    if isinstance(value, (ViTConfig, BiTConfig)):
-        return {"type": type(value).__name__, **configs.config_fields(value)}
-    if hasattr(value, "to_fields"):
-        return value.to_fields()
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, tuple) else value
 
 
 def description_text(description: Description) -> str:

@@ -74,8 +74,7 @@ def _describe_model(model):
     config: Any = described.config or config_of(model)  # An error that shows the layers.
     height, width, channels = described.input_shape or model.input_shape[1:]
     if height is None or width is None:
-        grid = described.position_grid or _grid_of_layers(model.layers)
-        height, width = _counted_size(config, (height, width), grid)
+        height, width = _counted_size(config, (height, width), described.position_grid)
     described = dataclasses.replace(
         described, name=model.name, input_shape=(height, width, channels)
     )
@@ -113,15 +112,6 @@ def _with_cost(description):
     return description
 
 
-def _grid_of_layers(layers):
-    """Returns the grid of the first table of positions, or None; for files without it."""
-    for layer in layers:
-        if hasattr(layer, "grid") and hasattr(layer, "num_prefix_tokens"):
-            down, across = layer.grid
-            return (across, across) if down == 1 else (down, across)  # Lines are of a square.
-    return None
-
-
 def _counted_size(config, image_size, grid):
     """Returns the pixels (height, width) at which a model with a free side is counted.
 
@@ -142,18 +132,14 @@ def _counted_size(config, image_size, grid):
 def held_description(model: Any) -> Description:
     """Returns the description that a Keras model holds, completed by its shapes.
 
-    Models of this package have a layer with it, also those that were cut out of one. Files of
-    earlier versions have none: their config is recognised by the names of layers. The config of
-    any other model is None.
+    Models of this package have a layer with it, also those that were cut out of one. The config
+    of any other model is None.
 
     Args:
         model: A functional `keras.Model`, or an export in its runtime.
     """
     layer = description_layer(model)
-    if layer is None:
-        described = Description(config=_recognised(model))
-    else:
-        described = _description_of_text(layer.text, layer.path)
+    described = Description() if layer is None else _description_of_text(layer.text, layer.path)
     layers = {part.name: part for part in getattr(model, "layers", ())}
     head = configs.classifier_layer(layers)
     has_head = head is not None
@@ -245,17 +231,8 @@ def description_layer(model: Any) -> Any:
 
 def _images_shape(model, layer):
     """The shape of the images; layers in front of the model's own may resize them."""
-    layers = {part.name: part for part in getattr(model, "layers", ())}
-    first = layer or layers.get("root_conv") or layers.get("patch_embedding")
     try:
-        shape = model.input_shape if first is None else first.input.shape
+        shape = model.input_shape if layer is None else layer.input.shape
     except AttributeError:  # A layer that other models share has several inputs.
         shape = model.input_shape
     return tuple(shape[1:]) if len(shape) == 4 else None
-
-
-def _recognised(model):
-    try:
-        return config_of(model)
-    except ValueError:
-        return None

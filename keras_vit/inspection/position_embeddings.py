@@ -12,7 +12,6 @@ from keras_vit.inspection.attention_probabilities import keras_model, token_layo
 from keras_vit.inspection.heads import AXES
 from keras_vit.layers import (
     AxialUnit,
-    BiasedEncoderBlock,
     PositionEmbedding,
     PositionEmbedding2D,
     RelativeEncoderBlock,
@@ -53,7 +52,7 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
         elif isinstance(layer, PositionEmbedding):
             patches = _array(layer.embedding)[0, layer.num_prefix_tokens :]
             found[layer.name] = cosine_similarity(patches).reshape(*layer.grid, *layer.grid)
-        elif isinstance(layer, RelativeEncoderBlock) and not isinstance(layer, BiasedEncoderBlock):
+        elif isinstance(layer, RelativeEncoderBlock):
             found[layer.name] = _similarity_of_offsets(layer.attention)
         elif isinstance(layer, AxialUnit):
             for axis in AXES:

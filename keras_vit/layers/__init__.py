@@ -1,13 +1,12 @@
 """The layers; importing this package registers all of them with Keras."""
 
 from keras_vit.configs.blocks import AttentionConfig, BlockConfig, MLPConfig, PoolingConfig
-from keras_vit.layers.attention import BiasedSelfAttention, RelativeSelfAttention, SelfAttention
+from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.classification_head import AttentionPooling, class_scores
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import (
     MLP,
-    BiasedEncoderBlock,
     EncoderBlock,
     LayerScale,
     RelativeEncoderBlock,
@@ -37,8 +36,6 @@ __all__ = [
     "AttentionPooling",
     "AxialAttention",
     "AxialUnit",
-    "BiasedEncoderBlock",
-    "BiasedSelfAttention",
     "BlockConfig",
     "ClassToken",
     "Dropout",

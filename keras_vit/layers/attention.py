@@ -3,14 +3,13 @@
 import math
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig, documented_by
 from keras_vit.layers.base_layers import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.positions import GridTable, resize_offsets
+from keras_vit.layers.positions import resize_offsets
 from keras_vit.layers.rotary import RotaryPositions
 
 
@@ -192,25 +191,9 @@ class SelfAttention(ConfiguredLayer):
         return output_spec(self, tokens, return_attention, as_rows)
 
 
-class _GridSelfAttention(GridTable, SelfAttention):
-    """Self-attention with a table for the patches of a grid behind some prefix tokens."""
-
-    def __init__(self, *fields, grid, num_prefix_tokens=0, **kwargs):
-        super().__init__(*fields, **kwargs)
-        self.grid = tuple(grid)
-        self.num_prefix_tokens = num_prefix_tokens
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "grid": self.grid,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
 @documented_by(AttentionConfig)
-class RelativeSelfAttention(_GridSelfAttention):
+class RelativeSelfAttention(SelfAttention):
     """Self-attention with one-dimensional relative positions; paper, Appendix D.4.
 
     Patches are numbered in raster order, p = 0 ... N - 1. Each offset p_q - p_k of a query
@@ -255,6 +238,18 @@ class RelativeSelfAttention(_GridSelfAttention):
     (2, 197, 192)
     """
 
+    def __init__(self, *fields, grid, num_prefix_tokens=0, **kwargs):
+        super().__init__(*fields, **kwargs)
+        self.grid = tuple(grid)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "grid": self.grid,
+            "num_prefix_tokens": self.num_prefix_tokens,
+        }
+
     def build(self, tokens_shape, patches_shape=None):
         super().build(tokens_shape)
         num_offsets = 2 * self.grid[0] * self.grid[1] - 1
@@ -284,74 +279,6 @@ class RelativeSelfAttention(_GridSelfAttention):
         if prefix:
             added = ops.pad(added, ((0, 0), (0, 0), (prefix, 0), (prefix, 0)))
         return logits + added
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(AttentionConfig)
-class BiasedSelfAttention(_GridSelfAttention):
-    """Self-attention with relative position biases, as in Swin (arXiv 2103.14030).
-
-    Each head adds a learned number to the logit of a query and a key, by the rows and columns
-    between them. There are (2 h - 1) (2 w - 1) such steps on a grid (h, w). Tokens in front of
-    the patches have no position, so a pair with one of them has the content's logit only.
-
-    Args:
-        *fields: An `AttentionConfig`, or its fields.
-        grid: Patches (down, across); the table is not resized to another one.
-        num_prefix_tokens: Tokens in front of the patches.
-        **kwargs: Passed to `keras.layers.Layer`.
-
-    Call arguments:
-        As of `keras_vit.layers.SelfAttention`.
-
-    Output shape:
-        As of `keras_vit.layers.SelfAttention`.
-
-    Raises:
-        ValueError: If the input has another grid, or on build, if `num_heads` does not divide D.
-
-    Example:
-    >>> attention = BiasedSelfAttention(num_heads=3, grid=(14, 14), num_prefix_tokens=1)
-    >>> tuple(attention(keras.ops.zeros((2, 197, 192))).shape)
-    (2, 197, 192)
-    """
-
-    def build(self, tokens_shape, patches_shape=None):
-        super().build(tokens_shape)
-        down, across = self.grid
-        self.bias_table = self.add_weight(
-            shape=((2 * down - 1) * (2 * across - 1), self.num_heads),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name="bias_table",
-        )
-
-    def add_position_logits(self, logits, query, patches):
-        if patches is not None:
-            raise ValueError(
-                "Relative position biases need a known image size. "
-                f"Received: a free one, with a table of {self.grid} patches"
-            )
-        biases = ops.take(ops.convert_to_tensor(self.bias_table), step_numbers(self.grid), axis=0)
-        biases = ops.cast(ops.transpose(biases, (2, 0, 1)), logits.dtype)  # (k, N, N)
-        prefix = self.num_prefix_tokens
-        return logits + ops.pad(biases, ((0, 0), (prefix, 0), (prefix, 0)))
-
-
-def step_numbers(grid):
-    """Returns the number of the step (rows, columns) from each key to each query, `(N, N)`.
-
-    Args:
-        grid: Patches (down, across), (h, w).
-
-    Returns:
-        An integer array; the step (rows, columns) has number
-        `(rows + h - 1) (2 w - 1) + columns + w - 1`.
-    """
-    down, across = grid
-    rows, columns = np.divmod(np.arange(down * across), across)
-    rows = rows[:, None] - rows + down - 1
-    columns = columns[:, None] - columns + across - 1
-    return rows * (2 * across - 1) + columns
 
 
 def output_spec(layer, tokens, return_attention, as_rows=False):

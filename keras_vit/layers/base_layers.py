@@ -9,13 +9,15 @@ from typing import Any
 
 import keras
 
+from keras_vit.utils.json_files import changed_fields
+
 
 class ConfiguredLayer(keras.layers.Layer):
     """A layer whose arguments are the fields of a config.
 
     `MLP(MLPConfig(768))`, `MLP(768)` and `MLP(hidden_dim=768)` are the same. The config is kept
-    as `config`, its fields are read as attributes of the layer, too, and `get_config` has them
-    under their names.
+    as `config`, its fields are read as attributes of the layer, too, and `get_config` has those
+    that differ from their defaults.
 
     Args:
         *fields: A config of `config_type`, or the values of its first fields.
@@ -41,7 +43,7 @@ class ConfiguredLayer(keras.layers.Layer):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def get_config(self):
-        return {**super().get_config(), **dataclasses.asdict(self.config)}
+        return {**super().get_config(), **changed_fields(self.config)}
 
 
 class CompositeLayer(keras.layers.Layer):

@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_vit.configs.blocks import BlockConfig, MLPConfig, documented_by
 from keras_vit.layers.attention import (
-    BiasedSelfAttention,
     RelativeSelfAttention,
     SelfAttention,
     output_spec,
@@ -196,11 +195,6 @@ class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
         z' = MSA(LN(z)) + z
         z  = MLP(LN(z')) + z'
 
-    With `block_norm="after"`, as in Swin V2 (arXiv 2111.09883):
-
-        z' = LN(MSA(z)) + z
-        z  = LN(MLP(z')) + z'
-
     GELU is the tanh approximation and LayerNorm's epsilon is 1e-6, as in the
     official Flax code; Keras's own defaults differ on both.
 
@@ -260,9 +254,7 @@ class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
 
         def encode(z):
             shape = ops.shape(z)
-            # One class for both: Keras finds a layer's weights in a file by its class's name.
-            equations = self.post_norm if self.config.block_norm == "after" else self.pre_norm
-            rows, attention = equations(z, _Call(training, seed, shape, patches))
+            rows, attention = self.pre_norm(z, _Call(training, seed, shape, patches))
             return ops.reshape(rows, shape), attention
 
         if self.config.remat and training and not return_attention:
@@ -277,15 +269,6 @@ class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
         rows = rows + self.residual(1, y, call)  # Equation 2.
         y = self.transform(self.norm_2(rows), call)
         rows = rows + self.residual(2, y, call)  # Equation 3.
-        return rows, attention
-
-    def post_norm(self, z, call):
-        """Returns the same for a block that normalises after attention and MLP."""
-        rows = as_rows(z)
-        y, attention = self.attend(z, call)
-        rows = rows + self.residual(1, self.norm_1(y), call)
-        y = self.transform(rows, call)
-        rows = rows + self.residual(2, self.norm_2(y), call)
         return rows, attention
 
     def attend(self, z, call):
@@ -344,15 +327,13 @@ class RelativeEncoderBlock(EncoderBlock):
     (2, 196, 192)
     """
 
-    attention_type: Any = RelativeSelfAttention
-
     def __init__(self, *fields, grid, num_prefix_tokens=0, **kwargs):
         super().__init__(*fields, **kwargs)
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
 
     def make_attention(self):
-        return self.attention_type(
+        return RelativeSelfAttention(
             self.config.attention,
             grid=self.grid,
             num_prefix_tokens=self.num_prefix_tokens,
@@ -366,29 +347,3 @@ class RelativeEncoderBlock(EncoderBlock):
             "grid": self.grid,
             "num_prefix_tokens": self.num_prefix_tokens,
         }
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(BlockConfig)
-class BiasedEncoderBlock(RelativeEncoderBlock):
-    """An encoder block whose attention has relative position biases, as in Swin.
-
-    Args:
-        *fields: A `BlockConfig`, or its fields.
-        grid: Patches (down, across) that the table of biases is for.
-        num_prefix_tokens: Tokens in front of the patches.
-        **kwargs: Passed to `keras.layers.Layer`.
-
-    Call arguments:
-        As of `RelativeEncoderBlock`.
-
-    Output shape:
-        As of `RelativeEncoderBlock`.
-
-    Example:
-    >>> block = BiasedEncoderBlock(num_heads=3, mlp_dim=768, grid=(14, 14))
-    >>> tuple(block(keras.ops.zeros((2, 196, 192))).shape)
-    (2, 196, 192)
-    """
-
-    attention_type = BiasedSelfAttention

@@ -55,8 +55,6 @@ class ModelDescription(keras.layers.Layer):
         Raises:
             ValueError: If they were saved for other positions or blocks.
         """
-        if ENTRY not in store.keys():  # noqa: SIM118
-            return  # A file of an earlier version.
         saved, own = json.loads(bytes(np.asarray(store[ENTRY]))), self.content
         has_tables = (own.get("config") or {}).get("position_embedding") != "none"
         for fact in (*([_GRID] if has_tables else []), *UNSEEN_FEATURES):
@@ -67,7 +65,8 @@ class ModelDescription(keras.layers.Layer):
                     f"({fact}); keras_vit.load_checkpoint resizes tables of positions. "
                     f"Received: {theirs}, the model has {ours}"
                 )
-        self.content = {**saved, **{name: own[name] for name in _OF_THE_MODEL & own.keys()}}
+        of_weights = {k: value for k, value in saved.items() if k not in _OF_THE_MODEL}
+        self.content = {**of_weights, **{name: own[name] for name in _OF_THE_MODEL & own.keys()}}
 
     def call(self, inputs):
         return inputs

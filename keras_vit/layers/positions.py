@@ -6,30 +6,8 @@ from keras import ops
 from keras_vit.configs.position_resize import RULES, resize_weights
 
 
-class GridTable:
-    """Reads weights of a table for a grid, also of earlier versions, which held the grid.
-
-    Tables of 24x6 and of 12x12 patches have the same shape, so the shape cannot tell them
-    apart. `keras_vit.layers.ModelDescription` keeps the grid beside the weights.
-    """
-
-    grid: tuple[int, int]
-
-    def load_own_variables(self, store):
-        """Loads the weights; raises ValueError if they were saved for another grid."""
-        values = {key: store[key] for key in store.keys()}  # noqa: SIM118
-        grid = tuple(int(side) for side in values.pop("grid", self.grid))
-        if grid != self.grid:
-            raise ValueError(
-                "The position embeddings must be for the grid of the model; "
-                "keras_vit.load_checkpoint resizes them. "
-                f"Received: {grid} patches, the model has {self.grid}"
-            )
-        super().load_own_variables(values)  # type: ignore[misc]
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding(GridTable, keras.layers.Layer):
+class PositionEmbedding(keras.layers.Layer):
     """Adds a learned embedding to each token; paper, equation 1, E_pos.
 
     The table is one-dimensional, in raster order of the patches. It knows its grid, so it

@@ -1,35 +1,29 @@
 """Rotary positions: queries and keys turned by angles that grow with row and column."""
 
-import dataclasses
-import json
 import math
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.configs.blocks import Rotary, documented_by
-from keras_vit.layers.base_layers import ConfiguredLayer
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(Rotary)
-class RotaryPositions(ConfiguredLayer):
-    """Turns pairs of units of queries and keys by the position of their patch (RoPE).
+class RotaryPositions(keras.layers.Layer):
+    """Turns pairs of units of queries and keys by the position of their patch (RoPE, as DINOv3).
 
-    Pair i of the patch at row y and column x is turned by an angle (arXiv 2104.09864, 2403.13298)
+    The pair of units i and i + D_h / 2 of the patch at row y of h and column x of w is turned by
+    an angle (arXiv 2104.09864, 2508.10104), whose frequency is f_j = t^(-4 j / D_h),
+    j = 0 ... D_h / 4 - 1; rows have the first half of the pairs, columns the second:
 
-        a_i = X_i x + Y_i y
-        [u; v] -> [u cos a_i - v sin a_i; v cos a_i + u sin a_i]
+        [u; v] -> [u cos a - v sin a; v cos a + u sin a]
+        a = 2 pi f_j (2 (y + 1/2) / h - 1)    or the same of x and w
 
-    so that the logit of two patches depends on the steps between them. The frequencies
-    t^(-4 j / D_h), j = 0 ... D_h / 4 - 1, belong to rows in the first half of the pairs and to
-    columns in the second; or all X and Y are learned, for each head. Tokens in front of the
+    so that the logit of two patches depends on the steps between them. Tokens in front of the
     patches are not turned. Angles are computed from the grid, in float32 under every dtype
     policy, so a model serves images of any size.
 
     Args:
-        *fields: A `Rotary`, or its fields.
+        temperature: The base of the frequencies, t.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -39,8 +33,7 @@ class RotaryPositions(ConfiguredLayer):
             read.
 
     Output shape:
-        A pair, the query's and the key's. The units of neighbours are sorted, first all u, then
-        all v, which leaves the product of query and key as it is.
+        A pair, the query's and the key's.
 
     Raises:
         ValueError: On build, if D_h is no multiple of 4; on call, without `patches`.
@@ -53,88 +46,51 @@ class RotaryPositions(ConfiguredLayer):
     (2, 3, 197, 64)
     """
 
-    config_type = Rotary
+    def __init__(self, temperature=100.0, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = temperature
 
     def build(self, query_shape, key_shape=None, patches_shape=None):
-        _, heads, _, dim = query_shape
+        dim = query_shape[-1]
         if dim % 4:
             raise ValueError(
                 "Rotary positions need heads with a multiple of 4 units. "
                 f"Received: {dim} units in a head"
             )
-        spectrum = self.config.temperature ** (-4 * np.arange(dim // 4) / dim)
-        if self.config.learned:
-
-            def directions(shape, dtype):
-                turns = keras.random.uniform((heads, 1), 0, 2 * math.pi, dtype="float32")
-                angles = ops.concatenate([turns, turns + math.pi / 2], axis=1)[..., None]
-                parts = ops.stack([ops.cos(angles), ops.sin(angles)]) * spectrum
-                return ops.cast(ops.reshape(parts, shape), dtype)
-
-            self.frequencies = self.add_weight(
-                shape=(2, heads, dim // 2),
-                initializer=directions,
-                autocast=False,
-                name="frequencies",
-            )
-        else:
-            first, second = np.kron(np.eye(2), spectrum)
-            of_axes = (first, second) if self.config.columns_first else (second, first)
-            self.frequencies = np.stack(of_axes)[:, None].astype("float32")  # (2, 1, D_h / 2)
+        spectrum = self.temperature ** (-4 * np.arange(dim // 4) / dim)
+        self.frequencies = spectrum.astype("float32")  # (D_h / 4,)
 
     def call(self, query, key, patches=None):
         if patches is None:
             raise ValueError("Rotary positions need the map of patches. Received: patches=None")
         grid = ops.shape(patches)[1:3]
-        angles = self.angles(grid)  # (k, N, D_h / 2)
-        unturned = ops.zeros_like(angles[:, :1])
+        angles = self.angles(grid)  # (N, D_h / 2)
         prefix = ops.shape(query)[2] - grid[0] * grid[1]
-        angles = ops.concatenate([ops.repeat(unturned, prefix, axis=1), angles], axis=1)
+        unturned = ops.repeat(ops.zeros_like(angles[:1]), prefix, axis=0)
+        angles = ops.concatenate([unturned, angles], axis=0)
         cos, sin = ops.cos(angles), ops.sin(angles)
-        return self._turned(query, cos, sin), self._turned(key, cos, sin)
+        return _turned(query, cos, sin), _turned(key, cos, sin)
 
     def angles(self, grid):
-        """Returns the angles of the patches of a grid (down, across), `(1 or k, N, D_h / 2)`."""
+        """Returns the angles of the patches of a grid (down, across), `(N, D_h / 2)`."""
         down, across = grid
         numbers = ops.arange(down * across, dtype="int32")  # In raster order.
         rows = ops.floor_divide(numbers, across)
-        places = (numbers - rows * across, rows)  # x and y.
-        frequencies = ops.cast(ops.convert_to_tensor(self.frequencies), "float32")[:, :, None]
-        x, y = (
-            self._coordinate(place, side, axis)[:, None]
-            for place, side, axis in zip(places, (across, down), (1, 0), strict=True)
+        axes = (rows, down), (numbers - rows * across, across)
+        return ops.concatenate(
+            [_centred(place, side)[:, None] * self.frequencies for place, side in axes], axis=1
         )
-        return x * frequencies[0] + y * frequencies[1]
 
-    def _coordinate(self, place, side, axis):
-        place, side = ops.cast(place, "float32"), ops.cast(side, "float32")
-        if self.config.coordinates == "centred":
-            return 2 * math.pi * (2 * (place + 0.5) / side - 1)
-        if self.config.reference_grid is None:
-            return place + self.config.offset
-        return (place + self.config.offset) / side * self.config.reference_grid[axis]
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}
 
-    def _turned(self, x, cos, sin):
-        values = ops.cast(x, "float32")
-        if self.config.pairs == "halves":
-            first, second = ops.split(values, 2, axis=-1)
-        else:
-            first, second = values[..., ::2], values[..., 1::2]
-        turned = [first * cos - second * sin, second * cos + first * sin]
-        return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)
 
-    def load_own_variables(self, store):
-        """Loads the weights, also of earlier versions, which held the arguments as JSON.
+def _centred(place, side):
+    place, side = ops.cast(place, "float32"), ops.cast(side, "float32")
+    return 2 * math.pi * (2 * (place + 0.5) / side - 1)
 
-        Raises:
-            ValueError: If they were saved with other arguments.
-        """
-        values = {key: store[key] for key in store.keys()}  # noqa: SIM118
-        saved = values.pop("rotary", None)
-        own = json.loads(json.dumps(dataclasses.asdict(self.config)))
-        if saved is not None and (theirs := json.loads(bytes(np.asarray(saved)))) != own:
-            raise ValueError(
-                "The rotary positions must match the model. "
-                f"Received: {theirs}, the model has {own}"
-            )
-        super().load_own_variables(values)
+
+def _turned(x, cos, sin):
+    first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
+    turned = [first * cos - second * sin, second * cos + first * sin]
+    return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)

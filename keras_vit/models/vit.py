@@ -7,7 +7,6 @@ import keras
 from keras_vit.configs import AxialConfig, ViTConfig
 from keras_vit.layers import (
     AttentionPooling,
-    BiasedEncoderBlock,
     ClassToken,
     Dropout,
     EncoderBlock,
@@ -128,8 +127,7 @@ def pool_tokens(config: ViTConfig, x, pooling: str):
     prefix = config.num_prefix_tokens
     patches = x[:, prefix:] if prefix else x  # (B, N, D)
     if pooling == "map":
-        read = x if config.map_reads_prefix else patches
-        pooled = AttentionPooling(config.attention_pooling, name="map_head")(read)
+        pooled = AttentionPooling(config.attention_pooling, name="map_head")(patches)
     elif pooling == "max":
         pooled = keras.layers.GlobalMaxPooling1D(name="max_pool")(patches)
     else:
@@ -185,9 +183,6 @@ def encode(config: ViTConfig, x, patches, block: int, grid):
     fields, name, prefix = config.block(block), f"encoder_block_{block}", config.num_prefix_tokens
     if config.position_embedding == "relative":
         layer = RelativeEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
-        return call_on_grid(layer, x, patches)
-    if config.position_embedding == "relative_bias":
-        layer = BiasedEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
         return call_on_grid(layer, x, patches)
     layer = EncoderBlock(fields, name=name)
     return layer(x, patches=patches) if fields.reads_grid else layer(x)

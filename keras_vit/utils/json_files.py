@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -99,6 +100,31 @@ def check_fields(content: Mapping[str, Any], fields: Fields, source: object) -> 
             )
         if nested:
             check_fields(value, kind, source)
+
+
+def changed_fields(whole: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that differ from their defaults, as types of JSON.
+
+    So a file has only what is special about a model, and a field that comes or goes does not
+    change the files of other models.
+
+    Args:
+        whole: The dataclass; it may hold others, mappings and tuples.
+    """
+    fields = {}
+    for field in dataclasses.fields(whole):
+        value, factory = getattr(whole, field.name), field.default_factory
+        if value != (field.default if factory is dataclasses.MISSING else factory()):
+            fields[field.name] = _plain(value)
+    return fields
+
+
+def _plain(value):
+    if dataclasses.is_dataclass(value):
+        return changed_fields(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _short(value):

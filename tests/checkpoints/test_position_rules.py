@@ -14,7 +14,7 @@ from keras_vit.checkpoints.match import position_rule
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
-from keras_vit.description import Description, held_description
+from keras_vit.description import held_description
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import copy_weights, inference_model, resized_model
 from makers import tiny_config
@@ -217,12 +217,6 @@ def test_a_given_rule_holds_for_a_saved_model_too(timm, tmp_path):
     )
     resized, _ = open_model(tmp_path / "a.keras", position_resize="bilinear").to_model((48, 32))
     np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bilinear"))
-
-
-def test_a_description_of_an_earlier_version_has_the_official_rule():
-    content = held_description(_source()).to_json()
-    assert "position_resize" not in content["config"]  # Nor has a file of the official rule.
-    assert Description.from_json(content).position_resize == "official"
 
 
 def test_the_rule_holds_in_the_graph_of_a_free_image_size(timm):

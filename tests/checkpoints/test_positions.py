@@ -114,10 +114,8 @@ def test_grids_of_equal_count_are_told_apart(kind, tmp_path):
 
 def test_keras_refuses_a_table_of_another_grid(tmp_path):
     _model((8, 2)).save_weights(tmp_path / "a.weights.h5")
-    layer = _model((4, 4)).get_layer("position_embedding")
-    store = {"0": np.zeros((1, 17, 16)), "grid": np.array([8, 2])}
-    with pytest.raises(ValueError, match="load_checkpoint resizes them"):
-        layer.load_own_variables(store)
+    with pytest.raises(ValueError, match="load_checkpoint resizes tables"):
+        _model((4, 4)).load_weights(tmp_path / "a.weights.h5")
 
 
 @pytest.mark.parametrize("classifier", ["token", "gap"])

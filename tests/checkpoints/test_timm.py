@@ -16,7 +16,6 @@ from keras_vit.checkpoints.config_json import facts_of_config
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
 from keras_vit.checkpoints.torch_names import TIMM
-from keras_vit.configs import Rotary
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -114,7 +113,6 @@ def test_the_origin_of_the_gelu_is_who_stated_it(stated, write):
         ("vit_giantopt_patch16_siglip_gap_256", 1536, {"num_heads": 16, "gelu": "tanh"}),
         ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "exact"}),
         ("vit_7b_patch16_dinov3", 4096, {"num_heads": 32, "norm_epsilon": 1e-5}),
-        ("vit_pe_spatial_gigantic_patch14_448", 1536, {"num_heads": 16, "norm_epsilon": 1e-5}),
         ("vit_huge_patch14_clip_quickgelu_224", 1280, {"gelu": "quick", "norm_epsilon": 1e-5}),
     ],
 )
@@ -169,6 +167,10 @@ def test_a_changed_width_without_heads_asks_for_them(write):
         ({"architecture": "eva_giant_patch14_224"}, "has the attention of BEiT and EVA, which no"),
         ({"architecture": "aimv2_large_patch14_224"}, "aimv2_large_patch14_224 has RMSNorm, which"),
         ({"architecture": "cait_s24_224"}, "cait_s24_224 has talking heads and class attention"),
+        ({"architecture": "vit_relpos_small_patch16_224"}, "has relative position biases"),
+        ({"architecture": "vit_base_patch16_rpn_224"}, "has normalisation behind attention"),
+        ({"architecture": "vit_small_patch16_rope_mixed_224"}, "positions of RoPE-ViT"),
+        ({"architecture": "vit_pe_core_tiny_patch16_384"}, "Perception Encoder"),
         ({"global_pool": ""}, "with a head must pool its tokens. Received: global_pool=''"),
         ({"model_args": {"global_pool": ""}}, "with a head must pool its tokens"),
         ({"model_args": {"rope_temperature": 50}}, "rotary positions of its name.*rope_temperatur"),
@@ -183,6 +185,8 @@ def test_what_no_model_here_computes_is_refused_by_its_name(changes, message, wr
     ("array", "feature"),
     [
         ("blocks.0.attn.lambda_q1", "differential attention"),
+        ("blocks.0.attn.rel_pos.mlp.fc1.weight", "relative position biases"),
+        ("rope.freqs", "learned rotary positions"),
         ("patch_embed.norm.weight", r"normalisation in the patch embedding \(embed_norm_layer"),
         ("blocks.0.attns.0.norm.weight", "parallel attentions in a block"),
         ("blocks.0.attn.q_proj.weight", "grouped queries, or normalisation in the MLP"),
@@ -195,20 +199,11 @@ def test_an_array_of_another_architecture_is_refused_by_its_feature(array, featu
 
 
 def test_rotary_positions_follow_from_the_name(write):
-    by_index = {"coordinates": "index", "pairs": "neighbours"}
-    for feature, rotary in {
-        "DINOv3": Rotary(),
-        "rotary and learned positions": Rotary(100.0, columns_first=True, **by_index),
-        "rotary positions of a scaled grid": Rotary(1e4, reference_grid=(16, 16), **by_index),
-        "Perception Encoder": Rotary(
-            1e4, offset=1.0, reference_grid=(24, 24), columns_first=True, **by_index
-        ),
-    }.items():
-        assert build_arguments(open_checkpoint(write(feature))).config.rotary == rotary
+    assert build_arguments(open_checkpoint(write("DINOv3"))).config.rotary == 100.0
 
 
 def test_rotary_positions_need_the_config(write):
-    for feature in ("DINOv3", "DINOv3 with SwiGLU and biases", "rotary and learned positions"):
+    for feature in ("DINOv3", "DINOv3 with SwiGLU and biases"):
         folder = write(feature)
         (folder / "config.json").unlink()
         with pytest.raises(ValueError, match="timm's Eva must have their config.json beside them"):
@@ -220,9 +215,9 @@ def test_rotary_positions_need_the_config(write):
 def test_a_model_with_other_rotary_positions_than_the_file_is_warned_of(write):
     folder = write("DINOv3")
     config = build_arguments(open_checkpoint(folder)).config
-    other = dataclasses.replace(config, rotary=Rotary(50.0))
+    other = dataclasses.replace(config, rotary=50.0)
     model = keras_vit.build(other, input_shape=(16, 24, 3), include_top=False)
-    with pytest.warns(UserWarning, match=r"was trained with rotary=Rotary\(temperature=100.0"):
+    with pytest.warns(UserWarning, match=r"was trained with rotary=100.0"):
         keras_vit.load_checkpoint(model, folder)
 
 
@@ -240,14 +235,6 @@ def test_a_counter_of_batchnorm_is_not_the_reason(write):
     }
     with pytest.raises(ValueError, match="The timm model has a stem with BatchNorm, which no"):
         open_checkpoint(write(PLAIN, arrays=arrays))
-
-
-def test_relative_biases_need_an_image_size(write):
-    feature = "relative biases"
-    with pytest.raises(ValueError, match="biases need the image size.*with none"):
-        open_checkpoint(write(feature, model_args={}, pretrained_cfg={}))
-    with pytest.raises(ValueError, match="no more than 256 patches a side.*with .125000, 1"):
-        open_checkpoint(write(feature, model_args={"img_size": [10**6, 8]}))
 
 
 def test_the_page_lists_what_is_refused():

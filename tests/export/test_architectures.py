@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.classifier import Classifier
-from keras_vit.configs import BiTConfig, ResNetStem, Rotary, ViTConfig
+from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
 from keras_vit.export import onnx_conversion, saved_model, tflite_conversion
 from keras_vit.export.export_format import INTEGER_PRECISIONS
 from keras_vit.export.exported_model import exported_model
@@ -21,12 +21,7 @@ interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 MODELS = {
     "hybrid": ViTConfig(1, 32, 1, 64, 2, resnet=ResNetStem((1,))),
     "bit": BiTConfig((1, 1, 1, 1)),
-    "rotary": ViTConfig(
-        16, 32, 2, 64, 2, position_embedding="none", rotary=Rotary(), num_registers=2
-    ),
-    "rotary by index": ViTConfig(
-        16, 32, 2, 64, 2, rotary=Rotary(coordinates="index", pairs="neighbours", learned=True)
-    ),
+    "rotary": ViTConfig(16, 32, 2, 64, 2, position_embedding="none", rotary=100.0, num_registers=2),
 }
 
 
@@ -40,7 +35,7 @@ MODELS = {
         ("hybrid", "dynamic_int8", 0.1),
         pytest.param("bit", "float32", 1e-4, marks=pytest.mark.slow),
         ("rotary", "float32", 1e-5),
-        pytest.param("rotary by index", "dynamic_int8", 0.1, marks=pytest.mark.slow),
+        pytest.param("rotary", "dynamic_int8", 0.1, marks=pytest.mark.slow),
     ],
 )
 def test_other_architectures_run_in_litert(name, precision, tolerance):

@@ -5,7 +5,6 @@ import itertools
 import json
 import types
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -438,15 +437,6 @@ def test_heads_that_cannot_be_known_must_be_given(source, tmp_path):
 def test_a_weights_file_knows_its_gelu(source, tmp_path):
     convert(source("vit_token"), tmp_path / "out.weights.h5")
     assert config_of(read(tmp_path / "out.weights.h5").model).gelu == "tanh"
-
-
-def test_a_weights_file_of_an_earlier_version_does_not_know_its_gelu(source, tmp_path):
-    convert(source("vit_token"), tmp_path / "out.weights.h5")
-    with h5py.File(tmp_path / "out.weights.h5", "r+") as file:
-        del file["layers/model_description"]
-    with pytest.raises(ValueError, match=r"must be given: the form of GELU \(gelu, --gelu\)"):
-        read(tmp_path / "out.weights.h5")
-    assert config_of(read(tmp_path / "out.weights.h5", gelu="tanh").model).gelu == "tanh"
 
 
 def test_a_note_names_tanh_gelu_for_timm(source, tmp_path):

@@ -15,7 +15,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
-from keras_vit.configs.blocks import BlockNorm, Gelu
+from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
 from keras_vit.export import onnx_conversion, saved_model_conversion, tflite_conversion
 from keras_vit.export.export_format import import_export_package
@@ -35,9 +35,7 @@ CONFIGS = {
     "quick": dataclasses.replace(
         BASE, gelu="quick", classifier="max", final_norm="none", position_embedding="learned_2d"
     ),
-    "relu": dataclasses.replace(
-        BASE, gelu="relu", classifier="map", block_norm="after", position_embedding="relative"
-    ),
+    "relu": dataclasses.replace(BASE, gelu="relu", classifier="map", position_embedding="relative"),
     "swiglu": dataclasses.replace(
         BASE, gelu="swiglu", classifier="token+gap", embedding_norm=True, qk_norm=True
     ),
@@ -46,10 +44,9 @@ CONFIGS = {
         gelu="exact",
         classifier="token+distillation",
         layer_scale=True,
-        position_embedding="relative_bias",
     ),
     "exact map": dataclasses.replace(
-        BASE, gelu="exact", classifier="map", map_reads_prefix=True, position_embedding="none"
+        BASE, gelu="exact", classifier="map", rotary=100.0, position_embedding="none"
     ),
     "hybrid": dataclasses.replace(BASE, patch_size=1, resnet=ResNetStem((1,), 0.5, "variance")),
     "bit": BiTConfig((1,), 0.5),
@@ -61,7 +58,6 @@ CONFIGS = {
     {
         "gelu": Gelu,
         "classifier": HeadInput,
-        "block_norm": BlockNorm,
         "final_norm": FinalNorm,
         "position_embedding": PositionKind,
     }.items(),

@@ -35,12 +35,6 @@ def test_position_similarity_is_the_cosine_in_each_form(random_model):
     assert found[0, 7] == pytest.approx(cosine(table[0].ravel(), table[7].ravel()), abs=1e-6)
 
 
-def test_biases_are_no_embeddings(random_model):
-    model = random_model(tiny_config(position_embedding="relative_bias"))
-    with pytest.raises(ValueError, match='no position embeddings: position_embedding="relative_b'):
-        inspection.position_similarity(model)
-
-
 def test_each_form_of_position_similarity_has_its_own_drawing():
     rng = np.random.default_rng(4)
     similarity = {

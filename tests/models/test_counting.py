@@ -14,12 +14,10 @@ from keras_vit.configs import (
     BiTConfig,
     PoolingStem,
     ResNetStem,
-    Rotary,
     ViTConfig,
 )
 from keras_vit.configs.recognition import config_of
 from keras_vit.models.functional import build_model
-from keras_vit.models.vit import build_vit, vit_head
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VIT = {"patch_size": 16, "width": 64, "depth": 2, "mlp_dim": 256, "num_heads": 4}
@@ -56,17 +54,13 @@ SMALL = {
     "two tokens normalised after pooling": ViTConfig(
         **VIT, classifier="token+distillation", final_norm="pooled"
     ),
-    "relative biases, norms after": ViTConfig(
-        **VIT, position_embedding="relative_bias", block_norm="after", num_registers=1
-    ),
-    "rotary": ViTConfig(**VIT, position_embedding="none", rotary=Rotary()),
-    "learned rotary, map of all tokens": ViTConfig(
+    "rotary": ViTConfig(**VIT, position_embedding="none", rotary=100.0),
+    "rotary beside a table, map of other sizes": ViTConfig(
         **VIT,
-        rotary=Rotary(coordinates="index", learned=True),
+        rotary=50.0,
         classifier="map",
         map_num_heads=2,
         map_mlp_dim=24,
-        map_reads_prefix=True,
         num_registers=2,
     ),
     "no last norm": ViTConfig(**VIT, classifier="token", final_norm="none"),
@@ -262,11 +256,4 @@ def test_free_sides_are_counted_at_the_size_of_positions_that_are_not_square(sid
     down, across = grid or config.grid((224, 224))
     height, width, _ = describe(model).input_shape
     assert config.grid((height, width)) == (down, across)
-    assert describe(model).parameters == model.count_params()
-
-
-def test_free_sides_of_a_file_of_an_earlier_version_are_counted_by_its_layers():
-    config, images = ViTConfig(**VIT), keras.Input((None, None, 3))
-    tokens, patches = build_vit(config, images, (4, 6))
-    model = keras.Model(images, vit_head(config, tokens, patches, False, None, None, None))
     assert describe(model).parameters == model.count_params()

@@ -16,8 +16,7 @@ RATES = {"dropout_rate": 0.5, "attention_dropout_rate": 0.4, "stochastic_depth_r
 MODELS = {
     "learned_1d": {},
     "relative": {"position_embedding": "relative"},
-    "relative_bias": {"position_embedding": "relative_bias"},
-    "after": {"block_norm": "after", "classifier": "map"},
+    "map": {"classifier": "map"},
 }
 
 

@@ -77,7 +77,7 @@ def test_another_image_size_gives_what_loading_at_that_size_gives(fields, tmp_pa
 
 ROTARY = {
     "position_embedding": "none",
-    "rotary": keras_vit.Rotary(coordinates="index", pairs="neighbours", learned=True),
+    "rotary": 100.0,
 }
 
 

@@ -1,7 +1,6 @@
 """Features of Vision Transformers outside of the paper, against a forward pass in NumPy."""
 
 import dataclasses
-import itertools
 import warnings
 
 import keras
@@ -32,34 +31,20 @@ VARIANTS = {
     "max without a class token": {"classifier": "max"},
     "no last norm": {"final_norm": "none"},
     "token normalised after pooling": {"final_norm": "pooled"},
-    "map beside a class token": {"classifier": "map", "unread_class_token": True},
+    "map beside a class token": {
+        "classifier": "map",
+        "unread_class_token": True,
+        "map_num_heads": 4,
+        "map_mlp_dim": 20,
+    },
     "ViT-22B": {"qk_norm": True},
-    "Swin V2": {"position_embedding": "relative_bias", "block_norm": "after", "num_registers": 1},
     "DINOv3": {
         "position_embedding": "none",
-        "rotary": keras_vit.Rotary(),
+        "rotary": 100.0,
         "num_heads": 1,
         "num_registers": 2,
         "layer_scale": True,
         "norm_epsilon": 1e-5,
-    },
-    "Perception Encoder": {
-        "rotary": keras_vit.Rotary(
-            coordinates="index",
-            reference_grid=(4, 4),
-            offset=1.0,
-            columns_first=True,
-            pairs="neighbours",
-        ),
-        "classifier": "map",
-        "map_num_heads": 4,
-        "map_mlp_dim": 20,
-        "map_reads_prefix": True,
-        "unread_class_token": True,
-    },
-    "RoPE-ViT": {
-        "position_embedding": "none",
-        "rotary": keras_vit.Rotary(coordinates="index", pairs="neighbours", learned=True),
     },
     "distilled": {"classifier": "token+distillation", "final_norm": "pooled"},
 }
@@ -112,44 +97,19 @@ def forward(config, weights, x):
     def heads(x, name):
         return np.einsum("bnd,dkh->bknh", x, w[f"{name}/kernel"]) + w[f"{name}/bias"][:, None]
 
-    def turned(x, name):
+    def turned(x):
         """Patches turned by their row and column, pair by pair as complex numbers."""
-        rotary, prefix, units = config.rotary, config.num_prefix_tokens, x.shape[-1]
-        down, across = np.divmod(np.arange(rows * columns), columns)
-        if rotary.coordinates == "centred":
-            y, x_ = (
-                2 * np.pi * (2 * (i + 0.5) / n - 1) for i, n in ((down, rows), (across, columns))
-            )
-        else:
-            scale = np.divide(rotary.reference_grid or (rows, columns), (rows, columns))
-            y, x_ = (down + rotary.offset) * scale[0], (across + rotary.offset) * scale[1]
-        if rotary.learned:
-            of_x, of_y = w[f"{name}/rotation/frequencies"][:, :, None]
-            angles = x_[:, None] * of_x + y[:, None] * of_y
-        else:
-            axes = (x_, y) if rotary.columns_first else (y, x_)
-            frequencies = rotary.temperature ** (-4 * np.arange(units // 4) / units)
-            angles = np.concatenate([np.outer(axis, frequencies) for axis in axes], axis=1)
-        is_halves = rotary.pairs == "halves"
-        one, other = (
-            (x[..., : units // 2], x[..., units // 2 :])
-            if is_halves
-            else (x[..., ::2], x[..., 1::2])
-        )
-        pairs = one + 1j * other
+        prefix, units = config.num_prefix_tokens, x.shape[-1]
+        places = zip(np.divmod(np.arange(rows * columns), columns), (rows, columns), strict=True)
+        axes = [2 * np.pi * (2 * (place + 0.5) / side - 1) for place, side in places]
+        frequencies = config.rotary ** (-4 * np.arange(units // 4) / units)
+        angles = np.concatenate([np.outer(axis, frequencies) for axis in axes], axis=1)
+        pairs = x[..., : units // 2] + 1j * x[..., units // 2 :]
         pairs[:, :, prefix:] *= np.exp(1j * angles)
-        parts = [pairs.real, pairs.imag]
-        return np.concatenate(parts, -1) if is_halves else np.stack(parts, -1).reshape(x.shape)
+        return np.concatenate([pairs.real, pairs.imag], -1)
 
     def attend(q, k, v, name):
         logits = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
-        if f"{name}/bias_table" in w:
-            prefix, table = config.num_prefix_tokens, w[f"{name}/bias_table"]
-            for one, other in itertools.product(range(rows * columns), repeat=2):
-                down, across = (np.divmod(p, columns) for p in (one, other))
-                down, across = np.subtract(down, across)
-                step = (down + rows - 1) * (2 * columns - 1) + across + columns - 1
-                logits[:, :, prefix + one, prefix + other] += table[step]
         probabilities = np.exp(logits - logits.max(-1, keepdims=True))
         probabilities /= probabilities.sum(-1, keepdims=True)
         return (
@@ -178,17 +138,14 @@ def forward(config, weights, x):
     z = norm(z, "embedding_norm")
     for block in range(config.depth):
         name = f"encoder_block_{block}"
-        is_before = config.block_norm == "before"
-        y = norm(z, f"{name}/norm_1") if is_before else z
+        y = norm(z, f"{name}/norm_1")
         q, k, v = (heads(y, f"{name}/attention/{part}") for part in ("query", "key", "value"))
         q, k = norm(q, f"{name}/attention/query_norm"), norm(k, f"{name}/attention/key_norm")
         if config.rotary:
-            q, k = (turned(x, f"{name}/attention") for x in (q, k))
+            q, k = turned(q), turned(k)
         y = attend(q, k, v, f"{name}/attention")
-        y = y if is_before else norm(y, f"{name}/norm_1")
         z = z + y * w.get(f"{name}/layer_scale_1/gamma", 1)
-        y = mlp(norm(z, f"{name}/norm_2") if is_before else z, f"{name}/mlp")
-        y = y if is_before else norm(y, f"{name}/norm_2")
+        y = mlp(norm(z, f"{name}/norm_2"), f"{name}/mlp")
         z = z + y * w.get(f"{name}/layer_scale_2/gamma", 1)
     z = norm(z, "encoder_norm")
     patches = z[:, config.num_prefix_tokens :]
@@ -196,9 +153,9 @@ def forward(config, weights, x):
         one, other = norm(z[:, 0], "pooled_norm"), norm(z[:, 1], "pooled_norm")
         return (dense(one, "class_token_head") + dense(other, "distillation_token_head")) / 2
     if config.classifier == "map":
-        read = z if config.map_reads_prefix else patches
         query = heads(w["map_head/probe"], "map_head/query")
-        y = attend(query, heads(read, "map_head/key"), heads(read, "map_head/value"), "map_head")
+        key, value = (heads(patches, f"map_head/{part}") for part in ("key", "value"))
+        y = attend(query, key, value, "map_head")
         pooled = (y + mlp(norm(y, "map_head/norm"), "map_head/mlp"))[:, 0]
     else:
         pooled = {
@@ -211,7 +168,7 @@ def forward(config, weights, x):
 
 
 # Together these have every layer.
-ANY_BACKEND = ("DINOv2", "RoPE-ViT")
+ANY_BACKEND = ("DINOv2", "DINOv3")
 
 
 @pytest.mark.any_backend
@@ -304,33 +261,23 @@ def test_bit_names_the_input_of_its_head():
     assert model.get_layer("predictions").input is model.get_layer("representation").output
 
 
-ROTARY = ("DINOv3", "Perception Encoder", "RoPE-ViT")
-
-
 @pytest.mark.any_backend
-@pytest.mark.parametrize("variant", ROTARY)
-def test_rotary_positions_serve_images_of_any_size(variant):
+def test_rotary_positions_serve_images_of_any_size():
+    variant = "DINOv3"
     free = built(variant, include_top=False, input_shape=(None, None, 3))
     weights = {weight.path: weight for weight in free.weights}
     for size in (SHAPE[:2], (12, 4)):
         fixed = built(variant, include_top=False, input_shape=(*size, 3))
         for weight in fixed.weights:
-            if not weight.path.startswith("position_embedding/"):
-                weight.assign(weights[weight.path])
+            weight.assign(weights[weight.path])
         x = np.random.default_rng(2).normal(size=(2, *size, 3)).astype("float32")
-        if "position_embedding/embedding" in weights:
-            layer = free.get_layer("position_embedding")
-            fixed.get_layer("position_embedding").embedding.assign(
-                layer.for_grid((size[0] // 4, size[1] // 4))
-            )
         np.testing.assert_allclose(array(free(x)), array(fixed(x)), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", ROTARY)
-def test_recomputation_changes_no_gradient(variant, loss_and_gradients):
-    loss, gradients = loss_and_gradients(built(variant), images(), np.array([0, 1]))
+def test_recomputation_changes_no_gradient(loss_and_gradients):
+    loss, gradients = loss_and_gradients(built("DINOv3"), images(), np.array([0, 1]))
     loss_again, recomputed = loss_and_gradients(
-        built(variant, remat=True), images(), np.array([0, 1])
+        built("DINOv3", remat=True), images(), np.array([0, 1])
     )
     np.testing.assert_allclose(loss, loss_again, rtol=1e-5)
     for path, gradient in gradients.items():
@@ -341,12 +288,11 @@ def test_recomputation_changes_no_gradient(variant, loss_and_gradients):
 
 @pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
 def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
-    model, path = built("Perception Encoder"), tmp_path / f"model{suffix}"
+    model, path = built("DINOv3"), tmp_path / f"model{suffix}"
     model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
-    config = dataclasses.replace(SMALL, **VARIANTS["Perception Encoder"])
+    config = dataclasses.replace(SMALL, **VARIANTS["DINOv3"])
     found = build_arguments(open_checkpoint(path), gelu="tanh").config
     assert found.rotary == config.rotary
-    assert (found.map_num_heads, found.map_mlp_dim) == (4, 20)
     plain = dataclasses.replace(config, rotary=None)
     with pytest.warns(UserWarning, match=r"trained with rotary=.*the model has rotary=None"):
         keras_vit.build(plain, input_shape=SHAPE, classes=5, weights=path)
@@ -356,19 +302,15 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
     np.testing.assert_allclose(
         array(same(images())), softmax(array(model(images())), axis=1), atol=1e-6
     )
-    other = dataclasses.replace(config, rotary=keras_vit.Rotary())
+    other = dataclasses.replace(config, rotary=50.0)
     with pytest.raises(ValueError, match=r"positions of the weights must match the model \(rotary"):
         keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
 
 def test_rotary_fields_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="pairs must be one of .*'quarters'"):
-        keras_vit.Rotary(pairs="quarters")
-    with pytest.raises(ValueError, match='need coordinates="index"'):
-        keras_vit.Rotary(offset=1.0)
-    with pytest.raises(ValueError, match="sides must be positive"):
-        keras_vit.Rotary(coordinates="index", reference_grid=(0, 4))
-    rotary = {"rotary": keras_vit.Rotary()}
+    with pytest.raises(ValueError, match="rotary must be positive or None. Received: -1.0"):
+        dataclasses.replace(SMALL, rotary=-1.0)
+    rotary = {"rotary": 100.0}
     with pytest.raises(ValueError, match="multiple of 4 units.*num_heads=4"):
         dataclasses.replace(SMALL, **rotary, num_heads=4)
     with pytest.raises(ValueError, match='alone .*Received: "relative"'):

@@ -25,7 +25,6 @@ _FILES_AT_ONCE = 256
 UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
 PARTS = ("train", "validation", "calibration", "test")
-_NEWER = ("calibration",)  # Records of earlier versions have no such part: it is empty.
 
 
 def fingerprint(encoded: bytes) -> int:
@@ -209,10 +208,9 @@ class SplitRecord:
         if folder is None or not (path := pathlib.Path(folder) / SPLIT).is_file():
             return None
         arrays = load_arrays(path)
-        needed = [name for name in PARTS if name in arrays or name not in _NEWER]
         wrong = [
             name
-            for name in needed
+            for name in PARTS
             if name not in arrays or arrays[name].dtype != np.uint64 or arrays[name].ndim != 1
         ]
         if wrong:

@@ -29,10 +29,11 @@ from keras_vit.training.data.split_record import (
 )
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import FineTuning, Settings
+from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
+from keras_vit.utils.json_files import changed_fields
 
 from .data_record import DataRecord
 from .distillation import open_teacher
@@ -78,7 +79,7 @@ class Job:
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
             recipe = self.folder.recipe(self.settings_type.command)
-            self.settings = self.settings_type.from_json(_settings_of(recipe))
+            self.settings = self.settings_type.from_json(recipe["settings"])
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             if options.resume:
@@ -276,7 +277,7 @@ class Job:
             "command": self.options.command,
             "description": description.to_json(),
             "model": description.name,
-            "config": dataclasses.asdict(start.config),
+            "config": changed_fields(start.config),
             "settings": settings.to_json(),
             "facts": {**facts, **self.unfinished.get("facts", {})},
             "preprocessing": start.preprocessing.to_fields(),
@@ -415,12 +416,3 @@ def _batches(plan, place, start_step=0):
         num_classes=len(plan.source.class_names),
         data_service=settings.data_service,
     )
-
-
-def _settings_of(recipe):
-    """The settings of an unfinished run, also of one from before facts were read."""
-    settings = recipe["settings"]
-    if "facts" in recipe or recipe["job"] != FineTuning.command:
-        return settings
-    gelu = recipe.get("config", {}).get("gelu")
-    return {**settings, "normalization": "half", "head": "new", "gelu": gelu}

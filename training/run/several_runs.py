@@ -67,12 +67,7 @@ def start_or_continue(
     fields = json.loads(json.dumps(fields))
     path = folder / name
     if path.exists():
-        # Sweeps of earlier versions have fewer fields: the later ones did not change them.
-        defaults = json.loads(json.dumps({**type(settings)().to_json(), **DataSpec().to_json()}))
-        known = {
-            **{field: defaults[field] for field in fields if field in defaults},
-            **read_json(path),
-        }
+        known = read_json(path)
         known.pop("result", None)
         check_same_settings(path, known, fields)
         return

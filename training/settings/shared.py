@@ -6,11 +6,12 @@ import dataclasses
 import math
 from typing import Any, Self
 
-from keras_vit.configs import BiTConfig, ViTConfig, config_fields
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
+from keras_vit.utils.json_files import changed_fields
 
 from .decisions import DecisionSettings
 from .declared import RESIZED_CROP, DeclaredSettings, check_warmup
@@ -201,7 +202,7 @@ class Settings(DeclaredSettings):
         """Returns the fields as JSON can hold them."""
         fields = dataclasses.asdict(self)
         if isinstance(self.model, (ViTConfig, BiTConfig)):
-            fields["model"] = {"config": type(self.model).__name__, **config_fields(self.model)}
+            fields["model"] = {"config": type(self.model).__name__, **changed_fields(self.model)}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in fields.items()

@@ -36,19 +36,9 @@ MODELS = {
         "vit_tiny_patch16_224",
         {"qk_norm": True, "act_layer": "relu"},
     ),
-    "relative biases": ("vit_relpos_small_patch16_224", {"rel_pos_dim": 6}),
-    "relative biases of all blocks, class token": (
-        "vit_srelpos_small_patch16_224",
-        {"rel_pos_dim": 6, "class_token": True, "global_pool": "token", "fc_norm": False},
-    ),
-    "norms behind attention and MLP": ("vit_base_patch16_rpn_224", {}),
     "two tokens": ("deit_tiny_distilled_patch16_224", {}),
     "DINOv3": ("vit_small_patch16_dinov3", {**WIDE, "global_pool": "token"}),
     "DINOv3 with SwiGLU and biases": ("vit_small_plus_patch16_dinov3_qkvb", WIDE),
-    "rotary and learned positions": ("vit_small_patch16_rope_ape_224", WIDE),
-    "rotary positions of a scaled grid": ("vit_medium_patch16_rope_reg1_gap_256", WIDE),
-    "rotary positions, learned frequencies": ("vit_small_patch16_rope_mixed_224", WIDE),
-    "Perception Encoder": ("vit_pe_core_tiny_patch16_384", WIDE),
 }
 
 

@@ -62,10 +62,11 @@ def test_a_record_is_read_as_it_was_written(data, tmp_path):
         np.testing.assert_array_equal(again.parts[part], numbers)
 
 
-def test_a_record_of_an_earlier_version_has_no_image_for_calibration(tmp_path):
+def test_a_record_without_one_of_the_parts_is_refused(tmp_path):
     parts = {name: np.array([1], "uint64") for name in ("train", "validation", "test")}
     np.savez(tmp_path / "split.npz", **parts)
-    assert SplitRecord.read(tmp_path).parts["calibration"].size == 0
+    with pytest.raises(ValueError, match="Received: calibration without them"):
+        SplitRecord.read(tmp_path)
 
 
 def test_an_image_is_known_by_its_content_whatever_its_name(data, tmp_path):
