@@ -11,7 +11,6 @@ from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
 from keras_vit.checkpoints.hdf5_structure import open_weights_entry
 from keras_vit.keras_private import load_keras_model
 
-
 # Numbers that a model may have in addition to twice those of its file: the seeds of layers, and
 # LoRA's factors, which Keras adds to the kernel when it saves.
 _FREE_NUMBERS = 2**20

@@ -17,6 +17,8 @@ from keras_vit.images.signatures import BMP, UNKNOWN, signature_format
 from keras_vit.images.transcoding import SIGNATURE_BYTES, check_range, kind_of, to_rgb
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 
+PATHS = (str, os.PathLike)
+
 
 def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     """Returns image files: the given ones, and all in the given folders; see `images_below`.
@@ -24,7 +26,7 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     Raises:
         ValueError: If a path does not exist, or a folder has no images.
     """
-    if isinstance(paths, (str, os.PathLike)):
+    if isinstance(paths, PATHS):
         paths = [paths]
     files = []
     for path in map(pathlib.Path, paths):
@@ -41,6 +43,25 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
         else:
             raise ValueError(f"An image must be an existing file or folder. Received: {path}")
     return files
+
+
+def as_images(images: Any) -> list[Any]:
+    """Returns the paths of image files, and images as `as_image` returns them, in order.
+
+    Args:
+        images: A file, a folder (with its subfolders), an image in memory, or several of these.
+
+    Raises:
+        ValueError: If a path does not exist, a folder has no images, or an image in memory is of
+            another type.
+    """
+    one = (*PATHS, bytes, bytearray, memoryview)
+    is_one = isinstance(images, one) or hasattr(images, "getexif")
+    several = [images] if is_one or getattr(images, "ndim", 0) == 3 else images
+    found: list[Any] = []
+    for image in several:
+        found += image_files(image) if isinstance(image, PATHS) else [as_image(image)]
+    return found
 
 
 def as_image(image: Any) -> bytes | np.ndarray:

@@ -2,8 +2,6 @@
 
 import keras
 
-from keras_vit.keras_private import xla_compiles
-
 
 def compiled_in_training(function):
     """Returns the function compiled by XLA with its gradient, on TensorFlow.
@@ -25,6 +23,9 @@ def compiled_in_training(function):
     if keras.backend.backend() != "tensorflow":
         return function
     import tensorflow as tf
+
+    # Not at the top: that module may be the first to import Keras, which imports the layers.
+    from keras_vit.keras_private import xla_compiles
 
     @tf.function(autograph=False, jit_compile=True)
     def differentiate(inputs, upstream):

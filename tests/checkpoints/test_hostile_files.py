@@ -7,7 +7,6 @@ import shutil
 import zipfile
 
 import h5py
-import keras
 import numpy as np
 import pytest
 
