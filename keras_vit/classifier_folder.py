@@ -16,7 +16,13 @@ import numpy as np
 from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
-from keras_vit.description import Description, described, held_description, set_description
+from keras_vit.description import (
+    Description,
+    described,
+    description_layer,
+    held_description,
+    set_description,
+)
 from keras_vit.description.description_texts import description_of_folder, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.listing import as_images
@@ -147,7 +153,9 @@ def save_classifier(
         OSError: If there is no space, or no permission to write.
     """
     check_folder(folder, marker=MODEL, overwrite=overwrite)
-    known = preprocessing or held_description(model).preprocessing
+    known, layer = preprocessing, description_layer(model)
+    if known is None and layer is not None and layer.input is model.input:  # Nothing before it.
+        known = held_description(model).preprocessing
     if known is None:
         raise ValueError(
             "The range of pixels that the model was fitted on is not known, and not guessed: pass "

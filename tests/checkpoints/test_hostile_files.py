@@ -208,7 +208,7 @@ def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
         _head(config)["units"] = 30_000_000_000  # 1 TB.
         return config
 
-    with pytest.raises(ValueError, match="a model of 270,000,00[01],.* numbers or more, which the"):
+    with pytest.raises(ValueError, match="a model of 240,000,00[01],.* numbers or more, which"):
         load_classifier(edited(many_classes))
 
 

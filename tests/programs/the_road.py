@@ -1,7 +1,8 @@
 """A user's scripts: models that were compiled and fitted, saved, and read by another process.
 
-    python the_road.py write FOLDER
-    python the_road.py read FOLDER
+    python the_road.py write FOLDER MODEL ...
+    python the_road.py read FOLDER MODEL ...
+    python the_road.py use FOLDER
 
 The first writes models, classifiers and their outputs into the folder. The second reads them in
 each way and prints a JSON object: by model and way the largest difference of an output, or the
@@ -38,10 +39,9 @@ def build(**changes):
     return keras_vit.build("ViT-Ti/16", classes=3, **{**TINY, **changes})
 
 
-def fit(model, optimizer="adam", loss=CROSSENTROPY, metrics=("accuracy",), data=(INPUTS, LABELS)):
+def fit(model, optimizer, loss=CROSSENTROPY, metrics=("accuracy",), data=(INPUTS, LABELS)):
     model.compile(optimizer, loss, metrics=list(metrics))
-    arguments = data if isinstance(data, tuple) else (data,)
-    model.fit(*arguments, epochs=2, verbose=0)
+    model.fit(*(data if isinstance(data, tuple) else (data,)), epochs=2, verbose=0)
     return model
 
 
@@ -64,8 +64,11 @@ class OwnMetric(keras.metrics.Mean):
 
 
 class OwnCallback(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.epochs = getattr(self, "epochs", [])
+
     def on_epoch_end(self, epoch, logs=None):
-        self.model.seen = epoch + 1
+        self.epochs.append(epoch)
 
 
 class OwnOptimizer(keras.optimizers.SGD):
@@ -76,117 +79,74 @@ def schedule():
     return keras.optimizers.schedules.CosineDecay(0.01, 4, warmup_target=0.02, warmup_steps=2)
 
 
-# Models by name; each is fitted in a way that tutorials show.
+# Models by name; each is fitted in a way that tutorials show, with the parts in any combination.
 
 
 def numpy_arrays(folder):
-    return fit(build())
+    return fit(build(), "adam")
 
 
-def tf_data(folder):
-    import tensorflow as tf
-
-    dataset = tf.data.Dataset.from_tensor_slices((INPUTS, LABELS)).shuffle(12).batch(4)
-    return fit(build(), data=dataset.prefetch(2))
-
-
-def image_folder(folder):
+def frozen_then_unfrozen_with_callbacks(folder):
     for number, image in enumerate(IMAGES):
         name = folder / "photos" / NAMES[number % 3]
         name.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(name / f"{number}.png")
-    dataset = keras.utils.image_dataset_from_directory(
-        folder / "photos", image_size=(32, 32), batch_size=4, seed=0
-    )
-    return fit(build(), data=dataset.map(lambda x, y: (keras_vit.preprocess_input(x), y)))
-
-
-def frozen_then_unfrozen(folder):
+    data = keras.utils.image_dataset_from_directory(
+        folder / "photos", image_size=(32, 32), batch_size=6, seed=0, verbose=False
+    ).map(lambda images, labels: (keras_vit.preprocess_input(images), labels))
     model = build()
-    for layer in model.layers[:-1]:
-        layer.trainable = False
-    fit(model)
-    model.trainable = True
-    for layer in model.layers:
-        layer.trainable = True
-    return fit(model, keras.optimizers.Adam(1e-4))
-
-
-def frozen(folder):
-    model = build()
-    for layer in model.layers[:-1]:
-        layer.trainable = False
-    return fit(model)
-
-
-def callbacks(folder):
-    model = build()
+    freeze(model)
     model.compile("adam", CROSSENTROPY, metrics=["accuracy"])
     own = OwnCallback()
-    validation = (INPUTS, LABELS)
-    model.fit(
-        *validation,
-        validation_data=validation,
-        epochs=2,
-        verbose=0,
-        callbacks=[
-            keras.callbacks.ModelCheckpoint(folder / "callbacks.keras"),
-            keras.callbacks.EarlyStopping(patience=3, restore_best_weights=False),
-            keras.callbacks.ReduceLROnPlateau(patience=1),
-            keras.callbacks.CSVLogger(folder / "log.csv"),
-            keras.callbacks.BackupAndRestore(folder / "backup"),
-            own,
-        ],
-    )
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(folder / "frozen_then_unfrozen_with_callbacks.keras"),
+        keras.callbacks.EarlyStopping(patience=3),
+        keras.callbacks.ReduceLROnPlateau(patience=1),
+        keras.callbacks.CSVLogger(folder / "log.csv"),
+        keras.callbacks.BackupAndRestore(folder / "backup"),
+        own,
+    ]
+    model.fit(data, epochs=1, validation_data=data, verbose=0, callbacks=callbacks)
+    unfreeze(model)
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), CROSSENTROPY, metrics=["accuracy"])
+    model.fit(data, epochs=2, validation_data=data, verbose=0, callbacks=callbacks)
+    assert own.epochs == [0, 0, 1]
     return model
 
 
-def sgd(folder):
-    return fit(build(), keras.optimizers.SGD(0.01, momentum=0.9, clipnorm=1.0))
+def still_frozen(folder):
+    model = build()
+    freeze(model)
+    return fit(model, "sgd")
 
 
-def adamw(folder):
-    return fit(build(), keras.optimizers.AdamW(schedule(), weight_decay=0.1))
+def adamw_with_a_schedule_and_dropout(folder):
+    schedule = keras.optimizers.schedules.CosineDecay(0.01, 4, warmup_target=0.02, warmup_steps=2)
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensor_slices((INPUTS, LABELS)).shuffle(12).batch(6).prefetch(2)
+    model = build(dropout_rate=0.1, attention_dropout_rate=0.1)
+    return fit(model, keras.optimizers.AdamW(schedule, weight_decay=0.1), data=data)
 
 
-def lion(folder):
-    return fit(build(), keras.optimizers.Lion(1e-3, use_ema=True))
+def lion_with_own_loss_and_metric(folder):
+    return fit(build(), keras.optimizers.Lion(1e-3), OwnLoss(2.0), [OwnMetric(name="surest")])
 
 
-def muon(folder):
+def own_optimizer_and_functions(folder):
+    surest = [lambda labels, scores: keras.ops.max(scores)]
+    return fit(build(), OwnOptimizer(0.01, use_ema=True, clipnorm=1.0), own_loss, surest)
+
+
+def muon_in_mixed_bfloat16(folder):
     return fit(build(), keras.optimizers.Muon(1e-3))
 
 
-def own_names(folder):
-    return fit(build(), OwnOptimizer(0.01), OwnLoss(2.0), [OwnMetric(name="surest")])
-
-
-def own_functions(folder):
-    return fit(build(), "sgd", own_loss, [lambda labels, scores: keras.ops.max(scores)])
-
-
-def mixed_bfloat16(folder):
-    return with_policy("mixed_bfloat16")
-
-
 def mixed_float16(folder):
-    return with_policy("mixed_float16")
+    return fit(build(), "adam")
 
 
-def with_policy(policy):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        return fit(build())
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-def dropout(folder):
-    return fit(build(dropout_rate=0.1, attention_dropout_rate=0.1))
-
-
-def our_trainer(folder):
+def trainer_with_warmup(folder):
     from keras_vit.training import SGD, Trainer, warmup_schedule
 
     model = build()
@@ -194,12 +154,37 @@ def our_trainer(folder):
     return model
 
 
-def our_muon(folder):
+def trainer_with_muon(folder):
     from keras_vit.training import Muon, Trainer
 
     model = build()
     fit(Trainer(model), Muon(1e-3))
     return model
+
+
+def lora(folder):
+    model = build()
+    freeze(model)
+    for layer in model._flatten_layers():
+        if hasattr(layer, "enable_lora") and layer.name != "predictions":
+            layer.trainable = True
+            layer.enable_lora(2)
+    return fit(model, "adam")
+
+
+def nested_in_a_compiled_model(folder):
+    body = build()
+    body.compile(OwnOptimizer(0.01), own_loss)  # An optimizer and a loss within the other config.
+    image = keras.Input((32, 32, 3))
+    scores = keras.layers.Dense(3, "softmax")(body(keras.layers.RandomFlip("horizontal")(image)))
+    return fit(keras.Model(image, scores), OwnOptimizer(0.01), own_loss)
+
+
+def features_in_a_sequential(folder):
+    normalize = keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)
+    body = build(include_top=False, pooling="token")
+    layers = [keras.Input((32, 32, 3)), normalize, OwnArray(), body]
+    return fit(keras.Sequential([*layers, keras.layers.Dense(3, "softmax")]), "adam")
 
 
 def trainer_itself(folder):
@@ -208,77 +193,102 @@ def trainer_itself(folder):
     return fit(Trainer(build()), SGD(0.03))
 
 
-def lora(folder):
-    model = build()
-    for layer in model.layers[:-1]:
-        layer.trainable = False
-    for layer in model._flatten_layers():
-        if hasattr(layer, "enable_lora") and layer.name != "predictions":
-            layer.trainable = True
-            layer.enable_lora(2)
-    return fit(model)
-
-
 def int8(folder):
-    model = fit(build())
+    model = build()
     model.quantize("int8")
     return model
 
 
-# A model within the user's own.
+@keras.saving.register_keras_serializable("the_road")
+class OwnArray(keras.layers.Layer):
+    """A layer with a variable that is made of an array."""
+
+    def build(self, input_shape):
+        self.shift = keras.Variable(np.zeros(3, "float32"), trainable=False)
+
+    def call(self, images):
+        return images + self.shift
 
 
-def nested(folder):
-    body = fit(build())  # Compiled itself, with an optimizer of its own.
-    image = keras.Input((32, 32, 3))
-    x = keras.layers.RandomFlip("horizontal")(image)
-    return fit(keras.Model(image, keras.layers.Dense(3, "softmax")(body(x))), own(), own_loss)
+def freeze(model):
+    for layer in model.layers[:-1]:
+        layer.trainable = False
 
 
-def own():
-    return OwnOptimizer(0.01)
+def unfreeze(model):
+    for layer in model.layers:
+        layer.trainable = True
 
 
-def sequential(folder):
-    layers = [keras.Input((32, 32, 3)), keras.layers.RandomFlip(), build()]
-    return fit(keras.Sequential(layers))
-
-
-def features(folder):
-    body = build(include_top=False, pooling="token")
-    head = keras.layers.Dense(3, "softmax", dtype="float32")
-    normalize = keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)
-    return fit(keras.Sequential([keras.Input((32, 32, 3)), normalize, body, head]))
-
-
-PLAIN = (
-    numpy_arrays, tf_data, image_folder, frozen, frozen_then_unfrozen, callbacks, sgd, adamw, lion,
-    muon, own_names, own_functions, mixed_bfloat16, mixed_float16, dropout, our_trainer, our_muon,
-    lora,
+# Models of this package, which every reader takes, and models with one in them.
+OURS = (
+    numpy_arrays, frozen_then_unfrozen_with_callbacks, still_frozen,
+    adamw_with_a_schedule_and_dropout, lion_with_own_loss_and_metric, own_optimizer_and_functions,
+    muon_in_mixed_bfloat16, mixed_float16, trainer_with_warmup, trainer_with_muon, lora,
 )  # fmt: skip
-OTHERS = (trainer_itself, nested, sequential, features, int8)
+OTHERS = (nested_in_a_compiled_model, features_in_a_sequential, trainer_itself, int8)
+POLICIES = {muon_in_mixed_bfloat16: "mixed_bfloat16", mixed_float16: "mixed_float16"}
 
 
-def write(folder):
-    for make in (*PLAIN, *OTHERS):
+def write(folder, models):
+    for make in models:
+        keras.config.set_dtype_policy(POLICIES.get(make, "float32"))
         model = make(folder)
         path = folder / f"{make.__name__}.keras"
         if not path.exists():  # Otherwise ModelCheckpoint has written it.
             model.save(path)
         np.save(path.with_suffix(".npy"), outputs(model))
-        model.save(folder / "again.keras", overwrite=True)
+        if make is numpy_arrays:
+            known = keras_vit.Preprocessing((32, 32))
+            keras_vit.save_classifier(
+                folder / "classifier", model, NAMES, preprocessing=known, samples=IMAGES[:4]
+            )
 
 
-def read(folder):
+def read(folder, models):
     found = {}
-    for make in (*PLAIN, *OTHERS):
+    for make in models:
         path = folder / f"{make.__name__}.keras"
         expected = np.load(path.with_suffix(".npy"))
+        keras.config.set_dtype_policy(POLICIES.get(make, "float32"))
+        ways = WAYS if make in OURS else dict(list(WAYS.items())[:2])
         found[make.__name__] = {
             way: difference(lambda f=function, p=path: outputs(f(p)), expected)
-            for way, function in WAYS.items()
+            for way, function in ways.items()
         }
     return found
+
+
+def use(folder):
+    """What the commands and functions for classifiers make of the first model."""
+    from keras_vit.command_line import main
+
+    expected = np.load(folder / "numpy_arrays.npy")
+    classifier, file = f"{folder}/classifier", f"{folder}/numpy_arrays.keras"
+    found = {
+        "load_classifier": difference(
+            lambda: predicted(keras_vit.load_classifier(classifier)), expected
+        ),
+        "open_model of a classifier": difference(
+            lambda: outputs(keras_vit.open_model(classifier).model), expected
+        ),
+    }
+    for source in (classifier, file):
+        for suffix in (".npz", ".weights.h5", ".safetensors"):
+            to = f"{folder}/converted{len(found)}{suffix}"
+            main(["convert", source, to])
+            found[f"convert {pathlib.Path(source).name} {suffix}"] = difference(
+                lambda to=to: outputs(loaded(to)), expected
+            )
+    run = f"{folder}/run"
+    words = f"--data {folder}/photos --steps 1 --batch-size 4 --accumulate 1 --warmup-steps 0"
+    main(["finetune", "--weights", file, "--output", run, "--learning-rate", "0", *words.split()])
+    return found
+
+
+def predicted(classifier):
+    rows = [dict(answer.top) for answer in classifier.predict(IMAGES, top=3)]
+    return np.array([[row[name] for name in NAMES] for row in rows])
 
 
 def loaded(path):
@@ -300,8 +310,11 @@ def difference(function, expected):
 
 
 if __name__ == "__main__":
-    command, place = sys.argv[1], pathlib.Path(sys.argv[2])
-    if command == "write":
-        write(place)
+    half, place = sys.argv[1], pathlib.Path(sys.argv[2])
+    chosen = [make for make in (*OURS, *OTHERS) if make.__name__ in sys.argv[3:]]
+    if half == "write":
+        write(place, chosen)
+    elif half == "read":
+        print(json.dumps(read(place, chosen)))
     else:
-        print(json.dumps(read(place)))
+        print(json.dumps(use(place)))
