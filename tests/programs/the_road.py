@@ -251,7 +251,7 @@ def read(folder, models):
         path = folder / f"{make.__name__}.keras"
         expected = np.load(path.with_suffix(".npy"))
         keras.config.set_dtype_policy(POLICIES.get(make, "float32"))
-        ways = WAYS if make in OURS else dict(list(WAYS.items())[:2])
+        ways = WAYS if make in OURS else {"open_model": WAYS["open_model"]}
         found[make.__name__] = {
             way: difference(lambda f=function, p=path: outputs(f(p)), expected)
             for way, function in ways.items()
