@@ -27,6 +27,7 @@ from keras_vit.description.description_texts import description_of_folder, texts
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.listing import as_images
 from keras_vit.images.samples import pixels_of, write_samples
+from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
     CLASSES,
@@ -214,7 +215,7 @@ def _short_card(classifier):
 
 def _check_probabilities(model, task):
     shape = [1, *(side or 224 for side in model.input_shape[1:])]
-    scores = keras.ops.convert_to_numpy(model(np.zeros(shape, "float32"), training=False))
+    scores = array_of(model(np.zeros(shape, "float32"), training=False))
     # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
     # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
     if task == MULTICLASS:
