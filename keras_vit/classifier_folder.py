@@ -162,7 +162,7 @@ def save_classifier(
             "The range of pixels that the model was fitted on is not known, and not guessed: pass "
             f"preprocessing=keras_vit.Preprocessing({tuple(model.input_shape[1:3])}) for images of "
             "keras_vit.preprocess_input, with value_range=(0, 1) for pixels / 255, or with "
-            "value_range=(0, 255) for pixels as they are."
+            "value_range=(0, 255) for unchanged pixels."
         )
     classifier = Classifier(
         model, class_names, known, recipe, folder, task=task, thresholds=thresholds

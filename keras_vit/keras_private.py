@@ -208,7 +208,7 @@ def load_keras_model(
 def _without_compiling(config):
     """Returns a config without the losses, metrics and optimizers of its models.
 
-    `compile=False` leaves out those of the outer model only.
+    `compile=False` leaves out the outer model's only.
     """
     if isinstance(config, list):
         return [_without_compiling(value) for value in config]

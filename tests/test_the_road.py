@@ -1,6 +1,6 @@
 """The road that everybody takes: build, compile, fit, save; then another process loads and uses it.
 
-Each half is a user's script in a process of its own, programs/the_road.py.
+Each half is a user's script in a separate process, programs/the_road.py.
 """
 
 import json
@@ -18,7 +18,7 @@ from keras_vit.export.artefacts import load_artefact
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "the_road.py"
 
-# Of models of this package each reader takes the file.
+# Models of this package, whose files each reader takes.
 OURS = (
     "numpy_arrays",
     "frozen_then_unfrozen_with_callbacks",

@@ -12,7 +12,7 @@ from keras_vit.checkpoints.hdf5 import LayerVariables, check_keras_archive
 from keras_vit.checkpoints.hdf5_structure import open_weights_entry
 from keras_vit.keras_private import load_keras_model
 
-# Numbers that a model may have in addition to twice those of its file: the seeds of layers, and
+# Numbers that a model may have in addition to twice as many as its file: the seeds of layers, and
 # LoRA's factors, which Keras adds to the kernel when it saves.
 _FREE_NUMBERS = 2**20
 

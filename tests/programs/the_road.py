@@ -130,12 +130,12 @@ def adamw_with_a_schedule_and_dropout(folder):
 
 
 def lion_with_own_loss_and_metric(folder):
-    return fit(build(), keras.optimizers.Lion(1e-3), OwnLoss(2.0), [OwnMetric(name="surest")])
+    return fit(build(), keras.optimizers.Lion(1e-3), OwnLoss(2.0), [OwnMetric(name="confidence")])
 
 
 def own_optimizer_and_functions(folder):
-    surest = [lambda labels, scores: keras.ops.max(scores)]
-    return fit(build(), OwnOptimizer(0.01, use_ema=True, clipnorm=1.0), own_loss, surest)
+    confidence = [lambda labels, scores: keras.ops.max(scores)]
+    return fit(build(), OwnOptimizer(0.01, use_ema=True, clipnorm=1.0), own_loss, confidence)
 
 
 def muon_in_mixed_bfloat16(folder):
