@@ -57,7 +57,7 @@ def found_check_images(
             f"Received: {classifier.folder}"
         )
     with tempfile.TemporaryDirectory() as folder:
-        notes = ()
+        notes: tuple[str, ...] = ()
         if not found and check_images is None:
             found, notes = folder, (SYNTHETIC,)
             for number, image in enumerate(synthetic_images()):
