@@ -24,9 +24,6 @@ def compiled_in_training(function):
         return function
     import tensorflow as tf
 
-    # Not at the top: that module may be the first to import Keras, which imports the layers.
-    from keras_vit.keras_private import xla_compiles
-
     @tf.function(autograph=False, jit_compile=True)
     def differentiate(inputs, upstream):
         with tf.GradientTape() as tape:
@@ -41,6 +38,9 @@ def compiled_in_training(function):
         return compiled(*inputs), lambda upstream: differentiate(inputs, upstream)
 
     def trained(*inputs):
+        # Not above: that module may be the first to import Keras, which imports the layers.
+        from keras_vit.keras_private import xla_compiles
+
         if not xla_compiles():
             return function(*inputs)
         # Variables are read here; inside they would need a separate gradient function.
