@@ -12,6 +12,7 @@ error. Only the first compiles, and only it knows the losses and metrics of the 
 import json
 import pathlib
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -264,6 +265,9 @@ def use(folder):
     from keras_vit.command_line import main
 
     expected = np.load(folder / "numpy_arrays.npy")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "__array__")  # NumPy's, of arrays that are copied.
+        predicted(keras_vit.load_classifier(folder / "classifier"))
     classifier, file = f"{folder}/classifier", f"{folder}/numpy_arrays.keras"
     found = {
         "load_classifier": difference(
