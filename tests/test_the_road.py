@@ -127,8 +127,10 @@ FORMATS = {
 def test_a_fitted_classifier_is_exported_and_verified(name, road, tmp_path):
     path, package = FORMATS[name]
     pytest.importorskip(package)
-    main(["export", str(road / "classifier"), "--to", name, "--output", str(tmp_path / path)])
-    main(["verify", str(tmp_path / path)])
+    assert not main(
+        ["export", str(road / "classifier"), "--to", name, "--output", str(tmp_path / path)]
+    )
+    assert not main(["verify", str(tmp_path / path)])
     if name != "html":
         images = sorted((road / "classifier" / "samples").iterdir())
         keras, export = load_classifier(road / "classifier"), load_artefact(tmp_path / path)
