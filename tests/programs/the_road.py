@@ -285,7 +285,8 @@ def use(folder):
                 lambda to=to: outputs(loaded(to)), expected
             )
     run = f"{folder}/run"
-    words = f"--data {folder}/photos --steps 1 --batch-size 4 --accumulate 1 --warmup-steps 0 --normalization half"
+    words = f"--data {folder}/photos --steps 1 --batch-size 4 --accumulate 1 --warmup-steps 0"
+    words += " --normalization half"
     assert not main(
         ["finetune", "--weights", file, "--output", run, "--learning-rate", "1e-9", *words.split()]
     )
