@@ -11,7 +11,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import keras_vit
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import SGD, Trainer, warmup_schedule
 
 keras.utils.set_random_seed(0)
@@ -39,6 +38,6 @@ accuracy = model.evaluate(batches(test), verbose=0, return_dict=True)["accuracy"
 print(f"accuracy on {test.sum()} held-out digits: {accuracy:.1%}")
 
 names = [f"digit {number}" for number in range(5)]
-classifier = keras_vit.save_classifier("digits-classifier", vit, names, Preprocessing((32, 32)))
+classifier = keras_vit.save_classifier("digits-classifier", vit, names)
 Image.fromarray(images[test][0]).save("digit.png")
 print("digit.png is", classifier.predict("digit.png")[0].top[0])

@@ -21,7 +21,7 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
 from keras_vit.description.licences import CARD, card_header
 from keras_vit.description.tasks import DEFAULT_THRESHOLD
-from keras_vit.images.samples import describe_samples, read_images, sample_files, write_samples
+from keras_vit.images.samples import describe_samples, read_images, sample_files
 from keras_vit.models.opened_model import OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
@@ -228,12 +228,12 @@ def _write_classifier(converted, destination, overwrite):
         converted.model,
         converted.class_names,
         preprocessing,
+        samples=photos,
         recipe={"converted": True, "notes": list(converted.notes)},
         overwrite=overwrite,
         task=converted.description.labels.task,
         thresholds=converted.description.labels.thresholds,
     )
-    write_samples(destination, photos, preprocessing)
     where = "with the output and its exports"
     size = preprocessing.image_size
     return [describe_samples(len(photos), "of the source", size, where)] if photos else []

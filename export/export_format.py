@@ -141,7 +141,7 @@ class ExportFormat(abc.ABC):
         "real images, files or folders, on which the export must agree with the Keras model",
         unit="PATH",
         several=True,
-        absent="the classifier's samples",
+        absent="the classifier's samples, or synthetic images",
     )
     samples: str | int | None = setting(
         None,
@@ -272,6 +272,11 @@ class QuantizedFormat(ExportFormat):
     def has_integers(self) -> bool:
         """Whether its answers differ from the Keras model's by more than rounding."""
         return self.precision in INTEGER_PRECISIONS
+
+    @property
+    def calibrates_on_check_images(self) -> bool:
+        """Whether the check images are also those for the ranges of activations."""
+        return self.precision == "int8" and self.calibration_images is None
 
     @property
     def least_agreement(self) -> float:

@@ -22,10 +22,10 @@ from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
-from .check_images import find_check_images
+from .check_images import found_check_images
 from .comparison import ExportReport
 from .export_decision import with_decision_of_export
-from .export_format import ExportFormat, import_export_package
+from .export_format import ExportFormat, QuantizedFormat, import_export_package
 from .golden import with_answers
 from .golden_images import golden_images, golden_json
 from .keras_comparison import compare_with_keras
@@ -52,17 +52,23 @@ def write_export(
             images, or the check fails. Nothing is written then.
         ImportError: If a package that the format needs is not installed.
     """
-    format_type, overwrite = type(export), export.overwrite
-    check_output(path, format_type, overwrite=overwrite)
+    check_output(path, type(export), overwrite=export.overwrite)
     for package in export.packages:
         import_export_package(package)
     classifier = open_classifier(classifier)
-    check_model_size(classifier.model, format_type)
-    files = find_check_images(classifier, export.check_images)
+    check_model_size(classifier.model, type(export))
+    needs_real = isinstance(export, QuantizedFormat) and export.calibrates_on_check_images
+    with found_check_images(classifier, export.check_images, needs_real) as (files, notes):
+        return _written(export, classifier, path, files, notes)
+
+
+def _written(export, classifier, path, files, notes):
+    """The report of an export that is written and checked."""
+    format_type = type(export)
     classifier, remarks = with_decision_of_export(export, classifier, files)
     classifier = answering_or_plain(classifier, export.unknown_class)
     photos, line = golden_images(classifier, export.samples)
-    with new_output(path, format_type, overwrite=overwrite) as partial:
+    with new_output(path, format_type, overwrite=export.overwrite) as partial:
         written = export.write(partial, classifier, files)
         texts = texts_of(classifier, photos, written.input_size)
         if export.has_integers:
@@ -75,7 +81,7 @@ def write_export(
             {"": classifier, **written.variants},
             written.check_files,
             minimum_agreement=export.least_agreement,
-            notes=(*written.notes, *remarks, f"{line[0].upper()}{line[1:]}."),
+            notes=(*notes, *written.notes, *remarks, f"{line[0].upper()}{line[1:]}."),
         )
         export.add_texts(partial, {CHECK: report.to_text()})
         export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})

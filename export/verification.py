@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -58,7 +59,8 @@ def verify(
         path: A folder or file that an export wrote. Its signatures of `runtimes.SIGNATURES` are
             run, in a separate process.
         classifier: A `Classifier`, or its folder, to compare with on `check_images`.
-        check_images: Real images, files or a folder; by default the classifier's samples.
+        check_images: Real images, files or a folder; by default the classifier's samples, or
+            synthetic images.
         time_limit: Seconds in which the export must give all answers.
 
     Returns:
@@ -72,32 +74,40 @@ def verify(
     """
     if classifier is None and check_images is not None:
         raise ValueError("check_images are compared with a classifier: pass it too.")
-    if classifier is not None:
-        from .check_images import find_check_images
+    with contextlib.ExitStack() as stack:
+        files: list[str] = []
+        remarks: tuple[str, ...] = ()
+        if classifier is not None:
+            from .check_images import found_check_images
+
+            classifier = open_classifier(classifier)
+            files, remarks = stack.enter_context(found_check_images(classifier, check_images))
+        try:
+            report = _compared(path, classifier, files, time_limit)
+        except ImportError:
+            raise
+        except Exception as error:  # Each library raises different errors of damaged files.
+            reason = reason_of(error)
+            names_it = str(path) in reason
+            raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
+    return dataclasses.replace(report, notes=(*remarks, *report.notes))
+
+
+def _compared(path, classifier, files, time_limit):
+    """The report of an export against its golden samples, or a classifier on image files."""
+    opened = open_export(path)
+    notes = check_parts(format_of(path), pathlib.Path(path), opened.texts)
+    if classifier is None:
+        report = _compare_with_golden(path, opened, time_limit)
+    else:
         from .keras_comparison import compare_with_keras
 
-        classifier = open_classifier(classifier)
-        files = find_check_images(classifier, check_images)
-    try:
-        opened = open_export(path)
-        notes = check_parts(format_of(path), pathlib.Path(path), opened.texts)
-        if classifier is None:
-            report = _compare_with_golden(path, opened, time_limit)
-        else:
-            report_program(path)
-            contents = describe_contents(opened.texts)
-            decision = read_facts(opened.texts)[0].decision
-            if decision is not None:
-                classifier = _with_decision(classifier, decision).answering
-            report = compare_with_keras(
-                path, {"": classifier}, files, contents, time_limit=time_limit
-            )
-    except ImportError:
-        raise
-    except Exception as error:  # Each library raises different errors of damaged files.
-        reason = reason_of(error)
-        names_it = str(path) in reason
-        raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
+        report_program(path)
+        contents = describe_contents(opened.texts)
+        decision = read_facts(opened.texts)[0].decision
+        if decision is not None:
+            classifier = _with_decision(classifier, decision).answering
+        report = compare_with_keras(path, {"": classifier}, files, contents, time_limit=time_limit)
     return dataclasses.replace(report, notes=(*report.notes, *notes))
 
 

@@ -83,6 +83,7 @@ from .models.opening import (
     open_model as open_model,
 )
 from .preprocessing import (
+    Preprocessing as Preprocessing,
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,
 )

@@ -27,7 +27,7 @@ from keras_vit.description import (
     held_description,
 )
 from keras_vit.description.tasks import MULTICLASS
-from keras_vit.images.listing import as_image, image_files
+from keras_vit.images.listing import PATHS, as_image, as_images
 from keras_vit.images.pillow_decoding import decode_with_pillow
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 # Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
 # these are all decoded by a graph, if their number is known.
 _FEW_IMAGES = 500
-
-_PATHS = (str, os.PathLike)
 
 
 class Classifier:
@@ -211,14 +209,7 @@ class Classifier:
             ValueError: If a path does not exist, a folder has no images, or an image in memory is
                 of another type.
         """
-        images: list[Any] = []
-        several: Any = [paths] if _is_one(paths) else paths
-        for image in several:
-            if isinstance(image, _PATHS):
-                images += image_files(image)
-            else:
-                images.append(as_image(image))
-        return list(self.stream(images, top, batch_size))
+        return list(self.stream(as_images(paths), top, batch_size))
 
     def stream(
         self, paths: Iterable[Any], top: int = 5, batch_size: int = 32
@@ -251,7 +242,7 @@ class Classifier:
                 compiled = [number >= few for number, _ in batch]
                 images = [image for _, image in batch]
                 names = [
-                    os.fspath(image) if isinstance(image, _PATHS) else f"image {number}"
+                    os.fspath(image) if isinstance(image, PATHS) else f"image {number}"
                     for number, image in batch
                 ]
                 return names, pool.map(self._read, images, compiled)
@@ -321,7 +312,7 @@ class Classifier:
         """Returns an image as the model's input, or the reason why it cannot be read."""
         known = self.input_preprocessing
         try:
-            is_path = isinstance(image, _PATHS)
+            is_path = isinstance(image, PATHS)
             content = pathlib.Path(image).read_bytes() if is_path else as_image(image)
             if isinstance(content, bytes):
                 return self.input_of(content, compiled=compiled)
@@ -337,12 +328,6 @@ class Classifier:
                 yield Prediction(path, [], image)
             else:
                 yield self.prediction(path, next(rows), top)
-
-
-def _is_one(images):
-    """Returns whether something is one path or image, and not several."""
-    one = (*_PATHS, bytes, bytearray, memoryview)
-    return isinstance(images, one) or hasattr(images, "getexif") or getattr(images, "ndim", 0) == 3
 
 
 def described_fully(description, model, labels, preprocessing):

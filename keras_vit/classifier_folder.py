@@ -16,9 +16,18 @@ import numpy as np
 from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
-from keras_vit.description import Description, described, set_description
+from keras_vit.description import (
+    Description,
+    described,
+    description_layer,
+    held_description,
+    set_description,
+)
 from keras_vit.description.description_texts import description_of_folder, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.images.listing import as_images
+from keras_vit.images.samples import pixels_of, write_samples
+from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
     CLASSES,
@@ -107,8 +116,9 @@ def save_classifier(
     folder: str | os.PathLike,
     model: keras.Model,
     class_names: Sequence[str],
-    preprocessing: Preprocessing,
+    preprocessing: Preprocessing | None = None,
     *,
+    samples: Any = (),
     recipe: Mapping[str, Any] | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
@@ -122,7 +132,11 @@ def save_classifier(
         folder: The folder to write. It appears at the end, in one rename.
         model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
         class_names: The K names, in the order of the model's outputs.
-        preprocessing: The preprocessing from an image to the model's input.
+        preprocessing: The preprocessing from an image to the model's input; by default the one
+            of the weights that the model was built with, if they state one.
+        samples: Photos that the folder holds, without metadata and at the model's size; exports
+            are checked on them, and hold a few: files, folders or images in memory as in
+            `Classifier.predict`.
         recipe: Everything needed to repeat the training; types that JSON has.
         history: Rows of `history.csv`, each a mapping from column to value.
         model_card: The text of `model_card.md`; a short one by default.
@@ -134,17 +148,29 @@ def save_classifier(
         The `Classifier`.
 
     Raises:
-        ValueError: If the folder is not empty and may not be replaced, or if the model,
-            the names and the preprocessing do not fit each other.
+        ValueError: If the folder is not empty and may not be replaced, if the model, the names
+            and the preprocessing do not fit each other, if no preprocessing is known, or if a
+            sample cannot be read.
         OSError: If there is no space, or no permission to write.
     """
     check_folder(folder, marker=MODEL, overwrite=overwrite)
+    known, layer = preprocessing, description_layer(model)
+    if known is None and layer is not None and layer.input is model.input:  # Nothing before it.
+        known = held_description(model).preprocessing
+    if known is None:
+        raise ValueError(
+            "The range of pixels that the model was fitted on is not known, and not guessed: pass "
+            f"preprocessing=keras_vit.Preprocessing({tuple(model.input_shape[1:3])}) for images of "
+            "keras_vit.preprocess_input, with value_range=(0, 1) for pixels / 255, or with "
+            "value_range=(0, 255) for unchanged pixels."
+        )
     classifier = Classifier(
-        model, class_names, preprocessing, recipe, folder, task=task, thresholds=thresholds
+        model, class_names, known, recipe, folder, task=task, thresholds=thresholds
     )
     _check_probabilities(model, task)
     with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
+        write_samples(partial, map(pixels_of, as_images(samples)), known)
     return classifier
 
 
@@ -189,7 +215,7 @@ def _short_card(classifier):
 
 def _check_probabilities(model, task):
     shape = [1, *(side or 224 for side in model.input_shape[1:])]
-    scores = keras.ops.convert_to_numpy(model(np.zeros(shape, "float32"), training=False))
+    scores = array_of(model(np.zeros(shape, "float32"), training=False))
     # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
     # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
     if task == MULTICLASS:

@@ -9,16 +9,14 @@ has mended one, and its workaround can go.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import json
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import keras
-from keras.src.backend.common import global_state
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.saving import saving_lib
 
@@ -135,31 +133,39 @@ def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return model._flatten_layers()
 
 
-def num_values_of_config(config: dict[str, Any]) -> int:
-    """Returns how many numbers the weights of a serialised model hold; makes none of them.
+@contextlib.contextmanager
+def at_most(numbers: int) -> Iterator[None]:
+    """Refuses to make variables of more numbers in all, in this thread and within the context.
 
-    Keras initialises the variables of a `StatelessScope` later, and keeps them in a list until
-    then; these never are. No public function gives the size of a config.
-
-    Args:
-        config: The content of a `.keras` file's `config.json`.
+    Each is refused before its values are made. No public function gives the size of a config.
     """
-    waiting = "uninitialized_variables"
-    before, seeds = list(global_state.get_global_attribute(waiting, [])), random.getstate()
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            model = keras.saving.deserialize_keras_object(
-                copy.deepcopy(config),  # Keras changes it.
-                safe_mode=True,
-            )
-        return sum(math.prod(weight.shape) for weight in model.weights)  # Without seeds.
-    finally:
-        global_state.set_global_attribute(waiting, before)
-        random.setstate(seeds)  # Layers draw their seeds from it.
+    initialize, thread, made = keras.Variable._initialize_with_initializer, get_ident(), 0
+
+    def initialize_counted(variable, initializer):
+        nonlocal made
+        if get_ident() == thread:
+            made += math.prod(variable.shape)
+            if made > numbers:
+                raise ValueError(
+                    f"its config describes a model of {made:,} numbers or more, which the file "
+                    "does not hold"
+                )
+        initialize(variable, initializer)
+
+    with _ONE_AT_A_TIME:
+        keras.Variable._initialize_with_initializer = initialize_counted
+        try:
+            yield
+        finally:
+            keras.Variable._initialize_with_initializer = initialize
+
+
+_ONE_AT_A_TIME = RLock()
 
 
 def load_keras_model(
     config: dict[str, Any],
+    most: int,
     variables: Callable[[str], Mapping[str, Any]],
     has_path: Callable[[str], bool],
 ) -> keras.Model:
@@ -170,15 +176,18 @@ def load_keras_model(
 
     Args:
         config: The content of `config.json`.
+        most: Numbers that its weights may have in all.
         variables: Returns a layer's arrays by their names in the file, {} if there are none. Its
             argument is the path of the layer, such as "layers/dense".
         has_path: Returns whether the file has a path.
 
     Raises:
-        ValueError: If the config is no model, or the arrays do not fit it.
+        ValueError: If the config is no model or has more numbers, or the arrays do not fit it.
     """
     failed: dict[int, tuple[Any, Exception]] = {}
-    model = saving_lib._model_from_config(json.dumps(config), None, compile=False, safe_mode=True)
+    text = json.dumps(_without_compiling(config))
+    with at_most(most):
+        model = saving_lib._model_from_config(text, None, compile=False, safe_mode=True)
     saving_lib._load_state(
         model,
         weights_store=_Store(variables, has_path),
@@ -194,6 +203,19 @@ def load_keras_model(
             f"{len(failed)} of its layers could not be loaded; {layer.name}: {error}"
         ) from error
     return model
+
+
+def _without_compiling(config):
+    """Returns a config without the losses, metrics and optimizers of its models.
+
+    `compile=False` leaves out the outer model's only.
+    """
+    if isinstance(config, list):
+        return [_without_compiling(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    left_out = "compile_config" if "class_name" in config else None
+    return {key: _without_compiling(value) for key, value in config.items() if key != left_out}
 
 
 class _Store(saving_lib.H5IOStore):

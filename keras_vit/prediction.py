@@ -91,6 +91,8 @@ def array_of(value: Any) -> np.ndarray:
         return value
     import keras
 
+    if keras.backend.backend() == "tensorflow":
+        return np.asarray(value)  # Keras's own function copies, of which NumPy 2 warns.
     return np.asarray(keras.ops.convert_to_numpy(value))
 
 

@@ -200,6 +200,15 @@ def check_keras_archive(path) -> tuple[dict[str, Any], int]:
         raise damaged_file("A .keras file", path, error) from error
 
 
+def has_own_layers(path) -> bool:
+    """Returns whether a file is a `.keras` file with layers of this package, at any depth."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return b'"keras_vit>' in _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
+    except Exception:  # zipfile raises nearly anything on other files.
+        return False
+
+
 def _checked_entries(path):
     """The bytes of an archive, and its config, once all of its entries have been read."""
     with zipfile.ZipFile(path) as archive:
@@ -267,8 +276,8 @@ def _keras_3_arrays(file):
         return names[keys]
 
     for keys, array in file.arrays.items():
-        # The state of dropout's random numbers is no weight.
-        is_weight = keys[-2:-1] == ("vars",) and "seed_generator" not in keys
+        # States of dropout's random numbers and of the optimizers of inner models are no weights.
+        is_weight = keys[-2:-1] == ("vars",) and not {"seed_generator", "optimizer"} & set(keys)
         if keys[0] == "layers" and len(keys) > 2 and is_weight:
             yield f"{name_of(keys[:-2])}{keys[-1]}", array
 

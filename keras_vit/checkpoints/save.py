@@ -107,9 +107,7 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
         )
     rules = {rule.stored: rule for rule in rules_of_paths.values()}
     return {
-        name: rule.transform.stored(
-            [np.asarray(keras.ops.convert_to_numpy(weights[path])) for path in rule.paths]
-        )
+        name: rule.transform.stored([np.asarray(weights[path]) for path in rule.paths])
         for name, rule in sorted(rules.items())
     }
 

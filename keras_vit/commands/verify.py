@@ -32,7 +32,8 @@ class Verify(Command):
     )
     check_images: tuple[str, ...] | None = setting(
         None,
-        "with --classifier: images, files or folders; by default the classifier's samples",
+        "with --classifier: images, files or folders; by default the classifier's samples, or "
+        "synthetic images",
         unit="PATH",
     )
     signature: bool = setting(

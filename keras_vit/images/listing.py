@@ -22,6 +22,8 @@ from keras_vit.utils.safe_text import for_line
 # The reason why a name such as x.jpg is left out that is no file; a pipe would be waited for.
 NO_FILE = "Not a regular file, but a pipe, a socket, a device or a link to nothing."
 
+PATHS = (str, os.PathLike)
+
 
 def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     """Returns image files: the given ones, and all in the given folders; see `images_below`.
@@ -32,7 +34,7 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     Raises:
         ValueError: If a path does not exist, or a folder has no images.
     """
-    if isinstance(paths, (str, os.PathLike)):
+    if isinstance(paths, PATHS):
         paths = [paths]
     files = []
     for path in map(pathlib.Path, paths):
@@ -51,6 +53,25 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
         else:
             raise ValueError(f"An image must be an existing file or folder. Received: {path}")
     return files
+
+
+def as_images(images: Any) -> list[Any]:
+    """Returns the paths of image files, and images as `as_image` returns them, in order.
+
+    Args:
+        images: A file, a folder (with its subfolders), an image in memory, or several of these.
+
+    Raises:
+        ValueError: If a path does not exist, a folder has no images, or an image in memory is of
+            another type.
+    """
+    one = (*PATHS, bytes, bytearray, memoryview)
+    is_one = isinstance(images, one) or hasattr(images, "getexif")
+    several = [images] if is_one or getattr(images, "ndim", 0) == 3 else images
+    found: list[Any] = []
+    for image in several:
+        found += image_files(image) if isinstance(image, PATHS) else [as_image(image)]
+    return found
 
 
 def as_image(image: Any) -> bytes | np.ndarray:

@@ -11,11 +11,12 @@ import io
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing, decode_file, read_image
 from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import SAMPLES
@@ -134,6 +135,17 @@ def read_images(
         except ValueError as error:
             raise ValueError(f"{file} cannot be read as an image. {error}") from error
     return images
+
+
+def pixels_of(image: Any) -> np.ndarray:
+    """Returns the pixels of one of `listing.as_images`, uint8 `(H, W, 3)`.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    if isinstance(image, np.ndarray):
+        return image
+    return decode_file(image) if isinstance(image, bytes) else read_images([image])[0]
 
 
 def synthetic_images() -> list[np.ndarray]:

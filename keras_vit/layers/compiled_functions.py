@@ -2,8 +2,6 @@
 
 import keras
 
-from keras_vit.keras_private import xla_compiles
-
 
 def compiled_in_training(function):
     """Returns the function compiled by XLA with its gradient, on TensorFlow.
@@ -40,6 +38,9 @@ def compiled_in_training(function):
         return compiled(*inputs), lambda upstream: differentiate(inputs, upstream)
 
     def trained(*inputs):
+        # Not above: that module may be the first to import Keras, which imports the layers.
+        from keras_vit.keras_private import xla_compiles
+
         if not xla_compiles():
             return function(*inputs)
         # Variables are read here; inside they would need a separate gradient function.

@@ -18,8 +18,8 @@ from keras_vit.checkpoints.checkpoint_description import (
     describe_checkpoint,
     describe_for,
 )
+from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.keras_archive import read_model
-from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.match import set_position_rule
 from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.repositories import fixed_name
@@ -284,25 +284,25 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
             model=classifier.model,
             folder=path,
         )
-    else:
-        checkpoint = open_checkpoint(path)
-        if checkpoint.layout is not KERAS or not checkpoint.config:
-            described = describe_checkpoint(
-                checkpoint,
-                weights,
-                model,
-                image_size=image_size,
-                source_size=source_size,
-                num_heads=num_heads,
-                gelu=gelu,
-            )
-            return OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
-        found = read_model(path)  # A `.keras` file holds more than its weights show.
+    elif has_own_layers(path):
+        found = read_model(path)
         held = held_description(found)
         beside = read_folder(path.parent, held.classes)
         if beside.preprocessing is None and held.preprocessing is not None:
             beside = held
         opened = _of_model(weights, found, beside)
+    else:
+        checkpoint = open_checkpoint(path)
+        described = describe_checkpoint(
+            checkpoint,
+            weights,
+            model,
+            image_size=image_size,
+            source_size=source_size,
+            num_heads=num_heads,
+            gelu=gelu,
+        )
+        return OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
     if model is not None:
         check_agrees(model, weights, opened.description.config)
     return opened

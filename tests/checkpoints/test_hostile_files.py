@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-import random
 import resource
 import shutil
 import zipfile
 
 import h5py
-import keras
 import numpy as np
 import pytest
 
@@ -18,7 +16,6 @@ from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
 from keras_vit.checkpoints.hdf5 import read_keras_h5
 from keras_vit.checkpoints.keras_archive import read_model
 from keras_vit.classifier_folder import load_classifier, save_classifier
-from keras_vit.keras_private import num_values_of_config
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
@@ -211,7 +208,7 @@ def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
         _head(config)["units"] = 30_000_000_000  # 1 TB.
         return config
 
-    with pytest.raises(ValueError, match="a model of 270,000,001,0.* numbers, and it holds 1,3"):
+    with pytest.raises(ValueError, match="a model of 240,000,00[01],.* numbers or more, which"):
         load_classifier(edited(many_classes))
 
 
@@ -241,20 +238,6 @@ def test_a_negative_epsilon_in_a_model_is_refused(edited):
         load_classifier(edited(change))
     with pytest.raises(ValueError, match="epsilon must be between 0 and 1"):
         keras_vit.layers.LayerNorm(epsilon=-1e-6)
-
-
-def test_counting_the_numbers_of_a_config_makes_none(classifier):
-    with zipfile.ZipFile(classifier / "model.keras") as archive:
-        config = json.loads(archive.read("config.json"))
-    model = read_model(classifier / "model.keras")
-    keras.utils.set_random_seed(0)
-    before = random.getstate()
-    assert num_values_of_config(config) == sum(v.numpy().size for v in model.weights)
-    assert random.getstate() == before  # From which layers take their seeds.
-    with keras.StatelessScope():
-        pass
-    _head(config)["units"] = 30_000_000_000
-    assert num_values_of_config(config) > 270_000_000_000
 
 
 def test_a_model_with_dropout_is_read(tmp_path):

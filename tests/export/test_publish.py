@@ -108,14 +108,23 @@ def test_check_images_are_spread_evenly_over_a_large_folder(classifier, tmp_path
     monkeypatch.setattr(check_images, "MAX_CHECK_IMAGES", 3)
     for index in range(9):
         (tmp_path / f"{index}.png").touch()
-    chosen = check_images.find_check_images(classifier, tmp_path)
-    assert [path[-5] for path in chosen] == ["0", "3", "6"]
+    with check_images.found_check_images(classifier, tmp_path) as (chosen, notes):
+        assert [path[-5] for path in chosen] == ["0", "3", "6"]
+    assert notes == ()
 
 
-def test_an_export_without_check_images_is_an_error(model, classifier):
+def test_without_samples_an_export_is_checked_on_synthetic_images_and_says_so(model, classifier):
     bare = Classifier(model, classifier.class_names, classifier.preprocessing)
-    with pytest.raises(ValueError, match="--check-images"):
-        check_images.find_check_images(bare)
+    with check_images.found_check_images(bare) as (files, notes):
+        read = check_images.load_images(bare, files)
+    assert read.shape == (3, *bare.preprocessing.image_size, 3)
+    assert notes == (check_images.SYNTHETIC,)
+
+
+def test_synthetic_images_do_not_calibrate_integers(model, classifier, tmp_path):
+    bare = Classifier(model, classifier.class_names, classifier.preprocessing)
+    with pytest.raises(ValueError, match="int8 needs real images"):
+        keras_vit.export.tflite(bare, tmp_path / "x.tflite", precision="int8")
 
 
 @pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "1"])

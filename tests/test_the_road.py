@@ -1,0 +1,147 @@
+"""The road that everybody takes: build, compile, fit, save; then another process loads and uses it.
+
+Each half is a user's script in a separate process, programs/the_road.py.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.command_line import main
+from keras_vit.export.artefacts import load_artefact
+
+PROGRAM = pathlib.Path(__file__).parent / "programs" / "the_road.py"
+
+# Models of this package, whose files each reader takes.
+OURS = (
+    "numpy_arrays",
+    "frozen_then_unfrozen_with_callbacks",
+    "adamw_with_a_schedule_and_dropout",
+    "lion_with_own_loss_and_metric",
+    "muon_in_mixed_bfloat16",
+    "trainer_with_warmup",
+    "lora",
+)
+# Models around one; `open_model` takes all, Keras and our trainers need their classes registered.
+OTHERS = ("nested_in_a_compiled_model", "features_in_a_sequential", "trainer_itself")
+LONGER = (
+    "still_frozen",
+    "own_optimizer_and_functions",
+    "mixed_float16",
+    "trainer_with_muon",
+    "int8",
+)
+ON_JAX = ("numpy_arrays", "lion_with_own_loss_and_metric", "nested_in_a_compiled_model")
+
+
+def run(half, folder, models=(), backend="tensorflow"):
+    done = subprocess.run(
+        [sys.executable, PROGRAM, half, folder, *models],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONWARNINGS": "default"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return done.stdout.splitlines(), done.stderr
+
+
+def read(folder, models):
+    return json.loads(run("read", folder, models)[0][-1])
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("road")
+    run("write", folder, (*OURS, *OTHERS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def differences(road):
+    return read(road, (*OURS, *OTHERS))
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_a_model_that_was_fitted_is_read_in_every_way_with_equal_outputs(model, differences):
+    ways = ("load_model", "open_model", "build", "load_checkpoint")
+    assert differences[model] == dict.fromkeys(ways, 0.0)
+
+
+@pytest.mark.parametrize("model", OTHERS)
+def test_a_model_around_one_of_ours_opens_with_equal_outputs(model, differences):
+    assert differences[model] == {"open_model": 0.0}
+
+
+@pytest.mark.slow
+def test_the_other_optimizers_and_policies_are_read_with_equal_outputs(tmp_path):
+    run("write", tmp_path, LONGER)
+    found = read(tmp_path, LONGER)
+    assert {name: set(ways.values()) for name, ways in found.items()} == {
+        name: {0.0} for name in LONGER
+    }
+
+
+@pytest.mark.slow
+def test_a_model_that_was_fitted_on_jax_is_read_on_tensorflow(tmp_path):
+    pytest.importorskip("jax")
+    run("write", tmp_path, ON_JAX, "jax")
+    for ways in read(tmp_path, ON_JAX).values():
+        for difference in ways.values():
+            assert difference < 1e-5  # float32 of two backends, depth 1.
+
+
+@pytest.fixture(scope="module")
+def used(road):
+    lines, errors = run("use", road)
+    return json.loads(lines[-1]), errors
+
+
+def test_a_fitted_model_is_loaded_converted_and_fine_tuned_with_equal_outputs(used):
+    found, _ = used
+    assert set(found.values()) == {0.0}, found
+
+
+def test_predicting_and_loading_warn_of_nothing(used):
+    _, errors = used
+    assert "retracing" not in errors
+
+
+FORMATS = {
+    "tflite": ("x.tflite", "ai_edge_litert"),
+    "saved_model": ("1", "tensorflow"),
+    "onnx": ("x.onnx", "tf2onnx"),
+    "openvino": ("ir", "openvino"),
+    "html": ("x.html", "tf2onnx"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["tflite", *(pytest.param(n, marks=pytest.mark.slow) for n in list(FORMATS)[1:])]
+)
+def test_a_fitted_classifier_is_exported_and_verified(name, road, tmp_path):
+    path, package = FORMATS[name]
+    pytest.importorskip(package)
+    assert not main(
+        ["export", str(road / "classifier"), "--to", name, "--output", str(tmp_path / path)]
+    )
+    assert not main(["verify", str(tmp_path / path)])
+    if name != "html":
+        images = sorted((road / "classifier" / "samples").iterdir())
+        keras, export = load_classifier(road / "classifier"), load_artefact(tmp_path / path)
+        for here, there in zip(keras.predict(images), export.predict(images), strict=True):
+            assert [n for n, _ in here.top] == [n for n, _ in there.top]
+            np.testing.assert_allclose(
+                [p for _, p in here.top], [p for _, p in there.top], atol=1e-5
+            )
+
+
+def test_the_layers_are_registered_whichever_module_is_imported_first():
+    """Modules that import Keras meet the hook that imports the layers."""
+    code = "import keras_vit.keras_private, sys; assert 'keras_vit.layers' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
