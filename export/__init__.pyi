@@ -14,6 +14,6 @@ from .export_functions import (
     saved_model as saved_model,
     tflite as tflite,
 )
-from .verification import (
+from .check import (
     verify as verify,
 )

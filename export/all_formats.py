@@ -11,13 +11,13 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from .export_format import ExportFormat
+from .formats import ExportFormat
 
 # The class of each format: module and name. The first are those that servers read.
 _CLASSES = {
     "onnx": ("keras_vit.export.onnx_file", "ONNX"),
     "tflite": ("keras_vit.export.tflite_file", "TFLite"),
-    "openvino": ("keras_vit.export.openvino_folder", "OpenVINO"),
+    "openvino": ("keras_vit.export.openvino", "OpenVINO"),
     "saved_model": ("keras_vit.export.saved_model_folder", "SavedModel"),
     "html": ("keras_vit.export.html_page", "HTML"),
 }

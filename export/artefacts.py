@@ -18,7 +18,7 @@ from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
 from .all_formats import format_of
-from .export_format import OpenedExport, Signature
+from .formats import OpenedExport, Signature
 from .pillow_pixels import with_size
 from .texts import check_texts, read_facts
 

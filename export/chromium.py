@@ -9,7 +9,7 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .export_format import Signature, import_playwright
+from .formats import Signature, import_playwright
 
 _TIMEOUT = 120_000  # Milliseconds.
 

@@ -10,10 +10,10 @@ from typing import Any, Concatenate, ParamSpec
 from keras_vit.classifier import Classifier
 
 from .comparison import ExportReport
-from .export_format import ExportFormat
+from .formats import ExportFormat
 from .html_page import HTML
 from .onnx_file import ONNX
-from .openvino_folder import OpenVINO
+from .openvino import OpenVINO
 from .publish import write_export
 from .saved_model_folder import SavedModel
 from .tflite_file import TFLite

@@ -15,7 +15,7 @@ from keras_vit.utils.fields import documented
 from keras_vit.utils.files import CLASSES
 
 from .browser_templates import in_one_line, page, script, title_of
-from .export_format import BrowserFormat, OpenedExport, Written, import_playwright
+from .formats import BrowserFormat, OpenedExport, Written, import_playwright
 from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:

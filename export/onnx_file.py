@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from keras_vit.utils.fields import documented, setting
 from keras_vit.utils.files import CLASSES
 
-from .export_format import (
+from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
@@ -75,7 +75,7 @@ class ONNX(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from .onnx_conversion import onnx_in_precision
+        from .onnx import onnx_in_precision
 
         content, written = onnx_in_precision(
             classifier, files, self, self.opset, output_names(self.outputs)

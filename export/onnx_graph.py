@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .export_format import import_export_package
+from .formats import import_export_package
 
 
 def fold_constants(content: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .export_format import import_export_package
+from .formats import import_export_package
 from .onnx_graph import replace
 from .quantization import FLOAT_LAYERS
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from keras_vit.utils.json_files import parse_json
 
-from .export_format import ExportFormat
+from .formats import ExportFormat
 from .texts import CHECKSUMS, NAMES
 
 MODEL = "model"  # The bytes of a file except for its texts.

@@ -24,13 +24,13 @@ from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check
 
 from .check_images import found_check_images
 from .comparison import ExportReport
-from .export_format import ExportFormat, QuantizedFormat, import_export_package
+from .formats import ExportFormat, QuantizedFormat, import_export_package
 from .golden import with_answers
 from .golden_images import golden_images, golden_json
 from .keras_comparison import compare_with_keras
 from .part_checksums import checksums_json
 from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
-from .verification import answers_to_golden
+from .check import answers_to_golden
 
 
 def write_export(

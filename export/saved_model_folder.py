@@ -12,7 +12,7 @@ from keras_vit.description.description_texts import read_texts
 from keras_vit.preprocessing import MAX_PIXELS
 from keras_vit.utils.fields import AT_LEAST_1, documented, image_size, setting
 
-from .export_format import (
+from .formats import (
     ExportFormat,
     OpenedExport,
     Signature,
@@ -86,7 +86,7 @@ class SavedModel(ExportFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the SavedModel; see `ExportFormat.write`."""
-        from .saved_model_conversion import write_saved_model, write_warm_up_requests
+        from .saved_model import write_saved_model, write_warm_up_requests
 
         variants = write_saved_model(
             path,

@@ -15,7 +15,7 @@ from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.utils.fields import documented, image_size, setting
 from keras_vit.utils.files import CLASSES
 
-from .export_format import (
+from .formats import (
     INPUTS,
     INTEGER_PRECISIONS,
     OpenedExport,
@@ -110,7 +110,7 @@ class TFLite(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from .tflite_conversion import tflite_content
+        from .tflite import tflite_content
 
         content, written = tflite_content(classifier, files, self, self.batch_size, self.input_size)
         path.write_bytes(content)

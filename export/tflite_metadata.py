@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import flatbuffers
 import numpy as np
 
-from .export_format import import_export_package
+from .formats import import_export_package
 from .texts import TFLITE_LABELS
 
 METADATA_NAME = "TFLITE_METADATA"  # Name of the buffer.

@@ -12,7 +12,7 @@ import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
 from keras_vit.export import onnx_conversion, saved_model, tflite_conversion
-from keras_vit.export.export_format import INTEGER_PRECISIONS
+from keras_vit.export.formats import INTEGER_PRECISIONS
 from keras_vit.export.exported_model import exported_model
 from keras_vit.preprocessing import Preprocessing
 

@@ -18,10 +18,10 @@ from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
 from keras_vit.export import onnx_conversion, saved_model_conversion, tflite_conversion
-from keras_vit.export.export_format import import_export_package
+from keras_vit.export.formats import import_export_package
 from keras_vit.export.exported_model import exported_model
 from keras_vit.export.onnx_file import OPSET
-from keras_vit.export.openvino_folder import openvino_core
+from keras_vit.export.openvino import openvino_core
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)

@@ -12,8 +12,8 @@ import pytest
 import keras_vit.export
 from keras_vit.commands import export as command
 from keras_vit.export import publish, texts
-from keras_vit.export.all_formats import FORMATS, any_of, format_of
-from keras_vit.export.export_format import ExportFormat
+from keras_vit.export.formats import FORMATS, any_of, format_of
+from keras_vit.export.formats import ExportFormat
 from keras_vit.utils.files import EXPORT_MARKERS
 
 
@@ -44,7 +44,7 @@ def test_options_of_one_name_are_one_flag():
 def test_formats_are_read_without_numpy_keras_and_tensorflow():
     code = (
         "import sys\n"
-        "from keras_vit.export.all_formats import FORMATS\n"
+        "from keras_vit.export.formats import FORMATS\n"
         "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

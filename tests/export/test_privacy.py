@@ -17,7 +17,7 @@ import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.export import browser_files, convert, golden_images, publish
-from keras_vit.export.all_formats import FORMATS as FORMATS_BY_NAME
+from keras_vit.export.formats import FORMATS as FORMATS_BY_NAME
 from keras_vit.images.samples import synthetic_images
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec

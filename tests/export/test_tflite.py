@@ -11,7 +11,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit.export
-from keras_vit.export.tflite_conversion import check_operations
+from keras_vit.export.tflite import check_operations
 from keras_vit.export.tflite_file import TFLite
 from keras_vit.export.tflite_metadata import image_classifier_metadata
 

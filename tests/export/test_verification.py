@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.export import browser_files, html_page
-from keras_vit.export.all_formats import FORMATS, format_of
+from keras_vit.export.formats import FORMATS, format_of
 from keras_vit.export.onnx_graph import replace
 from keras_vit.export.part_checksums import check_parts, checksums_json
 from keras_vit.export.publish import texts_of
@@ -454,7 +454,7 @@ def test_other_types_of_json_pass_or_are_refused_in_one_line(copied, text, capsy
     def ends_here(*_, **__):
         raise ValueError("It was not refused before it was run.")
 
-    monkeypatch.setattr("keras_vit.export.verification.run_export", ends_here)
+    monkeypatch.setattr("keras_vit.export.check.run_export", ends_here)
     for value in JSON_VALUES:
         rewrite(path, {text: value})
         error = refused(path, capsys)

@@ -13,7 +13,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.models.rebuild import float32_model
 
 from . import quantization
-from .export_format import QuantizedFormat, Written, import_export_package
+from .formats import QuantizedFormat, Written, import_export_package
 from .exported_model import exported_model, precision_notes
 from .onnx_graph import fold_constants, keep_padding, replace
 from .onnx_precisions import quantize, store_in_float16

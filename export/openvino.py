@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from keras_vit.description.description_texts import read_texts
 from keras_vit.utils.fields import documented
 
-from .export_format import (
+from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,

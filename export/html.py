@@ -14,9 +14,9 @@ from keras_vit.inspection.rollouts import has_rollout
 from keras_vit.preprocessing import Preprocessing
 
 from .browser_templates import ONNX_MODEL, SCRIPT, script
-from .export_format import import_playwright
+from .formats import import_playwright
 from .exported_model import ATTENTION
-from .onnx_conversion import onnx_content
+from .onnx import onnx_content
 from .onnx_file import OPSET
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the

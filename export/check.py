@@ -23,7 +23,7 @@ from .all_formats import format_of
 from .artefacts import open_export, reason_of, report_program
 from .comparison import ExportReport, compare, run_export, size_of
 from .contents import describe_contents
-from .export_format import ROUNDING, OpenedExport
+from .formats import ROUNDING, OpenedExport
 from .golden import checksum, parse_golden
 from .options import VERIFY_SECONDS
 from .part_checksums import check_parts

@@ -16,7 +16,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.models.rebuild import float32_model
 
 from . import quantization
-from .export_format import INTEGER_PRECISIONS, QuantizedFormat, Written, import_export_package
+from .formats import INTEGER_PRECISIONS, QuantizedFormat, Written, import_export_package
 from .exported_model import exported_model, precision_notes
 from .quantization import FLOAT_LAYERS, RESIDUAL_PRODUCTS
 from .tflite_metadata import add_metadata, image_classifier_metadata
