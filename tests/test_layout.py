@@ -163,8 +163,8 @@ RUNS_EXPORTS = (
     "keras_vit.command_line",
     *(f"keras_vit.commands.{name}" for name in ("predict", "verify")),
     *("keras_vit.models.opened_classifier", "keras_vit.images.transcoding"),
-    *(f"keras_vit.export.{name}" for name in ("artefacts", "golden", "verification")),
-    *(f"keras_vit.export.{name}" for name in ("onnx_file", "openvino_folder", "tflite_file")),
+    *(f"keras_vit.export.{name}" for name in ("artefacts", "check")),
+    *(f"keras_vit.export.{name}" for name in ("onnx", "openvino", "tflite")),
 )
 
 
@@ -183,7 +183,7 @@ def test_what_runs_an_export_imports_neither_tensorflow_nor_keras():
             found += imports(files[name], anywhere=False)
         waiting += [(other, f"{way} -> {other}") for other in found]
     modules = sorted(set(reached) & set(files))
-    assert {"keras_vit.export.runtimes", "keras_vit.utils.files"} <= set(modules), modules
+    assert {"keras_vit.export.formats", "keras_vit.utils.files"} <= set(modules), modules
 
 
 def test_private_names_of_other_packages_are_in_one_file_each():
