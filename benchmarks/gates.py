@@ -12,14 +12,14 @@ import argparse
 
 import numpy as np
 
-from keras_vit.training.comparison.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
-from keras_vit.training.comparison.measures import (
+from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
+from keras_vit.training.trust.measures import (
     Outcomes,
     calibration_difference,
     difference,
     share,
 )
-from keras_vit.training.comparison.paired import Pairs
+from keras_vit.training.trust.paired import Pairs
 from keras_vit.utils.text_tables import markdown_table
 
 CLASSES = 10

@@ -67,7 +67,7 @@ class Check(Command):
 
     def run(self) -> int:
         """Checks the photos, prints the summary and writes the files."""
-        from keras_vit.training.checks import check_photos
+        from keras_vit.training.trust import check_photos
 
         check_output(self.output, self.photos)
         report = check_photos(

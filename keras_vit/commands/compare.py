@@ -45,7 +45,7 @@ class Compare(Command):
     def run(self) -> int:
         """Compares, prints the summary and writes the files."""
         self.data.check_given()
-        from keras_vit.training.comparison import compare_classifiers
+        from keras_vit.training.trust import compare_classifiers
 
         found = compare_classifiers(
             self.old,

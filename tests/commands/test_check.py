@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from keras_vit import command_line
-from keras_vit.training.checks import check_photos
-from keras_vit.training.checks.check_files import MAX_NOISE, exceeded
-from keras_vit.training.checks.wrong_labels import doubts_of_classes
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.ridge import one_hot
+from keras_vit.training.trust import check_photos
+from keras_vit.training.trust.check_files import MAX_NOISE, exceeded
+from keras_vit.training.trust.wrong_labels import doubts_of_classes
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -87,7 +87,7 @@ def test_the_files_name_paths_in_the_data(report, photos):
 
 
 def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
-    monkeypatch.setattr("keras_vit.training.checks.check_photos", lambda *_, **__: report)
+    monkeypatch.setattr("keras_vit.training.trust.check_photos", lambda *_, **__: report)
     assert command_line.main(["check", "photos", "--strict"]) == 1
     assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
     assert command_line.main(["check", "photos"]) == 0
@@ -108,7 +108,7 @@ def test_few_right_labels_are_not_above_the_level_of_wrong_ones(report):
 def test_columns_of_other_tools_are_passed_on(report, monkeypatch):
     given = []
     monkeypatch.setattr(
-        "keras_vit.training.checks.check_photos",
+        "keras_vit.training.trust.check_photos",
         lambda spec, **_: given.append(spec) or report,
     )
     columns = ["--path-column", "file", "--label-column", "breed"]

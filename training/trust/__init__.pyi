@@ -1,7 +1,15 @@
+from .classifier_comparison import (
+    Comparison as Comparison,
+    compare_classifiers as compare_classifiers,
+)
 from .fingerprints import (
     Duplicate as Duplicate,
     DuplicateIndex as DuplicateIndex,
     Fingerprint as Fingerprint,
     fingerprint as fingerprint,
     fingerprint_or_reason as fingerprint_or_reason,
+)
+from .labelled_photos import (
+    CheckReport as CheckReport,
+    check_photos as check_photos,
 )

@@ -14,7 +14,8 @@ from PIL import ExifTags, Image, ImageOps
 
 from keras_vit.images.transcoding import kind_of, to_rgb, transcoded
 from keras_vit.training.machine import usable_cores
-from keras_vit.training.trust.fingerprints import Fingerprint, fingerprint_of
+
+from .fingerprints import Fingerprint, fingerprint_of
 
 _SIDE = 16  # Pixels per side of the small image.
 _RING = 1 / 32  # Width of the border ring, as a share of the shorter side.
@@ -41,7 +42,7 @@ class PhotoFacts:
         turned_twice: Whether EXIF asks to turn pixels that its own size shows to be upright.
         ring: Mean colours of pieces of the border, and their spread, float32 `(51,)`.
         surroundings: The image in 16 x 16 pixels with the inner 8 x 8 grey, float32 `(768,)`.
-        fingerprint: See `keras_vit.training.trust.fingerprints`; with mirrored views.
+        fingerprint: See `fingerprints`; with mirrored views.
     """
 
     height: int

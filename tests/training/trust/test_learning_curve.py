@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.checks.learning_curve import learning_curve, right_answers
-from keras_vit.training.checks.photo_check import expected_accuracy
 from keras_vit.training.evaluation.ridge import Ridge, one_hot
+from keras_vit.training.trust.learning_curve import learning_curve, right_answers
+from keras_vit.training.trust.photo_check import expected_accuracy
 
 SHARES = (1e-3, 1e-2, 1e-1, 1.0)
 

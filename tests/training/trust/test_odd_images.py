@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from keras_vit.training.checks.odd_images import (
+from keras_vit.training.evaluation.ridge import Decomposition
+from keras_vit.training.trust.odd_images import (
     FAR,
     FLAT,
     TINY,
@@ -10,8 +11,7 @@ from keras_vit.training.checks.odd_images import (
     far_p_values,
     find_odd_images,
 )
-from keras_vit.training.checks.photo_facts import all_photo_facts, photo_facts
-from keras_vit.training.evaluation.ridge import Decomposition
+from keras_vit.training.trust.photo_facts import all_photo_facts, photo_facts
 from makers import encode, smooth_picture
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from keras_vit.training.checks.findings_page import ShownFinding, ShownImage, write_findings
+from keras_vit.training.trust.findings_page import ShownFinding, ShownImage, write_findings
 from makers import encode, smooth_picture
 
 CLASSES = ["ant & bee", 'cat, "big"', "<b>dog</b>"]

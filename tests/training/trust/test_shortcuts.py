@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from keras_vit.training.checks.photo_facts import PhotoFacts
-from keras_vit.training.checks.shortcuts import auroc, find_shortcuts
+from keras_vit.training.trust.photo_facts import PhotoFacts
+from keras_vit.training.trust.shortcuts import auroc, find_shortcuts
 
 COUNT, CLASSES = 120, 3
 RNG = np.random.default_rng(0)

@@ -12,7 +12,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from keras_vit.training.evaluation.nearest import nearest
-from keras_vit.training.trust.fingerprints import THUMBNAIL, DuplicateIndex, Fingerprint
+
+from .fingerprints import THUMBNAIL, DuplicateIndex, Fingerprint
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 

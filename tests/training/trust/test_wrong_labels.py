@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.checks.wrong_labels import doubts_of_classes, doubts_of_labels
 from keras_vit.training.evaluation.ridge import Ridge, one_hot
+from keras_vit.training.trust.wrong_labels import doubts_of_classes, doubts_of_labels
 
 CLASSES, IMAGES = 4, 400
 
@@ -54,8 +54,8 @@ def test_an_image_is_listed_by_the_thresholds_of_confident_learning():
 
 def test_confidences_are_linear_discriminant_analysis_for_many_images(monkeypatch):
     analysis = pytest.importorskip("sklearn.discriminant_analysis")
-    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 0)
-    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._FITS", 1)
+    monkeypatch.setattr("keras_vit.training.trust.wrong_labels._PRIOR_IMAGES", 0)
+    monkeypatch.setattr("keras_vit.training.trust.wrong_labels._FITS", 1)
     rng = np.random.default_rng(0)
     labels = np.arange(IMAGES) % CLASSES
     scores = np.eye(CLASSES)[labels] @ rng.normal(size=(CLASSES, CLASSES)) * 0.3
@@ -66,7 +66,7 @@ def test_confidences_are_linear_discriminant_analysis_for_many_images(monkeypatc
 
 
 def test_few_images_have_the_order_of_a_softmax_of_their_scores(monkeypatch):
-    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 1e9)
+    monkeypatch.setattr("keras_vit.training.trust.wrong_labels._PRIOR_IMAGES", 1e9)
     scores, labels, _ = noisy(0.1)
     doubts = doubts_of_classes(scores, labels)
     others = np.where(np.eye(CLASSES, dtype=bool)[labels], -np.inf, scores)

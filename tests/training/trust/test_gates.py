@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.comparison.gates import FAILS, HOLDS, UNCLEAR, Gate, judge, parse_gates
-from keras_vit.training.comparison.measures import (
+from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, Gate, judge, parse_gates
+from keras_vit.training.trust.measures import (
     Outcomes,
     calibration_difference,
     difference,
@@ -10,8 +11,7 @@ from keras_vit.training.comparison.measures import (
     share,
     speed,
 )
-from keras_vit.training.comparison.paired import Pairs
-from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.trust.paired import Pairs
 
 
 def test_gates_are_parsed_with_their_units():
