@@ -1,6 +1,5 @@
 import csv
 import dataclasses
-import json
 import re
 
 import numpy as np
@@ -11,7 +10,7 @@ from keras_vit import command_line
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.ridge import one_hot
 from keras_vit.training.trust import check_photos
-from keras_vit.training.trust.check_files import MAX_NOISE, exceeded
+from keras_vit.training.trust.check_report import MAX_NOISE
 from keras_vit.training.trust.wrong_labels import doubts_of_classes
 from makers import smooth_picture, write_picture
 
@@ -47,25 +46,27 @@ def test_the_summary_states_what_to_expect_and_all_findings(report):
     text = str(report)
     assert "what to expect from these photos: leave-one-out accuracy" in text
     assert "40 groups left out" in text
-    assert "copies     1 pairs" in text
-    assert "1 unreadable" in text
+    assert "copies      1 pairs" in text
+    assert "unreadable  " in text
     assert "broken.png" in text
-    (doubts,) = report.findings.doubts
-    assert report.findings.names[doubts.confidence.argmin()].endswith("wrong.png")
+    (doubts,) = report.doubts
+    assert report.names[doubts.confidence.argmin()].endswith("wrong.png")
 
 
 def test_the_files_name_paths_in_the_data(report, photos):
-    page, record, split = report.written
-    found = json.loads(record.read_text())
-    assert found["wrong_labels"]["images"][0] == {
-        **found["wrong_labels"]["images"][0],
-        "image": "blue/wrong.png",
-        "label": "blue",
-        "proposed": "red",
-    }
-    assert found["copies"][0]["images"] == ["red/3.png", "red/copy.png"]
-    assert found["unreadable"][0]["image"] == "red/broken.png"
-    assert found["expected"]["accuracy"] == pytest.approx(report.findings.expected.accuracy)
+    page, table, split = report.written
+    rows = list(csv.DictReader(table.open()))
+    found = {row["image"]: row for row in reversed(rows)}
+    assert (found["blue/wrong.png"]["label"], found["blue/wrong.png"]["proposed"]) == (
+        "blue",
+        "red",
+    )
+    assert float(found["blue/wrong.png"]["value"]) == pytest.approx(
+        report.doubts[0].probability[report.ranked_doubts()[0][1]], rel=1e-3
+    )
+    (copy,) = [row for row in rows if row["kind"] == "copies"]
+    assert (copy["image"], copy["other"]) == ("red/copy.png", "red/3.png")
+    assert found["red/broken.png"]["kind"] == "unreadable"
     rows = list(csv.DictReader(split.open()))
     assert sorted(row["path"] for row in rows) == sorted(
         path.relative_to(photos).as_posix() for path in photos.rglob("*.png")
@@ -99,10 +100,10 @@ def test_few_right_labels_are_not_above_the_level_of_wrong_ones(report):
     doubts = doubts_of_classes(scores, labels)
     assert not doubts.listed.any()
     assert doubts.noise > MAX_NOISE  # As if one wrong label had been seen.
-    check = dataclasses.replace(report.findings, doubts=[doubts])
-    assert not any("wrong labels" in line for line in exceeded(check))
+    check = dataclasses.replace(report, doubts=[doubts])
+    assert not any("wrong labels" in line for line in check.exceeded())
     check.doubts[0] = dataclasses.replace(doubts, listed=labels == 1)
-    assert any("wrong labels" in line for line in exceeded(check))
+    assert any("wrong labels" in line for line in check.exceeded())
 
 
 def test_columns_of_other_tools_are_passed_on(report, monkeypatch):
@@ -144,10 +145,10 @@ def test_findings_of_multi_label_photos_are_by_label(photos, tmp_path):
     report = check_photos(
         table, data_dir=photos, weights="cifar10", output=tmp_path / "check", cache=False
     )
-    assert report.findings.multilabel
-    assert len(report.findings.doubts) == 4
-    record = json.loads((tmp_path / "check" / "check.json").read_text())
-    proposals = [(row["image"], row["proposed"]) for row in record["wrong_labels"]["images"]]
+    assert report.multilabel
+    assert len(report.doubts) == 4
+    rows = csv.DictReader((tmp_path / "check" / "findings.csv").open())
+    proposals = [(row["image"], row["proposed"]) for row in rows]
     assert {("blue/wrong.png", "red"), ("blue/wrong.png", "not blue")} & set(proposals)
 
 

@@ -1,3 +1,4 @@
+from .check_report import CheckReport as CheckReport
 from .classifier_comparison import (
     Comparison as Comparison,
     compare_classifiers as compare_classifiers,
@@ -9,7 +10,4 @@ from .fingerprints import (
     fingerprint as fingerprint,
     fingerprint_or_reason as fingerprint_or_reason,
 )
-from .labelled_photos import (
-    CheckReport as CheckReport,
-    check_photos as check_photos,
-)
+from .photo_check import check_photos as check_photos

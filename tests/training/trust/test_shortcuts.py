@@ -21,8 +21,6 @@ def facts(**changes):
         "quality": 90.0,
         "camera": "",
         "brightness": float(RNG.uniform(50, 200)),
-        "contrast": 40.0,
-        "turned_twice": False,
         "ring": RNG.random(51).astype("float32"),
         "surroundings": RNG.random(768).astype("float32"),
         "fingerprint": FINGERPRINT,
