@@ -40,10 +40,12 @@ class Compare(Command):
         unit="GATES",
     )
     batch_size: int = shared_arguments.batch_size()
-    output: str = setting("compare", "the folder of the files, new or empty", unit="DIR")
+    output: str | None = setting(
+        None, "write all numbers, the gates and the images that flip, a new .json", unit="FILE"
+    )
 
     def run(self) -> int:
-        """Compares, prints the summary and writes the files."""
+        """Compares, prints the summary and writes the file."""
         self.data.check_given()
         from keras_vit.training.trust import compare_classifiers
 
@@ -58,6 +60,6 @@ class Compare(Command):
             progress=True,
         )
         print(found)
-        for path in found.written:
-            print(f"written {path}")
+        if self.output:
+            print(f"written {self.output}")
         return found.exit_code

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-import pathlib
-import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,23 +12,19 @@ import numpy as np
 from keras_vit.classifier import Classifier
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.models.opened_classifier import open_classifier
-from keras_vit.prediction import predict_batch
-from keras_vit.training.data import Examples, evaluation_batches
-from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import atomic_folder, check_folder
-from keras_vit.utils.safe_text import for_line
+from keras_vit.utils.files import check_file, write_text
+from keras_vit.utils.safe_text import for_json, for_line
 from keras_vit.utils.text_tables import align_columns
 
-from .comparison_files import Flips, table_rows, write_files
-from .gates import FAILS, UNCLEAR, Gate, Verdict, judge, parse_gates
+from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
 from .measures import Measure, Outcomes, measures_of
 
-TURNS = 11  # Turns of the measurement of speed: the interval of the median needs 6.
+_MAX_CLASSES = 20  # In the table: the least certain to be as good.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +35,13 @@ class Comparison:
         measures: All numbers with their intervals.
         verdicts: What the images say about each gate.
         lines: What was compared and what was left out.
-        written: The files that were written.
+        flips: `(image, class, OLD's answer, NEW's answer)` where one of the two is right.
     """
 
     measures: tuple[Measure, ...]
     verdicts: tuple[Verdict, ...]
     lines: tuple[str, ...]
-    written: tuple[pathlib.Path, ...] = ()
+    flips: tuple[tuple[str, str, str, str], ...]
 
     @property
     def exit_code(self) -> int:
@@ -56,9 +50,28 @@ class Comparison:
         return 1 if FAILS in outcomes else 3 if UNCLEAR in outcomes else 0
 
     def __str__(self) -> str:
+        by_class = [measure for measure in self.measures if measure.class_name is not None]
+        by_class.sort(key=lambda measure: measure.interval[0])
+        hidden = set(map(id, by_class[_MAX_CLASSES:]))
+        rows = [("metric", "NEW against OLD (95%)", "McNemar p", "images")]
+        rows += [
+            (measure.name, str(measure), p_value_text(measure.p_value), f"{measure.count:,}")
+            for measure in self.measures
+            if id(measure) not in hidden
+        ]
         gates = [f"gate    {verdict}" for verdict in self.verdicts]
-        table = align_columns(table_rows(self.measures), left=[0])
-        return "\n".join([*self.lines, "", table, *gates])
+        return "\n".join([*self.lines, "", align_columns(rows, left=[0]), *gates])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all numbers, gates and flips as types of JSON."""
+        return {
+            "lines": list(self.lines),
+            "measures": [measure.to_json() for measure in self.measures],
+            "gates": [verdict.to_json() for verdict in self.verdicts],
+            "flips": [
+                dict(zip(("image", "true", "old", "new"), flip, strict=True)) for flip in self.flips
+            ],
+        }
 
 
 def compare_classifiers(
@@ -84,7 +97,7 @@ def compare_classifiers(
         split: "train", "validation", "calibration" or "test"; by default the images that each
             run held out or that are new to it.
         batch_size: Images in a batch.
-        output: Folder, new or empty, for the page, JSON, Markdown and JUnit; None writes nothing.
+        output: A new JSON file of all numbers, gates and flips; None writes nothing.
         progress: Whether to show lines with the rate and the time left.
         **options: Other fields of `DataSpec` that evaluations read.
 
@@ -99,60 +112,79 @@ def compare_classifiers(
     """
     gates, spec = parse_gates(gate), data_spec(data, **options)
     if output is not None:
-        check_folder(output)
-        check_output(output, spec.data)
+        check_file(output, ".json")
     classifiers = [open_classifier(old), open_classifier(new)]
     common = _common_classes(*classifiers)
-    _check_gates(gates, classifiers)
+    has_decision = any(classifier.description.decision for classifier in classifiers)
+    if not has_decision and any(gate.metric == "coverage" for gate in gates):
+        raise ValueError(
+            "A gate on coverage needs a classifier with a decision (keras-vit calibrate). "
+            "Received: two without"
+        )
     examples, names, lines = _images(classifiers, spec, split)
-    apart = _apart(classifiers, examples, names, common, batch_size)
-    shared = [number for number, name in enumerate(names) if name in common]
-    examples = examples.take(np.flatnonzero(np.isin(examples.labels, shared)))
-    examples = examples.relabelled(_numbers(names, common))
+    places = {name: number for number, name in enumerate(common)}
+    is_common = np.isin(examples.labels, [k for k, name in enumerate(names) if name in places])
+    numbers = np.array([places.get(name, 0) for name in names], "int32")
+    apart = len(examples) - int(is_common.sum())
+    examples = examples.take(np.flatnonzero(is_common)).relabelled(numbers)
     if not len(examples):
         raise ValueError(
             "There must be images of classes that both classifiers have. Received: none in "
             f"{spec.name}"
         )
     reports = [
-        _report(classifier, examples, common, batch_size, progress) for classifier in classifiers
+        evaluate_examples(
+            classifier,
+            examples,
+            common,
+            batch_size=batch_size,
+            skip_unreadable=examples.local,
+            progress=progress,
+        )
+        for classifier in classifiers
     ]
     of_old, of_new = map(_outcomes, reports)
-    answers, others = (required(report.answers, "answers") for report in reports)
-    if list(answers.examples.names) != list(others.examples.names):
+    evaluated, others = (required(report.answers, "answers").examples for report in reports)
+    if list(evaluated.names) != list(others.names):
         raise ValueError("Both classifiers must read the same images. Received: others for NEW")
-    true = np.asarray(answers.examples.labels)
-    ratios = _speed_ratios(classifiers, answers.examples, batch_size)
-    measures = measures_of(of_old, of_new, true, common, ratios)
-    verdicts = tuple(
-        judge(gate, [measure for measure in measures if measure.metric == gate.metric])
-        for gate in gates
-    )
-    without = sorted(set(common) - {common[k] for k in true})
+    true = np.asarray(evaluated.labels)
+    measures = measures_of(of_old, of_new, true, common)
     top_1 = [accuracy_text(report.top_1, report.count) for report in reports]
+    folders = [classifier.folder for classifier in classifiers]
     lines = [
+        f"models  OLD {folders[0]}, NEW {folders[1]}",
         f"images  {len(true):,} of {len(common):,} classes that both have",
         f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
         *lines,
-        *apart,
     ]
+    if apart:
+        others = sorted(set(names) - set(common))
+        lines.append(
+            f"images  {apart} of classes that only one of the two has are left out: {_some(others)}"
+        )
     if reports[0].skipped:
         lines.append(f"skipped {len(reports[0].skipped)} files that cannot be read")
-    if without:
+    if without := sorted(set(common) - {common[k] for k in true}):
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
-    found = Comparison(tuple(measures), verdicts, tuple(map(for_line, lines)))
-    if output is None:
-        return found
-    flips = Flips(answers.examples, [common[k] for k in true], of_old, of_new)
-    with atomic_folder(output) as folder:
-        titles = [_title(old), _title(new)]
-        files = write_files(folder, titles, found.measures, verdicts, lines, flips)
-    written = tuple(pathlib.Path(output, name) for name in files)
-    return dataclasses.replace(found, written=written)
+    flips = [
+        (evaluated.names[place], common[true[place]], of_old.given[place], of_new.given[place])
+        for place in np.flatnonzero(of_old.right != of_new.right)
+    ]
+    verdicts = [
+        judge(gate, [measure for measure in measures if measure.metric == gate.metric])
+        for gate in gates
+    ]
+    found = Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
+    if output is not None:
+        write_text(output, for_json(json.dumps(found.to_json(), indent=2)) + "\n")
+    return found
 
 
-def _title(model):
-    return str(model.folder or "") if isinstance(model, Classifier) else os.fspath(model)
+def p_value_text(p_value: float | None) -> str:
+    """Returns a p-value with four digits, as "<0.0001" where they would be zeros; "" for None."""
+    if p_value is None:
+        return ""
+    return f"{p_value:.4f}" if p_value >= 0.00005 else "<0.0001"
 
 
 def _some(names):
@@ -173,15 +205,6 @@ def _common_classes(old, new):
             f"{_some(old.known_classes)} and {_some(new.known_classes)}"
         )
     return common
-
-
-def _check_gates(gates: Sequence[Gate], classifiers: Sequence[Classifier]) -> None:
-    has_decision = any(classifier.description.decision for classifier in classifiers)
-    if not has_decision and any(gate.metric == "coverage" for gate in gates):
-        raise ValueError(
-            "A gate on coverage needs a classifier with a decision (keras-vit calibrate). "
-            "Received: two without"
-        )
 
 
 def _images(classifiers, spec, split):
@@ -205,9 +228,10 @@ def _images(classifiers, spec, split):
             "There must be images that neither classifier's run trained on. "
             f"Received: none in {spec.name}"
         )
-    words = ("OLD", "NEW")
     lines = [
-        f"{word:<7} {line}" for word, of in zip(words, chosen, strict=True) for line in of.lines
+        f"{word:<7} {line}"
+        for word, of in zip(("OLD", "NEW"), chosen, strict=True)
+        for line in of.lines
     ]
     both = [len(wanted.intersection(part.names)) for part in parts[1]]
     if len(both) > 1 and all(both):
@@ -220,73 +244,8 @@ def _images(classifiers, spec, split):
     return pool.take(places), source.class_names, lines
 
 
-def _numbers(names, common):
-    """For each class of the data its number among the common ones; 0 where it is not used."""
-    places = {name: number for number, name in enumerate(common)}
-    return np.array([places.get(name, 0) for name in names], "int32")
-
-
-def _apart(classifiers, examples: Examples, names, common, batch_size):
-    """A line for each classifier with the images of classes that only it has."""
-    lines = []
-    for word, classifier in zip(("OLD", "NEW"), classifiers, strict=True):
-        own = [name for name in classifier.known_classes if name not in set(common)]
-        numbers = [number for number, name in enumerate(names) if name in own]
-        if not own:
-            continue
-        line = f"apart   {len(own)} classes that only {word} has: {_some(own)}"
-        places = np.flatnonzero(np.isin(examples.labels, numbers))
-        if len(places):
-            of_own = examples.take(places).relabelled(_numbers(names, own))
-            report = _report(classifier, of_own, own, batch_size, False)
-            line += f"; {report.correct} of their {report.count} images are right"
-        lines.append(line)
-    return lines
-
-
-def _report(classifier, examples, names, batch_size, progress) -> ClassificationReport:
-    report = evaluate_examples(
-        classifier,
-        examples,
-        names,
-        batch_size=batch_size,
-        skip_unreadable=examples.local,
-        progress=progress,
-    )
-    if not isinstance(report, ClassificationReport):
-        raise ValueError(f"Both classifiers must have one class an image. Received: {report}")
-    return report
-
-
-def _outcomes(report):
-    answers, selective = report.answers, report.selective
+def _outcomes(report: ClassificationReport) -> Outcomes:
+    answers, selective = required(report.answers, "answers"), report.selective
     names = np.array(report.class_names, object)
     answered = None if selective is None else selective.is_answered
-    return Outcomes(names[answers.given], answers.probability, answers.right, answered)
-
-
-def _speed_ratios(classifiers, examples, batch_size):
-    """The speed of NEW's model by OLD's number's in each turn, on the same images."""
-    examples = examples.take(range(min(batch_size, len(examples))))
-    models = []
-    for classifier in classifiers:
-        preprocessing = classifier.input_preprocessing
-        batches = evaluation_batches(
-            examples, preprocessing=preprocessing, batch_size=len(examples)
-        )
-        models.append((classifier.answering.model, [np.asarray(images) for images, _ in batches]))
-
-    def seconds(model, batches):
-        began = time.perf_counter()
-        for images in batches:
-            predict_batch(model, images)
-        return time.perf_counter() - began
-
-    for model in models:
-        seconds(*model)  # Compiles.
-    ratios = []
-    for turn in range(TURNS):
-        order = (0, 1) if turn % 2 else (1, 0)
-        took = {place: seconds(*models[place]) for place in order}
-        ratios.append(took[0] / max(took[1], 1e-9))
-    return ratios
+    return Outcomes(names[answers.given], answers.right, answered)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.evaluation.intervals import holm
-from keras_vit.training.trust.comparison_files import p_value_text
+from keras_vit.training.trust.classifier_comparison import p_value_text
 from keras_vit.training.trust.paired import Pairs, mcnemar, score, tango_interval
 
 
