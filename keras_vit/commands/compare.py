@@ -41,7 +41,7 @@ class Compare(Command):
     )
     batch_size: int = shared_arguments.batch_size()
     output: str | None = setting(
-        None, "write all numbers, the gates and the images that flip, a new .json", unit="FILE"
+        None, "write the images that only one of the two has right, a new .csv", unit="FILE"
     )
 
     def run(self) -> int:

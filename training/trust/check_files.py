@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_vit.prediction import highest
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.groups import assign
 from keras_vit.training.data.tables import table_lines
-from keras_vit.training.evaluation.nearest import nearest
 from keras_vit.utils.files import write_csv, write_text
 
 from .check_report import CheckReport
@@ -119,39 +119,30 @@ def _shortcuts(report):
 
 def _doubted_labels(report):
     """Returns the doubted labels with the nearest images of the given and the proposed class."""
-    ranked = [
-        (place, number, *_sides(report, place, number)) for place, number in report.ranked_doubts()
-    ]
-    wanted: dict[tuple[int, int], list[int]] = {}  # Images by the label, and whether they have it.
-    for _, number, *sides in ranked[:_MAX_PICTURES]:
-        for side in sides:
-            wanted.setdefault(side, []).append(number)
-    centred = report.features - report.features.mean(axis=0, keepdims=True)
-    near: dict[tuple[tuple[int, int], int], list[int]] = {}
-    for (label, value), numbers in wanted.items():
-        members = np.flatnonzero(report.targets[:, label] == value)
-        if len(members):
-            count = min(_NEIGHBOURS + 1, len(members))
-            found, _ = nearest(centred[members], centred[numbers], count)
-            for number, row in zip(numbers, members[found].tolist(), strict=True):
-                others = [other for other in row if other != number]
-                near[(label, value), number] = others[:_NEIGHBOURS]
+    centred = report.features - report.features.mean(axis=0)
+    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
     rows = []
-    for place, number, *sides in ranked:
-        names = [f"{'' if value else 'not '}{report.class_names[label]}" for label, value in sides]
+    for place, number in report.ranked_doubts():
+        cosines = unit @ unit[number] if len(rows) < _MAX_PICTURES else None
+        near = []
+        for label, value in _sides(report, place, number):
+            others = []
+            if cosines is not None:
+                members = np.flatnonzero(report.targets[:, label] == value)
+                members = members[members != number]
+                others = members[highest(cosines[members], _NEIGHBOURS)].tolist()
+            near.append((f"{'' if value else 'not '}{report.class_names[label]}", others))
+        (given, _), (proposed, _) = near
         probability = float(report.doubts[place].probability[number])
         rows.append(
             Finding(
                 "wrong labels",
                 number,
-                f"{names[0]}, or {names[1]}?",
+                f"{given}, or {proposed}?",
                 f"wrong with probability {probability:.0%}",
                 probability,
-                [
-                    (name, near.get((side, number), []))
-                    for name, side in zip(names, sides, strict=True)
-                ],
-                to=names[1],
+                near,
+                to=proposed,
                 toggle=report.class_names[place] if report.multilabel else "",
             )
         )

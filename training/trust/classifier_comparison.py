@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any
 
@@ -17,8 +16,8 @@ from keras_vit.training.evaluation.classification import ClassificationReport, e
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import check_file, write_text
-from keras_vit.utils.safe_text import for_json, for_line
+from keras_vit.utils.files import check_file, write_csv
+from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import align_columns
 
 from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
@@ -62,17 +61,6 @@ class Comparison:
         gates = [f"gate    {verdict}" for verdict in self.verdicts]
         return "\n".join([*self.lines, "", align_columns(rows, left=[0]), *gates])
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns all numbers, gates and flips as types of JSON."""
-        return {
-            "lines": list(self.lines),
-            "measures": [measure.to_json() for measure in self.measures],
-            "gates": [verdict.to_json() for verdict in self.verdicts],
-            "flips": [
-                dict(zip(("image", "true", "old", "new"), flip, strict=True)) for flip in self.flips
-            ],
-        }
-
 
 def compare_classifiers(
     old: Classifier | str | os.PathLike,
@@ -97,7 +85,7 @@ def compare_classifiers(
         split: "train", "validation", "calibration" or "test"; by default the images that each
             run held out or that are new to it.
         batch_size: Images in a batch.
-        output: A new JSON file of all numbers, gates and flips; None writes nothing.
+        output: A new CSV file of the images that only one of the two has right; None writes none.
         progress: Whether to show lines with the rate and the time left.
         **options: Other fields of `DataSpec` that evaluations read.
 
@@ -112,7 +100,7 @@ def compare_classifiers(
     """
     gates, spec = parse_gates(gate), data_spec(data, **options)
     if output is not None:
-        check_file(output, ".json")
+        check_file(output, ".csv")
     classifiers = [open_classifier(old), open_classifier(new)]
     common = _common_classes(*classifiers)
     has_decision = any(classifier.description.decision for classifier in classifiers)
@@ -176,7 +164,7 @@ def compare_classifiers(
     ]
     found = Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
     if output is not None:
-        write_text(output, for_json(json.dumps(found.to_json(), indent=2)) + "\n")
+        write_csv(output, [("image", "true", "old", "new"), *flips])
     return found
 
 
@@ -211,18 +199,15 @@ def _images(classifiers, spec, split):
     """The images that both hold out or that are new to both, with their class names."""
     known = dict.fromkeys(name for classifier in classifiers for name in classifier.known_classes)
     chosen = [choose_images(classifier, spec, split, tuple(known)) for classifier in classifiers]
-    parts = []  # The images of each classifier: held out, and new to its run.
-    for images in chosen:
-        new = [images.new] if split is None and images.new is not None else []
-        parts.append([images.examples, *new])
-    of_old, of_new = ({name for part in of for name in part.names} for of in parts)
+    together = [split is None and images.new is not None for images in chosen]
+    of_old, of_new = (
+        {*images.examples.names, *(images.new.names if new else ())}
+        for images, new in zip(chosen, together, strict=True)
+    )
     wanted, source = of_old & of_new, chosen[1].source
-    usable = [
-        (pool, [place for place, name in enumerate(pool.names) if name in wanted])
-        for pool in source.splits.values()
-    ]
     # Held-out and new images lie in one part of the data.
-    pool, places = max(usable, key=lambda item: len(item[1]))
+    pool = max(source.splits.values(), key=lambda pool: len(wanted.intersection(pool.names)))
+    places = [place for place, name in enumerate(pool.names) if name in wanted]
     if not places:
         raise ValueError(
             "There must be images that neither classifier's run trained on. "
@@ -233,12 +218,8 @@ def _images(classifiers, spec, split):
         for word, of in zip(("OLD", "NEW"), chosen, strict=True)
         for line in of.lines
     ]
-    both = [len(wanted.intersection(part.names)) for part in parts[1]]
-    if len(both) > 1 and all(both):
-        lines.append(
-            f"images  {both[0]} that NEW's run held out and {both[1]} that are new to it are "
-            "compared together"
-        )
+    if any(together):
+        lines.append("images  that were held out and that are new to a run are compared together")
     if rest := len(wanted) - len(places):
         lines.append(f"images  {rest} in other parts of the data are left out")
     return pool.take(places), source.class_names, lines

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -213,16 +213,16 @@ class Duplicate(NamedTuple):
     """A training image and the test image that it copies.
 
     Args:
-        train: The training image's name.
-        test: The test image's name.
+        train: The training image's name or number.
+        test: The test image's.
         kind: "exact" if all pixels are equal, else "near".
         distance: Bits of 64 in which the nearest perceptual hashes differ.
         similarity: Correlation of the thumbnails, at most 1.
         mirrored: Whether the images mirror each other.
     """
 
-    train: str
-    test: str
+    train: Any
+    test: Any
     kind: str
     distance: int
     similarity: float
@@ -233,7 +233,7 @@ class DuplicateIndex:
     """Fingerprints of test images, searched for copies.
 
     Args:
-        names: Names of the images.
+        names: Names or numbers of the images.
         fingerprints: Their fingerprints, with the mirrored views.
         distance: Largest distance of perceptual hashes, bits of 64.
         similarity: Smallest correlation of thumbnails, in [-1, 1].
@@ -244,7 +244,7 @@ class DuplicateIndex:
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: Sequence[Any],
         fingerprints: Sequence[Fingerprint],
         distance: int = MAX_DISTANCE,
         similarity: float = LEAST_SIMILARITY,
@@ -264,7 +264,7 @@ class DuplicateIndex:
             self._digests.setdefault(image.digest, []).append(index)
         self._views = HammingIndex(hashes.ravel(), distance)
 
-    def find(self, names: Sequence[str], images: Sequence[Fingerprint]) -> list[Duplicate]:
+    def find(self, names: Sequence[Any], images: Sequence[Fingerprint]) -> list[Duplicate]:
         """Returns the duplicates among training images, in their order."""
         if not images or not self.names:
             return []

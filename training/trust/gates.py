@@ -7,7 +7,6 @@ import functools
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import scipy.stats
 
@@ -89,11 +88,6 @@ class Verdict:
             count = f"about {self.needed:,}" if self.needed else "no number of"
             line += f"; {count} {images} would be needed instead of {self.measure.count:,}"
         return line
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the verdict as types of JSON."""
-        found = {"gate": str(self.gate), "outcome": self.outcome, "needed": self.needed}
-        return {**found, "measure": self.measure.to_json()}
 
 
 def parse_gates(text: str | None) -> tuple[Gate, ...]:

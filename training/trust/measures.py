@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -78,21 +77,6 @@ class Measure:
         form = {POINTS: "{:+.2f}", PERCENT: "{:.2f}%"}[METRICS[self.metric]]
         value, low, high = map(form.format, (self.value, *self.interval))
         return f"{value} ({low} to {high})"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the number as types of JSON."""
-        low, high = self.interval
-        return {
-            "metric": self.metric,
-            "class": self.class_name,
-            "unit": METRICS[self.metric],
-            "value": self.value,
-            "low": low,
-            "high": high,
-            "images": self.count,
-            "p_value": self.p_value,
-            **(dataclasses.asdict(self.pairs) if self.pairs else {}),
-        }
 
 
 def measures_of(
