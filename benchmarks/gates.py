@@ -13,8 +13,7 @@ import argparse
 import numpy as np
 
 from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
-from keras_vit.training.trust.measures import difference, share
-from keras_vit.training.trust.paired import Pairs
+from keras_vit.training.trust.paired import Pairs, difference, share
 from keras_vit.utils.text_tables import markdown_table
 
 CLASSES = 10

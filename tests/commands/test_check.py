@@ -8,10 +8,8 @@ from PIL import Image
 
 from keras_vit import command_line
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.ridge import one_hot
 from keras_vit.training.trust import check_photos
 from keras_vit.training.trust.check_report import MAX_NOISE
-from keras_vit.training.trust.wrong_labels import doubts_of_classes
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -49,8 +47,7 @@ def test_the_summary_states_what_to_expect_and_all_findings(report):
     assert "copies      1 pairs" in text
     assert "unreadable  " in text
     assert "broken.png" in text
-    (doubts,) = report.doubts
-    assert report.names[doubts.confidence.argmin()].endswith("wrong.png")
+    assert report.names[report.of_kind("wrong labels")[0].image].endswith("wrong.png")
 
 
 def test_the_files_name_paths_in_the_data(report, photos):
@@ -62,7 +59,7 @@ def test_the_files_name_paths_in_the_data(report, photos):
         "red",
     )
     assert float(found["blue/wrong.png"]["value"]) == pytest.approx(
-        report.doubts[0].probability[report.ranked_doubts()[0][1]], rel=1e-3
+        report.of_kind("wrong labels")[0].value, rel=1e-3
     )
     (copy,) = [row for row in rows if row["kind"] == "copies"]
     assert (copy["image"], copy["other"]) == ("red/copy.png", "red/3.png")
@@ -94,16 +91,11 @@ def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
     assert command_line.main(["check", "photos"]) == 0
 
 
-def test_few_right_labels_are_not_above_the_level_of_wrong_ones(report):
-    labels = np.arange(40) % 2
-    scores = one_hot(labels) + 0.02 * np.random.default_rng(0).normal(size=(40, 2))
-    doubts = doubts_of_classes(scores, labels)
-    assert not doubts.listed.any()
-    assert doubts.noise > MAX_NOISE  # As if one wrong label had been seen.
-    check = dataclasses.replace(report, doubts=[doubts])
-    assert not any("wrong labels" in line for line in check.exceeded())
-    check.doubts[0] = dataclasses.replace(doubts, listed=labels == 1)
-    assert any("wrong labels" in line for line in check.exceeded())
+def test_the_share_of_wrong_labels_is_above_its_level_from_1_percent(report):
+    lines = dataclasses.replace(report, noise=0.011).exceeded()
+    assert "estimated share of wrong labels: 0.011, above 0.01" in lines
+    lines = dataclasses.replace(report, noise=MAX_NOISE).exceeded()
+    assert not any("wrong labels" in line for line in lines)
 
 
 def test_columns_of_other_tools_are_passed_on(report, monkeypatch):
@@ -146,7 +138,6 @@ def test_findings_of_multi_label_photos_are_by_label(photos, tmp_path):
         table, data_dir=photos, weights="cifar10", output=tmp_path / "check", cache=False
     )
     assert report.multilabel
-    assert len(report.doubts) == 4
     rows = csv.DictReader((tmp_path / "check" / "findings.csv").open())
     proposals = [(row["image"], row["proposed"]) for row in rows]
     assert {("blue/wrong.png", "red"), ("blue/wrong.png", "not blue")} & set(proposals)

@@ -21,7 +21,7 @@ from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import align_columns
 
 from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
-from .measures import Measure, Outcomes, measures_of
+from .paired import Measure, Outcomes, measures_of
 
 _MAX_CLASSES = 20  # In the table: the least certain to be as good.
 

@@ -10,45 +10,23 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from keras_vit.images.pages import data_address, escape, paragraph, thumbnail, write_page
+from keras_vit.images.pages import data_address, escape, thumbnail, write_page
 
 _SIDE, _QUALITY = 96, 80  # Small pictures, as there are many.
-
-_BODY = """
-<div id="kinds"></div>
-<div id="tools">
-<select id="other" aria-label="another class"></select>
-<button id="labels">Save labels.csv</button>
-<button id="exclude">Save exclude.txt</button>
-<span id="status" role="status"></span>
-</div>
-<div id="list" role="list" tabindex="0" aria-label="findings"><div id="space"></div></div>
-"""
-
-
-class ShownImage(NamedTuple):
-    """An image on the page.
-
-    Args:
-        path: Relative to the data, as the saved files name it.
-        labels: The names of its classes.
-        encoded: The content of its file.
-    """
-
-    path: str
-    labels: Sequence[str]
-    encoded: bytes
 
 
 class Finding(NamedTuple):
     """A row of the page and of the table of findings.
 
     Args:
-        kind: The list that it is in.
+        kind: The list that it is in: "wrong labels", "leaks" (copies in different parts of the
+            data), "conflicts" (copies with different labels), "copies" or "shortcuts".
         image: The number of its image.
         title: A line in bold.
         detail: A line below.
-        value: How sure or how strong it is.
+        value: The probability that a label is wrong, the cosine of copies by their features, or
+            the AUROC of a shortcut.
+        other: The number of the other image of a copy.
         near: Captions, each with the numbers of images that are shown small.
         decide: Whether it can be kept, relabelled or dropped.
         to: The class to relabel it to; "" for none. For multi-label data a text such as "not cat".
@@ -60,6 +38,7 @@ class Finding(NamedTuple):
     title: str
     detail: str
     value: float
+    other: int | None = None
     near: Sequence[tuple[str, Sequence[int]]] = ()
     decide: bool = True
     to: str = ""
@@ -70,7 +49,7 @@ def write_findings(
     path: str | os.PathLike,
     title: str,
     lines: Sequence[tuple[str, str]],
-    images: Mapping[int, ShownImage],
+    images: Mapping[int, tuple[str, Sequence[str], bytes]],
     findings: Sequence[Finding],
     class_names: Sequence[str],
     *,
@@ -82,7 +61,8 @@ def write_findings(
         path: The HTML file.
         title: Its heading.
         lines: Rows of a table above the list.
-        images: All images that findings name, by number.
+        images: All images that findings name, by number: the path relative to the data, as the
+            saved files name it, the names of the classes, and the content of the file.
         findings: The rows, in the order of the page.
         class_names: The classes that an image may be relabelled to.
         multilabel: Whether relabelling adds or takes away one label.
@@ -91,26 +71,25 @@ def write_findings(
         OSError: If the file cannot be written.
     """
     places = {number: place for place, number in enumerate(images)}
-    shown = [
-        {
-            "path": image.path,
-            "labels": list(image.labels),
-            "src": data_address(thumbnail(image.encoded, _SIDE, _QUALITY), "jpeg"),
-        }
-        for image in images.values()
-    ]
-    identity = json.dumps([[row["path"], row["labels"]] for row in shown])
+    identity = json.dumps([[name, list(labels)] for name, labels, _ in images.values()])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     content = {
         # Decisions are stored for these images and labels: not for others at the same place.
         "key": f"keras-vit check {digest}",
         "classes": list(class_names),
         "multilabel": multilabel,
-        "images": shown,
+        "images": [
+            {
+                "path": name,
+                "labels": list(labels),
+                "src": data_address(thumbnail(encoded, _SIDE, _QUALITY), "jpeg"),
+            }
+            for name, labels, encoded in images.values()
+        ],
         "findings": [
             {
                 **finding._asdict(),
-                "id": f"{finding.kind} {images[finding.image].path} {finding.toggle}",
+                "id": f"{finding.kind} {images[finding.image][0]} {finding.toggle}",
                 "image": places[finding.image],
                 "near": [
                     [caption, [places[number] for number in numbers]]
@@ -120,24 +99,21 @@ def write_findings(
             for finding in findings
         ],
     }
-    style, script = (
+    body, script = (
         pathlib.Path(__file__).with_name(name).read_text(encoding="utf-8")
-        for name in ("findings.css", "findings.js")
+        for name in ("findings.html", "findings.js")
     )
     script = f'"use strict";\n(() => {{\n{script}}})();\n'
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rows = (f"<tr><th>{escape(word)}</th><td>{escape(line)}</td></tr>\n" for word, line in lines)
-    table = f"<table>\n{''.join(rows)}</table>\n"
     # "<" could begin the end of the element.
     embedded = json.dumps(content).replace("<", "\\u003c")
     write_page(
         path,
         title,
-        f"<style>{style}</style>\n",
-        f"<details open><summary>Summary</summary>{table}</details>\n",
-        _BODY if findings else paragraph("Nothing was found."),
-        f'<script type="application/json" id="data">{embedded}</script>\n' if findings else "",
-        f"<script>{script}</script>\n" if findings else "",
+        body.replace("SUMMARY", f"<table>\n{''.join(rows)}</table>\n"),
+        f'<script type="application/json" id="data">{embedded}</script>\n',
+        f"<script>{script}</script>\n",
         policy=(
             f"default-src 'none'; script-src 'sha256-{script_hash}'; "
             "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

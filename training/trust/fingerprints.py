@@ -59,7 +59,14 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
     Raises:
         ValueError: If the image cannot be read.
     """
-    return fingerprint_of(_upright_rgb(encoded), mirrored)
+    try:
+        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
+            image = to_rgb(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError as error:
+        raise ValueError("The image cannot be read: its format is unknown.") from error
+    except Exception as error:  # Pillow raises nearly anything on damaged data.
+        raise ValueError(f"The image cannot be read: {error}") from error
+    return fingerprint_of(image, mirrored)
 
 
 def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
@@ -72,16 +79,6 @@ def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
         views += [ImageOps.mirror(view) for view in views]
     hashes = np.array([_perceptual_hash(view) for view in views])
     return Fingerprint(digest.digest(), hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
-
-
-def _upright_rgb(encoded):
-    try:
-        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
-            return to_rgb(ImageOps.exif_transpose(opened))
-    except UnidentifiedImageError as error:
-        raise ValueError("The image cannot be read: its format is unknown.") from error
-    except Exception as error:  # Pillow raises nearly anything on damaged data.
-        raise ValueError(f"The image cannot be read: {error}") from error
 
 
 def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerprint | str]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import scipy.stats
 
 from keras_vit.training.evaluation.intervals import CONFIDENCE, holm
 from keras_vit.utils.safe_text import for_line
 
-from .measures import METRICS, PERCENT, Measure
-from .paired import score
+from .paired import METRICS, PERCENT, Measure, score
 
 HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
 
@@ -24,7 +25,7 @@ _EXAMPLE = '"top_1 > -0.5, negative_flips < 1%, class_recall > -3"'
 # Images for a verdict 4 times out of 5, by those for every other time: the true value must be
 # further from the limit, by the quantile of 80%.
 _FOUR_OF_FIVE = (1 + scipy.stats.norm.ppf(0.8) / scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
-_MAX_FACTOR = 1e6
+_FACTORS = np.geomspace(1, 1e6, 2000).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +76,21 @@ class Verdict:
 
     @functools.cached_property
     def needed(self) -> int | None:
-        """Where it is unclear, the images that would be needed; of that class alone for a class.
+        """The images for a verdict 4 times out of 5, if the shares stay; of that class alone.
 
-        None if no number of images would do, as the value lies at the limit.
+        None if it is clear, or if no number would do, as the value lies at the limit.
         """
-        return _needed(self.gate, self.measure) if self.outcome == UNCLEAR else None
+        gate, measure = self.gate, self.measure
+        if self.outcome != UNCLEAR or measure.value == gate.limit:
+            return None
+        is_inside = (measure.value > gate.limit) == gate.above
+        is_told = gate.admits if is_inside else gate.excludes
+        place = bisect.bisect_left(
+            _FACTORS, True, key=lambda factor: is_told(measure.interval_with(factor))
+        )
+        if place == len(_FACTORS):
+            return None
+        return math.ceil(measure.count * _FACTORS[place] * _FOUR_OF_FIVE)
 
     def __str__(self) -> str:
         line = f"{self.gate}: {self.outcome}, {for_line(self.measure.name)} is {self.measure}"
@@ -149,23 +160,3 @@ def _outside(gate, measures):
     p_values = holm(scipy.stats.norm.cdf(scores))
     found = zip(measures, p_values, strict=True)
     return [measure for measure, p_value in found if p_value <= (1 - CONFIDENCE) / 2]
-
-
-def _needed(gate, measure):
-    """The images for a verdict 4 times out of 5, if the shares are as seen now."""
-    if measure.value == gate.limit:
-        return None
-    is_inside = (measure.value > gate.limit) == gate.above
-    is_told = gate.admits if is_inside else gate.excludes
-    low, high = 0.0, 1.0
-    while not is_told(measure.interval_with(high)):
-        low, high = high, 2 * high
-        if high > _MAX_FACTOR:
-            return None
-    for _ in range(20):
-        middle = (low + high) / 2
-        if middle > 1 and is_told(measure.interval_with(middle)):
-            high = middle
-        else:
-            low = middle
-    return math.ceil(measure.count * high * _FOUR_OF_FIVE)

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, Gate, judge, parse_gates
-from keras_vit.training.trust.measures import Outcomes, difference, measures_of, share
-from keras_vit.training.trust.paired import Pairs
+from keras_vit.training.trust.paired import Outcomes, Pairs, difference, measures_of, share
 
 
 def test_gates_are_parsed_with_their_units():
