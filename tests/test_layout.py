@@ -3,9 +3,11 @@
 import ast
 import configparser
 import functools
+import io
 import pathlib
 import re
 import runpy
+import tokenize
 
 import pytest
 
@@ -264,3 +266,39 @@ def test_the_picture_of_the_architecture_is_that_of_the_code():
     # Also fails if two folders import each other.
     program = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
     assert program["draw"]() == program["PICTURE"].read_text(), "Run python docs/architecture.py"
+
+
+# The size of the house. These numbers only go down: a feature that comes in names the one that
+# leaves. Code lines are lines without docstrings, comments and blank ones.
+CODE_LINES, FILES, NUM_COMMANDS, TEST_LINES, PAGE_COUNT = 33_000, 300, 20, 42_200, 36
+
+
+def code_lines(path):
+    source = path.read_text(encoding="utf-8")
+    docstrings = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                docstrings |= set(range(first.lineno, first.end_lineno + 1))
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (*skipped, tokenize.ENDMARKER):
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstrings)
+
+
+def test_the_house_does_not_grow():
+    from keras_vit.command_line import COMMANDS
+
+    product = list(sources())
+    tests = (ROOT / "tests").rglob("*.py")
+    found = {
+        "code lines": (sum(map(code_lines, product)), CODE_LINES),
+        "files": (len(product), FILES),
+        "commands": (len(COMMANDS), NUM_COMMANDS),
+        "lines of tests": (sum(path.read_text().count("\n") for path in tests), TEST_LINES),
+        "pages": (len(list((ROOT / "docs").rglob("*.md"))), PAGE_COUNT),
+    }
+    assert not {name: pair for name, pair in found.items() if pair[0] > pair[1]}
