@@ -1,3 +1,8 @@
+from .check_report import CheckReport as CheckReport
+from .classifier_comparison import (
+    Comparison as Comparison,
+    compare_classifiers as compare_classifiers,
+)
 from .fingerprints import (
     Duplicate as Duplicate,
     DuplicateIndex as DuplicateIndex,
@@ -5,3 +10,4 @@ from .fingerprints import (
     fingerprint as fingerprint,
     fingerprint_or_reason as fingerprint_or_reason,
 )
+from .photo_check import check_photos as check_photos

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from keras_vit.training.evaluation.intervals import holm
 from keras_vit.training.evaluation.ridge import Decomposition
@@ -88,18 +89,14 @@ def find_shortcuts(
 
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
     """Returns the area under the ROC curve of scores `(N,)`; ties count half."""
-    _, numbers, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[numbers]
-    size = int(positive.sum())
-    least = size * (size + 1) / 2
-    return float((ranks[positive].sum() - least) / (size * (len(scores) - size)))
+    first, second = scores[positive], scores[~positive]
+    return float(stats.mannwhitneyu(first, second).statistic) / (len(first) * len(second))
 
 
 def _tested(name, features, targets, classes, images, rng):
     """Returns the shortcut of features `(N, D)`, without Holm's correction."""
     decomposition = Decomposition(features)
-    l2 = [share * decomposition.mean_eigenvalue for share in _L2]
-    ridge = decomposition.ridge(targets, l2)
+    ridge = decomposition.ridge(targets, decomposition.l2_of(_L2))
     predictions = ridge.left_out_predictions
     areas = [auroc(predictions[:, k], targets[:, k] > 0) for k in range(len(classes))]
     best = int(np.argmax(areas))

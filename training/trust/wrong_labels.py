@@ -15,6 +15,7 @@ means and the covariance of the analysis as its label is probably right.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import optimize
@@ -98,6 +99,14 @@ def doubts_of_labels(scores: np.ndarray, targets: np.ndarray) -> list[LabelDoubt
             doubts = dataclasses.replace(doubts, listed=none > 0, probability=none, noise=0.0)
         found.append(doubts)
     return found
+
+
+def largest_noise(doubts: Sequence[LabelDoubts]) -> float:
+    """Returns the largest estimated share of wrong labels, of classes where a label is listed.
+
+    Where none is listed it does not count: the estimate for N right labels is 1 / (N + 1).
+    """
+    return max((of_label.noise for of_label in doubts if of_label.listed.any()), default=0.0)
 
 
 def _discriminants(scores, labels, shares):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.checks.copies import (
+from keras_vit.training.trust.copies import (
     ALIKE,
     EXACT,
     NEAR,

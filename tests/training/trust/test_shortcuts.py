@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from keras_vit.training.checks.photo_facts import PhotoFacts
-from keras_vit.training.checks.shortcuts import auroc, find_shortcuts
+from keras_vit.training.trust.photo_facts import PhotoFacts
+from keras_vit.training.trust.shortcuts import auroc, find_shortcuts
 
 COUNT, CLASSES = 120, 3
 RNG = np.random.default_rng(0)
@@ -21,8 +21,6 @@ def facts(**changes):
         "quality": 90.0,
         "camera": "",
         "brightness": float(RNG.uniform(50, 200)),
-        "contrast": 40.0,
-        "turned_twice": False,
         "ring": RNG.random(51).astype("float32"),
         "surroundings": RNG.random(768).astype("float32"),
         "fingerprint": FINGERPRINT,

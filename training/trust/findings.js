@@ -237,4 +237,5 @@ $("list").onscroll = () => {
 addEventListener("resize", redraw);
 document.querySelector("details").open = innerHeight > 600 && innerWidth > 700;
 if (kinds.length) show(kinds[0]);
+else $("tools").textContent = "Nothing was found.";
 document.body.dataset.state = "ready";

@@ -1,8 +1,14 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
-from keras_vit.training.checks.wrong_labels import doubts_of_classes, doubts_of_labels
 from keras_vit.training.evaluation.ridge import Ridge, one_hot
+from keras_vit.training.trust.wrong_labels import (
+    doubts_of_classes,
+    doubts_of_labels,
+    largest_noise,
+)
 
 CLASSES, IMAGES = 4, 400
 
@@ -54,8 +60,8 @@ def test_an_image_is_listed_by_the_thresholds_of_confident_learning():
 
 def test_confidences_are_linear_discriminant_analysis_for_many_images(monkeypatch):
     analysis = pytest.importorskip("sklearn.discriminant_analysis")
-    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 0)
-    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._FITS", 1)
+    monkeypatch.setattr("keras_vit.training.trust.wrong_labels._PRIOR_IMAGES", 0)
+    monkeypatch.setattr("keras_vit.training.trust.wrong_labels._FITS", 1)
     rng = np.random.default_rng(0)
     labels = np.arange(IMAGES) % CLASSES
     scores = np.eye(CLASSES)[labels] @ rng.normal(size=(CLASSES, CLASSES)) * 0.3
@@ -66,7 +72,7 @@ def test_confidences_are_linear_discriminant_analysis_for_many_images(monkeypatc
 
 
 def test_few_images_have_the_order_of_a_softmax_of_their_scores(monkeypatch):
-    monkeypatch.setattr("keras_vit.training.checks.wrong_labels._PRIOR_IMAGES", 1e9)
+    monkeypatch.setattr("keras_vit.training.trust.wrong_labels._PRIOR_IMAGES", 1e9)
     scores, labels, _ = noisy(0.1)
     doubts = doubts_of_classes(scores, labels)
     others = np.where(np.eye(CLASSES, dtype=bool)[labels], -np.inf, scores)
@@ -92,3 +98,14 @@ def test_nothing_is_doubted_of_a_label_that_few_images_have():
     (doubts,) = doubts_of_labels(np.full((50, 1), 0.1), given)
     assert len(doubts.ranked()) == 0
     assert doubts.noise == 0
+
+
+def test_the_share_of_wrong_labels_counts_only_where_a_label_is_listed():
+    labels = np.arange(40) % 2
+    scores = one_hot(labels) + 0.02 * np.random.default_rng(0).normal(size=(40, 2))
+    doubts = doubts_of_classes(scores, labels)
+    assert not doubts.listed.any()
+    assert doubts.noise > 0.01  # As if one wrong label had been seen.
+    assert largest_noise([doubts]) == 0
+    listed = dataclasses.replace(doubts, listed=labels == 1)
+    assert largest_noise([doubts, listed]) == doubts.noise

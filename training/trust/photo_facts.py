@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 from keras_vit.images.transcoding import kind_of, to_rgb, transcoded
 from keras_vit.training.machine import usable_cores
-from keras_vit.training.trust.fingerprints import Fingerprint, fingerprint_of
 
-_SIDE = 16  # Pixels per side of the small image.
-_RING = 1 / 32  # Width of the border ring, as a share of the shorter side.
-_SEGMENTS = 4  # Pieces of each side of the ring.
+from .fingerprints import Fingerprint, fingerprint_of
+
+_SIDE = 16  # Pixels per side of the surroundings.
+_BORDER_SIDE = 32  # Pixels per side of the image whose outermost pixels are the border.
+_PIECES = 4  # Pieces of each side of the border.
 
 # Sum of the luminance table of quality 50 (ITU-T T.81, table K.1). libjpeg multiplies that table by
 # 50 / quality below 50, else by 2 - quality / 50.
@@ -37,11 +38,9 @@ class PhotoFacts:
         quality: Quality of a JPEG, by its quantisation table: 1 to 100; NaN for others.
         camera: Maker and model in EXIF; "" without.
         brightness: Mean grey value, 0 to 255.
-        contrast: Standard deviation of the grey values of the small copy that copies are found by.
-        turned_twice: Whether EXIF asks to turn pixels that its own size shows to be upright.
         ring: Mean colours of pieces of the border, and their spread, float32 `(51,)`.
         surroundings: The image in 16 x 16 pixels with the inner 8 x 8 grey, float32 `(768,)`.
-        fingerprint: See `keras_vit.training.trust.fingerprints`; with mirrored views.
+        fingerprint: See `fingerprints`; with mirrored views.
     """
 
     height: int
@@ -51,8 +50,6 @@ class PhotoFacts:
     quality: float
     camera: str
     brightness: float
-    contrast: float
-    turned_twice: bool
     ring: np.ndarray
     surroundings: np.ndarray
     fingerprint: Fingerprint
@@ -66,12 +63,9 @@ def photo_facts(encoded: bytes) -> PhotoFacts:
     """
     with Image.open(io.BytesIO(transcoded(encoded))) as opened:
         file_format = kind_of(encoded) or str(opened.format)
-        quality = _jpeg_quality(opened)
-        camera, turned_twice = _from_exif(opened)
+        quality, camera = _jpeg_quality(opened), _camera(opened)
         image = to_rgb(ImageOps.exif_transpose(opened))
-    found = fingerprint_of(image, mirrored=True)
-    small = np.asarray(image.resize((_SIDE, _SIDE), Image.Resampling.BOX), "float32")
-    grey = np.asarray(image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX), "float32")
+    small = image.resize((_SIDE, _SIDE), Image.Resampling.BOX)
     return PhotoFacts(
         image.height,
         image.width,
@@ -79,25 +73,19 @@ def photo_facts(encoded: bytes) -> PhotoFacts:
         file_format,
         quality,
         camera,
-        float(grey.mean()),
-        float(found.thumbnail.std()),
-        turned_twice,
+        float(np.asarray(small.convert("L"), "float32").mean()),
         _ring(image),
         _without_centre(small),
-        found,
+        fingerprint_of(image, mirrored=True),
     )
 
 
 def all_photo_facts(images: Iterable[bytes]) -> Iterator[PhotoFacts]:
     """Yields the facts about each image file, in order, on all cores."""
+    waiting = iter(images)
     with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
-        ahead: list[Any] = []
-        for encoded in images:
-            ahead.append(pool.submit(photo_facts, encoded))
-            if len(ahead) > 4 * usable_cores():
-                yield ahead.pop(0).result()
-        for future in ahead:
-            yield future.result()
+        while some := list(itertools.islice(waiting, 8 * usable_cores())):
+            yield from pool.map(photo_facts, some)
 
 
 def _jpeg_quality(image):
@@ -109,51 +97,27 @@ def _jpeg_quality(image):
     return round(max(1.0, 100 - 50 * scale if scale <= 1 else 50 / scale), 1)
 
 
-def _from_exif(image):
-    """Returns the camera, and whether a photo was turned and kept the tag that asks for it."""
+def _camera(image):
     try:
         exif = image.getexif()
-        details = exif.get_ifd(ExifTags.IFD.Exif)
+        names = [exif.get(tag) for tag in (ExifTags.Base.Make, ExifTags.Base.Model)]
     except Exception:  # Damaged EXIF is as none; Pillow raises nearly anything.
-        return "", False
-    names = (exif.get(tag) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))
-    camera = " ".join(str(name).strip("\0 ") for name in names if name)
-    quarter_turn = exif.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
-    recorded = details.get(ExifTags.Base.ExifImageWidth), details.get(ExifTags.Base.ExifImageHeight)
-    swapped = recorded == (image.height, image.width) and image.width != image.height
-    return camera, quarter_turn and swapped
+        return ""
+    return " ".join(str(name).strip("\0 ") for name in names if name)
 
 
 def _ring(image):
     """Returns mean colours along the border, as shares of 255, and their standard deviation."""
-    width, height = image.size
-    thick = max(1, round(min(width, height) * _RING))
-    pixels = np.asarray(image, "float32") / 255
-    sides = (
-        pixels[:thick],
-        pixels[-thick:],
-        pixels[:, :thick].swapaxes(0, 1),
-        pixels[:, -thick:].swapaxes(0, 1),
-    )
-    means = [_pieces(side.mean(axis=0)) for side in sides]
-    spread = np.concatenate([side.reshape(-1, 3) for side in sides]).std(axis=0)
-    return np.concatenate([*means, spread]).astype("float32")
-
-
-def _pieces(line):
-    """Returns the mean colour of each of the equal pieces of a line of pixels `(N, 3)`."""
-    ends = np.linspace(0, len(line), _SEGMENTS + 1).round().astype(int)
-    return np.concatenate(
-        [
-            line[start : max(stop, start + 1)].mean(axis=0) if start < len(line) else line[-1]
-            for start, stop in zip(ends[:-1], ends[1:], strict=True)
-        ]
-    )
+    small = image.resize((_BORDER_SIDE, _BORDER_SIDE), Image.Resampling.BOX)
+    pixels = np.asarray(small, "float32") / 255
+    sides = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    means = sides.reshape(4 * _PIECES, -1, 3).mean(axis=1)
+    return np.append(means, sides.std(axis=0)).astype("float32")
 
 
 def _without_centre(small):
     """Returns the pixels outside of the centre, as shares of 255; the centre is grey."""
-    pixels = small / 255
+    pixels = np.asarray(small, "float32") / 255
     quarter = _SIDE // 4
     pixels[quarter:-quarter, quarter:-quarter] = 0.5
     return pixels.reshape(-1)

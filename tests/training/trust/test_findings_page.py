@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from keras_vit.training.checks.findings_page import ShownFinding, ShownImage, write_findings
+from keras_vit.training.trust.findings_page import Finding, write_findings
 from makers import encode, smooth_picture
 
 CLASSES = ["ant & bee", 'cat, "big"', "<b>dog</b>"]
@@ -17,22 +17,25 @@ PICTURES = [encode(smooth_picture(RNG, (40, 60), (3, 4)), "JPEG") for _ in range
 def write(path, count=6, multilabel=False):
     """Writes a page of `count` doubted labels, and a copy."""
     images = {
-        10 + n: ShownImage(f"{CLASSES[n % 3]}/{n:05}.jpg", [CLASSES[n % 3]], PICTURES[n % 8])
+        10 + n: (f"{CLASSES[n % 3]}/{n:05}.jpg", [CLASSES[n % 3]], PICTURES[n % 8])
         for n in range(count)
     }
     findings = [
-        ShownFinding(
+        Finding(
             "wrong labels",
             10 + n,
             f"{CLASSES[n % 3]}?",
             "wrong with probability 80%",
-            [("given", [10 + (n + 1) % count, 10 + (n + 2) % count]), ("proposed", [10])],
+            0.8,
+            near=[("given", [10 + (n + 1) % count, 10 + (n + 2) % count]), ("proposed", [10])],
             to=f"not {CLASSES[n % 3]}" if multilabel else CLASSES[(n + 1) % 3],
             toggle=CLASSES[n % 3] if multilabel else "",
         )
         for n in range(count)
     ]
-    findings.append(ShownFinding("copies", 11, "exact", "two parts", [("the other image", [10])]))
+    findings.append(
+        Finding("copies", 11, "exact", "two parts", 0.9, 10, [("the other image", [10])])
+    )
     write_findings(
         path,
         "Check <of> photos",

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.comparison.comparison_files import p_value_text
-from keras_vit.training.comparison.paired import Pairs, mcnemar, score, tango_interval
 from keras_vit.training.evaluation.intervals import holm
+from keras_vit.training.trust.classifier_comparison import p_value_text
+from keras_vit.training.trust.paired import Pairs, mcnemar, score, tango_interval
 
 
 def test_pairs_are_counted_by_both_answers():

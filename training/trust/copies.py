@@ -12,7 +12,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from keras_vit.training.evaluation.nearest import nearest
-from keras_vit.training.trust.fingerprints import THUMBNAIL, DuplicateIndex, Fingerprint
+
+from .fingerprints import THUMBNAIL, DuplicateIndex, Fingerprint
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 
@@ -55,15 +56,14 @@ def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> li
         features: Their features `(N, D)`.
     """
     count = len(fingerprints)
-    names = [str(number) for number in range(count)]
     bits = _BITS if count <= _LARGE else _BITS_OF_LARGE
-    index = DuplicateIndex(names, fingerprints, bits)
+    index = DuplicateIndex(range(count), fingerprints, bits)
     kinds: dict[tuple[int, int], str] = {}
     for start in range(0, count, _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        for pair in index.find(names[part], fingerprints[part]):
-            if int(pair.train) < int(pair.test):
-                kinds[int(pair.train), int(pair.test)] = pair.kind
+        part = fingerprints[start : start + _AT_ONCE]
+        for pair in index.find(range(start, start + len(part)), part):
+            if pair.train < pair.test:
+                kinds[pair.train, pair.test] = pair.kind
     centred = features - features.mean(axis=0, dtype="float64").astype(features.dtype)
     numbers, _ = nearest(centred, centred, min(_NEIGHBOURS + 1, count))
     places = np.repeat(np.arange(count), numbers.shape[1])

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import scipy.stats
 
 from keras_vit.training.evaluation.intervals import CONFIDENCE, holm
 from keras_vit.utils.safe_text import for_line
 
-from .measures import METRICS, PERCENT, POINTS, RATIO, Measure
-from .paired import score
+from .paired import METRICS, PERCENT, Measure, score
 
 HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
 
 _GATE = re.compile(r"(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%?)")
-_LIMITS = {POINTS: (-100, 100), PERCENT: (0, 100), RATIO: (0, math.inf)}
 _EXAMPLE = '"top_1 > -0.5, negative_flips < 1%, class_recall > -3"'
 
 # Images for a verdict 4 times out of 5, by those for every other time: the true value must be
 # further from the limit, by the quantile of 80%.
 _FOUR_OF_FIVE = (1 + scipy.stats.norm.ppf(0.8) / scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
-_MAX_FACTOR = 1e6
+_FACTORS = np.geomspace(1, 1e6, 2000).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +43,16 @@ class Gate:
     limit: float
 
     def __str__(self) -> str:
-        unit = "%" if METRICS[self.metric][0] == PERCENT else ""
+        unit = "%" if METRICS[self.metric] == PERCENT else ""
         return f"{self.metric} {'>' if self.above else '<'} {self.limit:g}{unit}"
+
+    def margin(self, interval: tuple[float, float]) -> float:
+        """Returns how far inside the limit the nearer end of an interval is."""
+        return interval[0] - self.limit if self.above else self.limit - interval[1]
 
     def admits(self, interval: tuple[float, float]) -> bool:
         """Returns whether a whole interval is inside the limit."""
-        return interval[0] > self.limit if self.above else interval[1] < self.limit
+        return self.margin(interval) > 0
 
     def excludes(self, interval: tuple[float, float]) -> bool:
         """Returns whether a whole interval is outside."""
@@ -73,29 +76,29 @@ class Verdict:
 
     @functools.cached_property
     def needed(self) -> int | None:
-        """Where it is unclear, the images that would be needed; of that class alone for a class.
+        """The images for a verdict 4 times out of 5, if the shares stay; of that class alone.
 
-        None if no number of images would do, as the value lies at the limit.
+        None if it is clear, or if no number would do, as the value lies at the limit.
         """
-        return _needed(self.gate, self.measure) if self.outcome == UNCLEAR else None
+        gate, measure = self.gate, self.measure
+        if self.outcome != UNCLEAR or measure.value == gate.limit:
+            return None
+        is_inside = (measure.value > gate.limit) == gate.above
+        is_told = gate.admits if is_inside else gate.excludes
+        place = bisect.bisect_left(
+            _FACTORS, True, key=lambda factor: is_told(measure.interval_with(factor))
+        )
+        if place == len(_FACTORS):
+            return None
+        return math.ceil(measure.count * _FACTORS[place] * _FOUR_OF_FIVE)
 
     def __str__(self) -> str:
         line = f"{self.gate}: {self.outcome}, {for_line(self.measure.name)} is {self.measure}"
         if self.outcome == UNCLEAR:
-            unit = "turns" if self.measure.unit == RATIO else "images"
-            unit += "" if self.measure.class_name is None else " of this class"
+            images = "images" if self.measure.class_name is None else "images of this class"
             count = f"about {self.needed:,}" if self.needed else "no number of"
-            line += f"; {count} {unit} would be needed instead of {self.measure.count:,}"
+            line += f"; {count} {images} would be needed instead of {self.measure.count:,}"
         return line
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the verdict as types of JSON."""
-        return {
-            "gate": str(self.gate),
-            "outcome": self.outcome,
-            "measure": self.measure.to_json(),
-            "needed": self.needed,
-        }
 
 
 def parse_gates(text: str | None) -> tuple[Gate, ...]:
@@ -118,14 +121,12 @@ def _parse_gate(text):
     metric, sign, number, percent = match.groups()
     if metric not in METRICS:
         raise ValueError(f"A gate must name a metric: {', '.join(METRICS)}. Received: {text!r}")
-    unit, limit = METRICS[metric][0], float(number)
-    if (unit == PERCENT) != bool(percent):
-        right = "percent, with %" if unit == PERCENT else "points of percent, without %"
-        right = "a ratio, without %" if unit == RATIO else right
+    if (METRICS[metric] == PERCENT) != bool(percent):
+        right = "in percent, with %" if METRICS[metric] == PERCENT else "in points, without %"
         raise ValueError(f"The limit of {metric} must be {right}. Received: {text!r}")
-    low, high = _LIMITS[unit]
-    if not low < limit < high and (unit == POINTS or not low <= limit < high):
-        raise ValueError(f"The limit of {metric} must be from {low} to {high}. Received: {text!r}")
+    limit, low = float(number), 0 if METRICS[metric] == PERCENT else -100
+    if not low <= limit <= 100 or abs(limit) == 100:
+        raise ValueError(f"The limit of {metric} must be from {low} to 100. Received: {text!r}")
     return Gate(metric, sign == ">", limit)
 
 
@@ -139,16 +140,14 @@ def judge(gate: Gate, measures: Sequence[Measure]) -> Verdict:
         gate: The gate.
         measures: The numbers of its metric, one or one for each class.
     """
-    open_ones = [measure for measure in measures if not gate.admits(measure.interval)]
-    if not open_ones:
-        nearest = min(measures, key=lambda measure: _distance(gate, measure))
-        return Verdict(gate, HOLDS, nearest)
-    outside = _outside(gate, measures)
-    if outside:
-        return Verdict(gate, FAILS, min(outside, key=lambda measure: _distance(gate, measure)))
-    unclear = [Verdict(gate, UNCLEAR, measure) for measure in open_ones]
-    if len(unclear) == 1:
-        return unclear[0]
+    ordered = sorted(measures, key=lambda measure: gate.margin(measure.interval))
+    unclear = [
+        Verdict(gate, UNCLEAR, measure) for measure in ordered if not gate.admits(measure.interval)
+    ]
+    if not unclear:
+        return Verdict(gate, HOLDS, ordered[0])
+    if outside := _outside(gate, ordered):
+        return Verdict(gate, FAILS, outside[0])
     return max(unclear, key=lambda verdict: verdict.needed or math.inf)
 
 
@@ -161,29 +160,3 @@ def _outside(gate, measures):
     p_values = holm(scipy.stats.norm.cdf(scores))
     found = zip(measures, p_values, strict=True)
     return [measure for measure, p_value in found if p_value <= (1 - CONFIDENCE) / 2]
-
-
-def _distance(gate, measure):
-    """How far the bound is inside the limit."""
-    low, high = measure.interval
-    return low - gate.limit if gate.above else gate.limit - high
-
-
-def _needed(gate, measure):
-    """The images for a verdict 4 times out of 5, if the shares are as seen now."""
-    if measure.value == gate.limit:
-        return None
-    is_inside = (measure.value > gate.limit) == gate.above
-    is_told = gate.admits if is_inside else gate.excludes
-    low, high = 0.0, 1.0
-    while not is_told(measure.interval_with(high)):
-        low, high = high, 2 * high
-        if high > _MAX_FACTOR:
-            return None
-    for _ in range(20):
-        middle = (low + high) / 2
-        if middle > 1 and is_told(measure.interval_with(middle)):
-            high = middle
-        else:
-            low = middle
-    return math.ceil(measure.count * high * _FOUR_OF_FIVE)
