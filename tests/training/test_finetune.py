@@ -68,7 +68,7 @@ def test_a_classifier_that_learned_is_written(done, data):
 def test_the_folder_has_all_files_and_the_working_folder_is_gone(done):
     _, output, _ = done
     inside = {path.name for path in output.iterdir()}
-    records = {"data.npz", "split.npz", "run.html"}
+    records = {"split.npz", "run.html"}
     assert inside == {*FILES, *records, "last.keras", "samples"}
     assert not output.with_name("colors.partial").exists()
     assert len(list((output / "samples").iterdir())) == 8

@@ -26,12 +26,7 @@ from keras_vit.utils.files import HISTORY, write_csv
 from keras_vit.utils.progress import progress_bar
 
 from .folder import LAST_MODEL, RunFolder
-from .run_fingerprints import weights_hash
 from .trainer_setup import make_schedule
-
-# Steps whose rows of the history have the hash of the weights, by which `reproduce` compares early
-# steps; later rows have it after a validation, which takes far longer.
-_EARLY_STEPS = 200
 
 # The metric of training images in addition to the loss.
 METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
@@ -49,7 +44,6 @@ def history_columns(task: str = MULTICLASS) -> tuple[str, ...]:
         f"validation_{SCORES[task]}",
         "averaged_loss",
         f"averaged_{SCORES[task]}",
-        "weights",
     )
 
 
@@ -268,8 +262,6 @@ class _StepCallback(keras.callbacks.Callback):
         row = {**self.row, **validation}
         if validates:
             self.validated = self.step
-        if validates or self.step <= _EARLY_STEPS:
-            row["weights"] = weights_hash(self.model.model)[:16]
         # For the callbacks after this one, under the names of `keras.Model.fit`.
         validation = {name.replace("validation_", "val_"): v for name, v in validation.items()}
         self.row_logs = {name: row[name] for name in ("loss", self.metric)} | validation
