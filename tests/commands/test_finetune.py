@@ -107,8 +107,8 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
         assert "1 skipped" in outcome.out
     empty = run.folder / "data" / "train" / "red" / "empty.jpg"
     assert f"skipped {empty}: The file is empty." in run.resumed.out
-    assert f"all skipped files are in {run.output / 'skipped.csv'}" in run.resumed.out
-    assert "\ntrain/red/empty.jpg," in (run.output / "skipped.csv").read_text()
+    assert f"all skipped files are in {run.output / 'recipe.json'}" in run.resumed.out
+    assert run.recipe["skipped"] == [["train/red/empty.jpg", "The file is empty."]]
     assert run.recipe["command"].startswith("keras-vit ")
     counts = {"train": 10, "validation": 0, "calibration": 0, "test": 6, "skipped": 1}
     assert run.recipe["images"] == counts

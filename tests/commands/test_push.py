@@ -17,7 +17,7 @@ from makers import write_picture
 NAME = "owner/pets"
 FILES = {
     *("README.md", "classes.txt", "config.json", "description.json", "history.csv"),
-    *("metadata.json", "model.weights.h5", "preprocessing.json", "recipe.json"),
+    *("metadata.json", "model.weights.h5", "recipe.json"),
 }
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
 
@@ -29,7 +29,7 @@ def pets(tiny, tmp_path):
 
     folder = shutil.copytree(tiny, tmp_path / "pets")
     write_picture(folder / "samples" / "00.png", np.full((8, 8, 3), 7))
-    for name in ("split.npz", "run.html", "skipped.csv", "last.keras"):
+    for name in ("split.npz", "report.html"):
         (folder / name).write_bytes(b"private")
     return folder
 

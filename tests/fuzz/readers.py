@@ -165,7 +165,7 @@ def _run(folder):
 
 def _read_run(folder):
     FineTune(DataSpec(None), RunOptions(folder / "out", resume=True, log=str))
-    Checkpoints(folder / "out.partial" / "states").restore(trainer())
+    Checkpoints(folder / "out.partial" / ".states").restore(trainer())
     run = RunFolder(folder / "out", resume=True)
     if run.best_score():
         run.load_best(trainer().model)

@@ -247,9 +247,9 @@ class SplitRecord:
         for part, examples in splits.items():
             numbers = examples.fingerprints()
             if numbers is not None:
-                is_new, names = self.part_of(numbers) == NEW, np.array(examples.names, object)
-                new += names[is_new].tolist()
-                moved += names[~is_new & ~self.has(part, numbers)].tolist()
+                is_new, named = self.part_of(numbers) == NEW, np.array(examples.names, object)
+                new += named[is_new].tolist()
+                moved += named[~is_new & ~self.has(part, numbers)].tolist()
                 gone = np.setdiff1d(gone, numbers)
         lines = []
         for how, names in (("new", new), ("in another part of the data", moved)):

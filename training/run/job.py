@@ -36,7 +36,7 @@ from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped, write_text
+from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
 
 from .distillation import open_teacher
@@ -371,18 +371,16 @@ class Job:
         recipe = {**plan.recipe, **more}
         if plan.start.opened.folder:  # Its recipe is not found by the last part of its path.
             recipe["pretraining"] = pretraining_fields(recipe)
-        return without_paths(recipe)
+        skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
+        return {**without_paths(recipe), **({"skipped": skipped} if skipped else {})}
 
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
-        if source.skipped:
-            named = [(self.data.relative(path), reason) for path, reason in source.skipped]
-            write_skipped(self.folder.path, named)
         self.folder.publish()
         for line in describe_skipped(source.skipped):
             self.options.log(line)
         if source.skipped:
-            self.options.log(f"all skipped files are in {self.folder.output / SKIPPED}")
+            self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
 
 
 def images_hash(source: Source, contents: Mapping[str, Contents | None]) -> str:

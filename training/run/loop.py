@@ -89,9 +89,8 @@ def train(
 
     The best weights have the highest score on the validation images; ties go to the lower
     loss. Without validation images these are the last weights. A trainer that keeps averages
-    validates both weights and averages, and the averages are the ones kept. `last.keras` in
-    the run's folder has the weights of the last step. With `patience` a run ends early, after
-    so many validations in a row without an improvement.
+    validates both weights and averages, and the averages are the ones kept. With
+    `patience` a run ends early, after so many validations in a row without an improvement.
 
     Args:
         trainer: A compiled trainer, at `start_step`.
@@ -144,7 +143,6 @@ def train(
             f"{run.path}.",
             received[0],
         )
-    trainer.model.save(run.path / LAST_MODEL)
     if run.best_score() is not None:
         run.load_best(trainer.model)
     elif trainer.averages:

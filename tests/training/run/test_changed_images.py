@@ -146,7 +146,7 @@ def test_a_run_on_redrawn_parts_counts_the_test_images_that_it_trained_on(photos
     count = done.classifier.recipe["test"]["seen"]
     assert count >= seen  # The image that was copied is in several parts now.
     use = f"On {len(tested)} test images, {count} of which were trained on, or chosen by, in this"
-    assert use in (output / "model_card.md").read_text()
+    assert use in (output / "README.md").read_text()
 
     again = dataclasses.replace(settings, model=None, weights=str(output), steps=1)
     done = finetune(photos, tmp_path / "more", again, split_seed=5, log=lines.append)

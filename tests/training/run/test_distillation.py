@@ -271,7 +271,7 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
     assert len(fact["sha256"]) == 64
     # The student alone is saved.
     shapes = [
-        [w.shape for w in keras.saving.load_model(tmp_path / name / "last.keras").weights]
+        [w.shape for w in keras.saving.load_model(tmp_path / name / "model.keras").weights]
         for name in ("alone", "taught")
     ]
     assert shapes[0] == shapes[1]
