@@ -10,7 +10,7 @@ from keras_vit.description.licences import card_header, licence_in_card, without
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
 

@@ -6,7 +6,7 @@ from . import (
 from .data.spec import (
     DataSpec as DataSpec,
 )
-from .run.classifier_jobs import (
+from .run.finetune import (
     finetune as finetune,
     pretrain as pretrain,
 )

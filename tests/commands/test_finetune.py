@@ -17,7 +17,7 @@ import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar

@@ -40,7 +40,7 @@ from keras_vit.training.data.sources import open_source
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.run import lock
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.run_options import RunOptions
 

@@ -24,8 +24,8 @@ from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.evaluation import multilabel
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.results import read_result
-from keras_vit.training.run import classifier_jobs
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run import finetune as page
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_picture
 
@@ -117,10 +117,10 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
 def test_labels_that_no_validation_image_has_are_named(monkeypatch):
     labels, scores = np.array([[1, 0], [0, 0]], "uint8"), np.array([[0.8, 0.3], [0.2, 0.1]])
     report = multilabel.report_of(labels, scores, ("cat", "dog"))
-    monkeypatch.setattr(classifier_jobs, "evaluate", lambda *given: report)
+    monkeypatch.setattr(page, "evaluate", lambda *given: report)
     source = types.SimpleNamespace(class_names=("cat", "dog"), task="multilabel")
     plan = types.SimpleNamespace(source=source, validation=labels)
-    thresholds, lines = classifier_jobs.choose_thresholds(plan, None)
+    thresholds, lines = page.choose_thresholds(plan, None)
     assert thresholds == (0.5, 0.5)
     assert lines[1] == "labels  0.5 where no validation image has the label: dog"
 
@@ -132,10 +132,10 @@ def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
     labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
     labels[:10, 1] = 0
     report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
-    monkeypatch.setattr(classifier_jobs, "evaluate", lambda *given: report)
+    monkeypatch.setattr(page, "evaluate", lambda *given: report)
     source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
     plan = types.SimpleNamespace(source=source, validation=labels)
-    _, lines = classifier_jobs.choose_thresholds(plan, None)
+    _, lines = page.choose_thresholds(plan, None)
     found = [line for line in lines if f"a {present} with, {absent} without" in line]
     assert len(found) == warned
 

@@ -8,7 +8,7 @@ import pytest
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import CARD, RECIPE
 from makers import tiny_config, write_classes

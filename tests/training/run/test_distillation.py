@@ -14,7 +14,7 @@ from keras_vit.command_line import main
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, finetune
+from keras_vit.training.run.finetune import FineTune, finetune
 from keras_vit.training.run.distillation import Distillation, DistillationTrainer, open_teacher
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import dtype_policy

@@ -13,7 +13,7 @@ from keras_vit import configs
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.layers.random_numbers import examples_from
 from keras_vit.training import Adam
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.masked_patches import (
     MaskedPatchTrainer,
