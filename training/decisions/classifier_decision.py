@@ -12,7 +12,7 @@ import numpy as np
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier
 from keras_vit.description.decision import UNKNOWN
-from keras_vit.description.description_texts import texts_of
+from keras_vit.description.description_texts import TEXTS, texts_of
 from keras_vit.images.listing import image_files
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data.examples import Examples
@@ -20,7 +20,7 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import EvaluatedImages, choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.files import DECISION, MODEL_CARD, atomic_write, write_text
+from keras_vit.utils.files import CARD, DECISION, atomic_write, write_text
 
 from .finding import FoundDecision, check_counts, find_decision
 from .scores import MAX_TRAINING, compute_scores
@@ -212,9 +212,10 @@ def write_decision(folder: pathlib.Path, classifier: Classifier, found: FoundDec
     else:
         with atomic_write(folder / DECISION) as partial:
             np.savez(partial, **found.arrays)  # type: ignore[arg-type]
-    for name, text in texts_of(classifier.description).items():
-        write_text(folder / name, text)
-    card = folder / MODEL_CARD
+    texts = texts_of(classifier.description)
+    for name in TEXTS:
+        write_text(folder / name, texts[name])
+    card = folder / CARD
     if card.is_file():
         text, _, old = card.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")
         _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.

@@ -214,7 +214,7 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     printed = capsys.readouterr().out
     assert code == 0
     assert "strangers 4 of 4 images are answered with unknown" in printed
-    assert "with 95% confidence at most 15.0%" in (folder / "model_card.md").read_text()
+    assert "with 95% confidence at most 15.0%" in (folder / "README.md").read_text()
     assert command_line.main(["predict", str(folder), str(strangers), "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)
     assert {entry["answer"] for entry in entries} == {"unknown"}
@@ -252,7 +252,7 @@ def test_strangers_that_cannot_be_read_are_counted(folder, photos, strangers, tm
 
 
 def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, photos):
-    card = folder / "model_card.md"
+    card = folder / "README.md"
     card.write_text("# Colors\n\n## Data\n\nPictures.\n")
     calibrate(folder, photos, DecisionSettings(), log=str)
     first = card.read_text()

@@ -8,9 +8,9 @@ import pytest
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import MODEL_CARD, RECIPE
+from keras_vit.utils.files import CARD, RECIPE
 from makers import tiny_config, write_classes
 
 SETTINGS = FineTuning(
@@ -46,7 +46,7 @@ def test_the_decision_is_found_on_the_calibration_part(done):
     assert decision.images == 29  # A fifth of 36 chose the temperature.
     assert decision.max_error == 0.3
     assert any(line.startswith("with 95% confidence at most 30.0%") for line in lines)
-    assert "## Unknown images" in (output / MODEL_CARD).read_text()
+    assert "## Unknown images" in (output / CARD).read_text()
 
 
 def test_the_test_images_are_answered_by_it(done):

@@ -38,12 +38,12 @@ from keras_vit.utils.fields import required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import read_json
 
+from .card import model_card
 from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
 from .folder import PARTIAL
 from .job import Job
 from .loop import Score
-from .model_card import model_card
 from .plan import TrainingPlan
 from .replay import extend, extends_head
 from .run_options import run_arguments

@@ -1,4 +1,4 @@
-"""Model card of a finished run."""
+"""`README.md` of a classifier, and the same on the Hugging Face Hub with the YAML that it reads."""
 
 from __future__ import annotations
 
@@ -6,20 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import LOADING
-from keras_vit.description.licences import UNKNOWN
+from keras_vit.description import Description
+from keras_vit.description.decision import Decision
+from keras_vit.description.licences import UNKNOWN, hub_licence, without_header
 from keras_vit.description.tasks import MULTILABEL
+from keras_vit.hub.errors import import_hugging_face
+from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.preprocessing import describe_range
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.intervals import accuracies, accuracy_text
+from keras_vit.utils.files import MODEL
 from keras_vit.utils.safe_text import for_line
 from keras_vit.utils.text_tables import markdown_table
 
 from .transfer import fact_lines
 
 MAX_CLASSES = 100  # Rows of the table of classes.
+FOLDER = "THIS FOLDER"  # In the lines that load a classifier.
+_TASK = "image-classification"  # The Hub's name.
+_METRICS = {
+    "top_1": ("accuracy", "Top-1 accuracy"),
+    "top_5": ("top_5_accuracy", "Top-5 accuracy"),
+    "mAP": ("mean_average_precision", "Mean average precision"),
+    "subset_accuracy": ("subset_accuracy", "All labels right"),
+}
 
 
 def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
-    """Returns `model_card.md` of a finished run.
+    """Returns `README.md` of a finished run.
 
     Args:
         recipe: The run's recipe, with "best" and "test".
@@ -38,7 +51,12 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         f"pixels ({recipe['facts']['evaluation']['value']}) with values from "
         f"{describe_range(recipe['facts']['pixels']['value'])}.",
         "",
-        loading_block(several),
+        "```python",
+        "import keras_vit",
+        "",
+        f'classifier = keras_vit.load_classifier("{FOLDER}")',
+        f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})',
+        "```",
         "",
         LOADING,
         "",
@@ -62,8 +80,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
             score += accuracy_text(best["accuracy"], images["validation"])
         lines += [
             f"On {images['validation']} validation images: {score} after step {best['step']}, the "
-            "best, whose weights are in `model.keras`. `last.keras` has the weights of the last "
-            "step.",
+            "best, whose weights are in `model.keras`.",
             "",
         ]
     lines += [
@@ -80,18 +97,6 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         *recipe_lines(recipe),
     ]
     return "\n".join(lines)
-
-
-def loading_block(several: bool) -> str:
-    """Returns the lines that load a classifier's folder, as a block of Markdown.
-
-    Args:
-        several: Whether it is a multi-label classifier.
-    """
-    return (
-        '```python\nimport keras_vit\n\nclassifier = keras_vit.load_classifier("THIS FOLDER")\n'
-        f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})\n```'
-    )
 
 
 def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
@@ -125,7 +130,7 @@ def _scores(test):
 
 
 def _label_table(class_names, test):
-    """The numbers of each class on the test images; `task.json` has the thresholds."""
+    """The numbers of each class on the test images; their thresholds too."""
     columns = ("AP", "F1", "precision", "recall", "threshold")
     numbers = test["by_class"] if test else {}
     rows = [["class", *columns]]
@@ -150,3 +155,83 @@ def _class_table(class_names, test):
         images = test["by_class"][name]["images"] if test else 0
         rows.append([name, "-" if accuracy is None else accuracy_text(accuracy, images)])
     return markdown_table(rows + _rest(class_names, 1))
+
+
+def hub_card(
+    description: Description,
+    recipe: Mapping[str, Any],
+    text: str,
+    *,
+    repository: str,
+    datasets: Sequence[str] = (),
+) -> str:
+    """Returns `README.md` of a pushed classifier.
+
+    Args:
+        description: What the classifier is.
+        recipe: Its recipe, without paths; {} without one.
+        text: Its `README.md`, or "".
+        repository: "owner/name".
+        datasets: Names of the Hub's data sets that it was trained on.
+    """
+    hub = import_hugging_face()
+    data = hub.ModelCardData(
+        **hub_licence(description.licence),
+        library_name="keras",
+        pipeline_tag=_TASK,
+        base_model=_base_model(description),
+        datasets=list(datasets) or None,
+        tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
+        model_name=repository.partition("/")[2],
+        eval_results=_results(hub, description, recipe, datasets) or None,
+    )
+    text = without_header(text).replace(FOLDER, f"hf:{repository}")
+    text = text.replace(f'load_model("{MODEL}")', f'load_model("hf://{repository}")')
+    return f"---\n{data.to_yaml()}\n---\n\n" + (text or f"# {repository}\n")
+
+
+def _base_model(description):
+    """The Hub's repository that the training started from, or None."""
+    start = RepositoryName.parse(description.origins.get("weights"))
+    return start.name if start else None
+
+
+def _results(hub, description, recipe, datasets):
+    """The accuracy on the test images with its interval, and what `calibrate` found."""
+    data = str((recipe.get("data") or {}).get("data") or "")
+    name = data.removeprefix("tfds:") if data.startswith("tfds:") else "imagefolder"
+    place = {"task_type": _TASK, "dataset_type": (*datasets, name)[0], "dataset_name": data or name}
+    test = recipe.get("test") or {}
+    found = []
+    for metric, value, interval in accuracies(test):
+        kind, text = _METRICS[metric]
+        if interval is not None:
+            low, high = interval
+            text += f", 95% interval {low:.4f} to {high:.4f} (Wilson), {test['images']} images"
+        args = None if interval is None else {"confidence": 0.95, "interval": list(interval)}
+        result = hub.EvalResult(
+            **place, dataset_split="test", metric_type=kind, metric_value=round(value, 6),
+            metric_name=text, metric_args=args,
+        )  # fmt: skip
+        found.append(result)
+    for kind, value, text in _decided(description.decision):
+        result = hub.EvalResult(
+            **place, dataset_split="calibration", metric_type=kind, metric_value=round(value, 6),
+            metric_name=text,
+        )  # fmt: skip
+        found.append(result)
+    return found
+
+
+def _decided(decision: Decision | None):
+    """Type, value and text of what holds for the answers of a decision."""
+    if decision is None or not decision.images:
+        return
+    count = f"{decision.images} calibration images"
+    yield "coverage", decision.answered / decision.images, f"Answered share of {count}"
+    if decision.answered:
+        text = f"Wrong answers among {decision.answered} answers"
+        if decision.max_error is not None:
+            text += f"; at most {decision.max_error:g}"
+            text += f" with probability {decision.confidence:g}" if decision.confidence else ""
+        yield "selective_risk", decision.wrong / decision.answered, text
