@@ -18,8 +18,8 @@ import scipy.stats
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
-from keras_vit.training.decisions.finding import find_decision
-from keras_vit.training.decisions.scores import MAX_TRAINING, Scores, compute_scores, leverages_of
+from keras_vit.training.trust.calibration_bound import find_decision
+from keras_vit.training.trust.calibration_scores import MAX_TRAINING, Scores, compute_scores, leverages_of
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.training.evaluation.temperature import scaled_probabilities

@@ -20,7 +20,7 @@ from keras_vit.images.decoding import read_image
 from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.data import DataSpec
-from keras_vit.training.decisions.scores import (
+from keras_vit.training.trust.calibration_scores import (
     MAX_TRAINING,
     compute_scores,
     leverage_arrays,

@@ -42,7 +42,7 @@ class Calibrate(Command):
     def run(self) -> int:
         """Calibrates and prints what holds."""
         self.data.check_given()
-        from keras_vit.training.decisions.classifier_decision import calibrate
+        from keras_vit.training.trust.calibrated_classifier import calibrate
         from keras_vit.training.evaluation.features import default_cache
 
         calibrate(

@@ -19,7 +19,7 @@ from keras_vit.training.evaluation.nearest import nearest
 from keras_vit.utils.files import write_text
 from keras_vit.utils.safe_text import for_line
 
-from .findings_page import ShownFinding, ShownImage, write_findings
+from .calibration_bounds_page import ShownFinding, ShownImage, write_findings
 from .odd_images import UNREADABLE
 from .photo_check import PhotoCheck
 from .shortcuts import MAX_P_VALUE, MIN_AUROC

@@ -22,13 +22,13 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord, notes_of_seen
-from keras_vit.training.decisions.classifier_decision import (
+from keras_vit.training.trust.calibrated_classifier import (
     spaced,
     with_decision,
     write_decision,
 )
-from keras_vit.training.decisions.finding import FoundDecision, check_counts, find_decision
-from keras_vit.training.decisions.scores import compute_scores
+from keras_vit.training.trust.calibration_bound import FoundDecision, check_counts, find_decision
+from keras_vit.training.trust.calibration_scores import compute_scores
 from keras_vit.training.evaluation import classification
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraining

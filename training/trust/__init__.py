@@ -1,4 +1,4 @@
-"""Numbers that can be trusted: copies of images found by content."""
+"""Numbers that can be trusted: copies of images found by content, and "unknown" with a bound."""
 
 import lazy_loader
 

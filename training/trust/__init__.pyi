@@ -1,3 +1,6 @@
+from .calibrated_classifier import (
+    calibrate as calibrate,
+)
 from .fingerprints import (
     Duplicate as Duplicate,
     DuplicateIndex as DuplicateIndex,

@@ -15,8 +15,8 @@ from keras_vit.description import Labels
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.decisions.classifier_decision import calibrate, calibration_images
-from keras_vit.training.decisions.finding import check_counts
+from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
+from keras_vit.training.trust.calibration_bound import check_counts
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION, SPLIT

@@ -22,8 +22,8 @@ from keras_vit.training.evaluation.held_out import EvaluatedImages, choose_image
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import DECISION, MODEL_CARD, atomic_write, write_text
 
-from .finding import FoundDecision, check_counts, find_decision
-from .scores import MAX_TRAINING, compute_scores
+from .calibration_bound import FoundDecision, check_counts, find_decision
+from .calibration_scores import MAX_TRAINING, compute_scores
 
 HEADING = "## Unknown images"  # In the model card.
 

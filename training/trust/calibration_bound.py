@@ -19,7 +19,7 @@ from keras_vit.training.evaluation.risk import count_within, find_threshold, lea
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 
-from .scores import Scores, leverage_arrays, leverages_of
+from .calibration_scores import Scores, leverage_arrays, leverages_of
 
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
