@@ -63,7 +63,7 @@ def write_export(
 
 def _written(export, classifier, path, files, notes):
     """The report of an export that is written and checked."""
-    format_type, classifier = type(export), classifier.answering
+    format_type = type(export)
     photos, line = golden_images(classifier, export.samples)
     with new_output(path, format_type, overwrite=export.overwrite) as partial:
         written = export.write(partial, classifier, files)
@@ -80,7 +80,7 @@ def _written(export, classifier, path, files, notes):
             minimum_agreement=export.least_agreement,
             notes=(*notes, *written.notes, f"{line[0].upper()}{line[1:]}."),
         )
-        if export.has_integers and classifier.description.decision is not None:
+        if export.has_integers and classifier.description.labels.abstains:
             stay = (
                 f"{report.agreement:.1%} of the answers are the same as in Keras, unknown "
                 "included. The bound on the errors was not tested on this export."

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.classifier import Classifier
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import read_images
+from keras_vit.layers.unknown_class import ANSWERS, LEVERAGE
 
 from .check_images import load_images
 from .exported_model import PIXELS
@@ -25,7 +25,7 @@ from .pillow_pixels import with_size
 # Calibration only needs the ranges of the activations.
 MAX_CALIBRATION_IMAGES = 128
 
-# In names of operations. Preprocessing and the decision stay in float, as do the first and the last
+# In names of operations. Preprocessing and "unknown" stay in float, as do the first and the last
 # layer, as is usual: for ViT-B/16 they add 5% to the bytes and 1% to the work, and remove a quarter
 # of the error or more.
 FLOAT_LAYERS = f"(root_conv|patch_embedding|predictions|token_head|{LEVERAGE}|{ANSWERS}|{PIXELS})"

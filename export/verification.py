@@ -103,8 +103,6 @@ def _compared(path, classifier, files, time_limit):
 
         report_program(path)
         contents = describe_contents(opened.texts)
-        if read_facts(opened.texts)[0].decision is not None:
-            classifier = classifier.answering
         report = compare_with_keras(path, {"": classifier}, files, contents, time_limit=time_limit)
     return dataclasses.replace(report, notes=(*report.notes, *notes))
 

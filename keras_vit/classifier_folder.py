@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -130,7 +129,7 @@ def save_classifier(
 
     Args:
         folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
+        model: A model from images `(B, H, W, C)` to probabilities, as for `Classifier`.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input; by default the one
             of the weights that the model was built with, if they state one.
@@ -180,18 +179,19 @@ def write_files(
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
 ) -> None:
-    """Writes a classifier's files into a folder that exists.
-
-    Its decision is left out, as its arrays are in another folder, if anywhere.
-    """
-    description = dataclasses.replace(classifier.description, decision=None)
-    with described(classifier.model, description):
-        classifier.model.save(folder / MODEL)
-    for name, text in texts_of(description).items():
-        write_text(folder / name, text)
-    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
+    """Writes a classifier's files into a folder that exists."""
+    write_model(folder, classifier)
     write_history(folder / HISTORY, history)
     write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
+
+
+def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
+    """Writes a classifier's model, description and recipe into a folder that exists."""
+    with described(classifier.model, classifier.description):
+        classifier.model.save(folder / MODEL)
+    for name, text in texts_of(classifier.description).items():
+        write_text(folder / name, text)
+    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:

@@ -73,7 +73,6 @@ class Push(Command):
         from keras_vit.training.run.hub_card import hub_card
         from keras_vit.utils.files import (
             CLASSES,
-            DECISION,
             HISTORY,
             MODEL_CARD,
             RECIPE,
@@ -95,7 +94,7 @@ class Push(Command):
             with zipfile.ZipFile(model) as archive:
                 for name in UNPACKED_MODEL:
                     archive.extract(name, folder)
-        for name in (*TEXTS, HISTORY, DECISION):
+        for name in (*TEXTS, HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
         recipe = {}

@@ -40,7 +40,7 @@ def texts_of(description: Description) -> dict[str, str]:
     names, thresholds = description.labels.names, description.labels.limits
     texts = {DESCRIPTION: description_text(description)}
     if names is not None:
-        texts[CLASSES] = "".join(f"{name}\n" for name in names)
+        texts[CLASSES] = "".join(f"{name}\n" for name in description.labels.output_names)
     if description.preprocessing is not None:
         texts[PREPROCESSING] = description.preprocessing.to_json()
     if names is not None and thresholds is not None:
@@ -75,7 +75,7 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     described = read_description(texts[DESCRIPTION], path)
     for name, ours, theirs in (
         (PREPROCESSING, found.preprocessing, described.preprocessing),
-        (CLASSES, found.labels.names, described.labels.names),
+        (CLASSES, found.labels.output_names, described.labels.output_names),
         (TASK, found.labels.limits, described.labels.limits),
     ):
         if theirs is not None and name not in texts:

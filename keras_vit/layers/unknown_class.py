@@ -9,6 +9,8 @@ from keras import ops
 # highest whatever they are.
 REFUSED_SHARE = 2 / 3
 
+LEVERAGE, ANSWERS = "leverage", "unknown_class"  # Names of the two layers in a model.
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Leverage(keras.layers.Layer):
@@ -28,6 +30,8 @@ class Leverage(keras.layers.Layer):
     Output shape:
         `(B, 1)`, float32.
     """
+
+    is_of_unknown = True  # Not a part of the architecture; see `keras_vit.description.abstains`.
 
     def __init__(self, **kwargs):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})
@@ -70,6 +74,8 @@ class UnknownClass(keras.layers.Layer):
     Output shape:
         `(B, K + 1)`, float32.
     """
+
+    is_of_unknown = True
 
     def __init__(self, temperature=1.0, threshold=0.0, largest_leverage=None, **kwargs):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})

@@ -24,7 +24,6 @@ TASK = "task.json"  # Multi-label only; of KerasHub, its head.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 MODEL_CARD = "model_card.md"
-DECISION = "decision.npz"  # Arrays of a decision.
 DATA = "data.npz"  # Name, content, label and part of each image of a training run.
 SPLIT = "split.npz"  # The parts of the data of a training run.
 RUN_PAGE = "run.html"  # The page of a training run.

@@ -166,27 +166,27 @@ def _common_classes(old, new):
                 "Both classifiers must have the task multiclass, one class an image. "
                 f"Received: {classifier.task} for {word}"
             )
-    common = [name for name in old.known_classes if name in set(new.known_classes)]
+    common = [name for name in old.class_names if name in set(new.class_names)]
     if not common:
         raise ValueError(
             "Both classifiers must have a class in common. Received: "
-            f"{_some(old.known_classes)} and {_some(new.known_classes)}"
+            f"{_some(old.class_names)} and {_some(new.class_names)}"
         )
     return common
 
 
 def _check_gates(gates: Sequence[Gate], classifiers: Sequence[Classifier]) -> None:
-    has_decision = any(classifier.description.decision for classifier in classifiers)
-    if not has_decision and any(gate.metric == "coverage" for gate in gates):
+    abstains = any(classifier.description.labels.abstains for classifier in classifiers)
+    if not abstains and any(gate.metric == "coverage" for gate in gates):
         raise ValueError(
-            "A gate on coverage needs a classifier with a decision (keras-vit calibrate). "
-            "Received: two without"
+            'A gate on coverage needs a classifier that answers "unknown" (keras-vit calibrate). '
+            "Received: two that always answer"
         )
 
 
 def _images(classifiers, spec, split):
     """The images that both hold out or that are new to both, with their class names."""
-    known = dict.fromkeys(name for classifier in classifiers for name in classifier.known_classes)
+    known = dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)
     chosen = [choose_images(classifier, spec, split, tuple(known)) for classifier in classifiers]
     parts = []  # The images of each classifier: held out, and new to its run.
     for images in chosen:
@@ -230,7 +230,7 @@ def _apart(classifiers, examples: Examples, names, common, batch_size):
     """A line for each classifier with the images of classes that only it has."""
     lines = []
     for word, classifier in zip(("OLD", "NEW"), classifiers, strict=True):
-        own = [name for name in classifier.known_classes if name not in set(common)]
+        own = [name for name in classifier.class_names if name not in set(common)]
         numbers = [number for number, name in enumerate(names) if name in own]
         if not own:
             continue
@@ -274,7 +274,7 @@ def _speed_ratios(classifiers, examples, batch_size):
         batches = evaluation_batches(
             examples, preprocessing=preprocessing, batch_size=len(examples)
         )
-        models.append((classifier.answering.model, [np.asarray(images) for images, _ in batches]))
+        models.append((classifier.model, [np.asarray(images) for images, _ in batches]))
 
     def seconds(model, batches):
         began = time.perf_counter()
