@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.classifier import Classifier
+from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import read_images
-from keras_vit.layers.unknown_class import ANSWERS, LEVERAGE
 
 from .check_images import load_images
 from .exported_model import PIXELS

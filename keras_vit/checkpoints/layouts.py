@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.configs.resnet_configs import EpsilonIn
-from keras_vit.layers.unknown_class import LEVERAGE
 
 Shape = tuple[int, ...]
 

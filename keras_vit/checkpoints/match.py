@@ -30,10 +30,10 @@ from keras_vit.checkpoints.resize import (
 )
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
+from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import config_of, layer_shapes, similar_models
 from keras_vit.description import description_layer, held_description, set_description
-from keras_vit.layers.unknown_class import LEVERAGE
 
 # Arrays that an error names of each kind.
 MAX_LISTED = 3
@@ -241,7 +241,7 @@ def read_match(match: Match, dtypes: Mapping[str, np.dtype]) -> dict[str, np.nda
 def weights_by_path(model: keras.Model) -> dict[str, Any]:
     """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
 
-    Those of the class "unknown" belong to no checkpoint and are left out.
+    The weights of the class "unknown" belong to no checkpoint and are left out.
 
     Raises:
         ValueError: If two weights have the same path.

@@ -9,8 +9,6 @@ from keras import ops
 # highest whatever they are.
 REFUSED_SHARE = 2 / 3
 
-LEVERAGE, ANSWERS = "leverage", "unknown_class"  # Names of the two layers in a model.
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Leverage(keras.layers.Layer):

@@ -29,6 +29,7 @@ from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import facts_of
+from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
     abstains,
@@ -38,7 +39,6 @@ from keras_vit.description import (
 )
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS
 from keras_vit.layers import EncoderBlock, Leverage, PositionEmbedding, SelfAttention, UnknownClass
-from keras_vit.layers.unknown_class import ANSWERS, LEVERAGE
 from keras_vit.models.functional import build_model
 
 
