@@ -23,7 +23,6 @@ from keras_vit.description import (
     UNKNOWN,
     Description,
     Labels,
-    abstains,
     check_class_names,
     completed,
     held_description,
@@ -77,8 +76,7 @@ class Classifier:
         task: str = MULTICLASS,
         thresholds: Sequence[float] | None = None,
     ):
-        limits = None if thresholds is None else tuple(thresholds)
-        labels = Labels(tuple(class_names), task, limits, abstains(model))
+        labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
         description = described_fully(held_description(model), model, labels, preprocessing)
         self._set(model, description, recipe, folder)
 
@@ -299,10 +297,11 @@ def described_fully(description, model, labels, preprocessing):
             "The description of a classifier must have class names and a preprocessing. "
             f"Received: {description}"
         )
-    check_classifier(labels, model, preprocessing)
     labels = dataclasses.replace(labels, thresholds=labels.limits)
     whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
-    return completed(whole, held_description(model))
+    whole = completed(whole, held_description(model))
+    check_classifier(whole.labels, model, preprocessing)
+    return whole
 
 
 def check_classifier(

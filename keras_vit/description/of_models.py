@@ -225,8 +225,10 @@ def completed(description: Description, held: Description) -> Description:
             "The description must match the model. "
             f"Received: a description of {description.config}, a model of {held.config}"
         )
-    classes = held.classes
-    if classes and description.labels.abstains and not held.labels.abstains:
+    classes, labels = held.classes, description.labels
+    if held.labels.abstains:
+        labels = dataclasses.replace(labels, abstains=True)
+    elif classes and labels.abstains:
         classes -= 1  # An export, whose layers are not known.
     return dataclasses.replace(
         description,
@@ -235,6 +237,7 @@ def completed(description: Description, held: Description) -> Description:
         input_shape=held.input_shape,
         position_grid=held.position_grid,
         classes=classes,
+        labels=labels,
     )
 
 

@@ -1,6 +1,7 @@
 """Calibrated models, whose last output is "unknown": what they are, and the models within them."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -148,6 +149,20 @@ def test_the_model_of_an_opened_folder_is_plain_and_its_classifier_is_not(plain,
     np.testing.assert_array_equal(answers(model), answers(plain))
     assert opened.classifier().model.output_shape == (None, 4)
     assert opened.class_names == NAMES
+
+
+def test_a_file_alone_is_known_by_its_layer(folder, tmp_path):
+    (tmp_path / "alone.keras").write_bytes((folder / "model.keras").read_bytes())
+    opened = open_model(tmp_path / "alone.keras")
+    assert opened.class_names == NAMES
+    assert opened.classifier().predict(PIXELS) == load_classifier(folder).predict(PIXELS)
+
+
+def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / "description.json").unlink()
+    with pytest.raises(ValueError, match="do not belong together.*differ.*Received twice"):
+        load_classifier(tmp_path / "copy")
 
 
 @pytest.mark.parametrize("change", [{"image_size": (12, 8)}, {"normalization": "imagenet"}])

@@ -68,9 +68,9 @@ def calibrate(
     settings = settings or DecisionSettings()
     classifier = open_classifier(model)
     folder = classifier.folder
-    if folder is None or not hasattr(classifier.model, "layers"):
+    if folder is None or not (folder / MODEL).is_file():
         raise ValueError(
-            "A classifier must be a folder to be calibrated; export it again afterwards. "
+            f"A classifier must be a folder with {MODEL} to be calibrated; export it again after. "
             f"Received: {folder or classifier.model}"
         )
     if any(folder.absolute() == row.folder.absolute() for row in RELEASED):
@@ -112,7 +112,7 @@ def calibrate(
     calibrated = Classifier.of(found.calibrated(plain), description, recipe, folder)
     card = folder / MODEL_CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    with atomic_folder(folder, marker=MODEL, overwrite=True) as partial:
+    with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
         shutil.copytree(folder, partial, dirs_exist_ok=True)
         write_model(partial, calibrated)
         if text:

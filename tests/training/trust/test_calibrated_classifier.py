@@ -319,7 +319,7 @@ def test_a_class_of_the_name_unknown_is_refused(photos, tmp_path):
 def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):
     classifier, _ = calibrated
     keras_vit.export.tflite(classifier, tmp_path / "c.tflite", check_images=photos / "test")
-    with pytest.raises(ValueError, match="must be a folder to be calibrated"):
+    with pytest.raises(ValueError, match="must be a folder with model.keras"):
         calibrate(tmp_path / "c.tflite", photos, BOUND)
 
 
