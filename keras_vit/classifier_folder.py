@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -129,7 +128,7 @@ def save_classifier(
 
     Args:
         folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
+        model: A model from images `(B, H, W, C)` to probabilities, as for `Classifier`.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input; by default the one
             of the weights that the model was built with, if they state one.
@@ -179,19 +178,20 @@ def write_files(
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
 ) -> None:
-    """Writes a classifier's files into a folder that exists.
+    """Writes a classifier's files into a folder that exists."""
+    write_model(folder, classifier)
+    write_history(folder / HISTORY, history)
+    write_text(folder / CARD, model_card or _short_card(classifier))
 
-    Its decision is left out, as its arrays are in another folder, if anywhere.
-    """
-    description = dataclasses.replace(classifier.description, decision=None)
-    with described(classifier.model, description):
+
+def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
+    """Writes a classifier's model, description and recipe into a folder that exists."""
+    with described(classifier.model, classifier.description):
         classifier.model.save(folder / MODEL)
-    texts = texts_of(description)
+    texts = texts_of(classifier.description)
     for name in TEXTS:
         write_text(folder / name, texts[name])
     write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
-    write_history(folder / HISTORY, history)
-    write_text(folder / CARD, model_card or _short_card(classifier))
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:

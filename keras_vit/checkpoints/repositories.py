@@ -24,7 +24,6 @@ from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
     CARD,
     CONFIG,
-    DECISION,
     HISTORY,
     MODEL,
     RECIPE,
@@ -34,7 +33,7 @@ from keras_vit.utils.files import (
 
 # Beside the weights: of transformers and timm, of KerasHub, of this package, of all.
 _BESIDE = (
-    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY, DECISION,
+    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY,
     CARD,
 )  # fmt: skip
 # The weights, the first that a repository has: one file, or an index and its parts.

@@ -73,7 +73,6 @@ class Push(Command):
         from keras_vit.utils.files import (
             CARD,
             CLASSES,
-            DECISION,
             HISTORY,
             RECIPE,
             SAMPLES,
@@ -94,7 +93,7 @@ class Push(Command):
             with zipfile.ZipFile(model) as archive:
                 for name in UNPACKED_MODEL:
                     archive.extract(name, folder)
-        for name in (*TEXTS, HISTORY, DECISION):
+        for name in (*TEXTS, HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
         recipe = {}

@@ -32,7 +32,7 @@ def texts_of(description: Description) -> dict[str, str]:
     names, thresholds = description.labels.names, description.labels.limits
     texts = {DESCRIPTION: description_text(description)}
     if names is not None:
-        texts[CLASSES] = "".join(f"{name}\n" for name in names)
+        texts[CLASSES] = "".join(f"{name}\n" for name in description.labels.output_names)
     if description.preprocessing is not None:
         texts[PREPROCESSING] = description.preprocessing.to_json()
     if names is not None and thresholds is not None:
@@ -58,8 +58,8 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     if DESCRIPTION not in texts:
         raise ValueError(f"There must be a {DESCRIPTION}. Missing in {source}")
     described = read_description(texts[DESCRIPTION], _path(source, DESCRIPTION))
-    path, names = _path(source, CLASSES), described.labels.names
-    if names is not None and CLASSES not in texts:
+    path, labels = _path(source, CLASSES), described.labels
+    if labels.names is not None and CLASSES not in texts:
         raise ValueError(
             f"The class names of {DESCRIPTION} must be there as text too. Missing in "
             f"{source}: {CLASSES}"
@@ -70,7 +70,7 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
             check_class_names(found)
         except ValueError as error:
             raise ValueError(f"{path} must hold one class name a line. {error}") from error
-        if found != names:
+        if labels.names is None or found != labels.output_names:
             raise ValueError(
                 f"{path} and {DESCRIPTION} do not belong together: the first is made from the "
                 "second, so change both. Received: two contents"

@@ -255,7 +255,8 @@ def _with_normalization(opened, normalization):
         before = f"{describe_range(known.value_range)}, {described.origin_of('pixels')}"
         origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
-        described = dataclasses.replace(described, decision=None)
+        opened = opened.without_unknown()
+        described = dataclasses.replace(described, labels=opened.description.labels)
     known = dataclasses.replace(known, value_range=given)
     described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
     return dataclasses.replace(opened, description=described)

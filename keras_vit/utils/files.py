@@ -22,7 +22,6 @@ CLASSES = "classes.txt"
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
 CARD = "README.md"
-DECISION = "decision.npz"  # Arrays of a decision.
 SPLIT = "split.npz"  # The parts of the data of a training run.
 REPORT = "report.html"  # The page of a training run.
 

@@ -1,5 +1,4 @@
 import csv
-import json
 import shutil
 
 import numpy as np
@@ -105,17 +104,14 @@ def test_coverage_is_the_share_that_each_decision_answers(tmp_path):
     classifier = load_classifier("cifar10")
     photos = tmp_path / "photos"
     rng = np.random.default_rng(0)
-    for name in classifier.known_classes[:2]:
+    for name in classifier.class_names[:2]:
         (photos / name).mkdir(parents=True)
         for index in range(4):
             write_picture(
                 photos / name / f"{index}.png", rng.integers(0, 255, (32, 32, 3), "uint8")
             )
     without = tmp_path / "without"
-    shutil.copytree(classifier.folder, without)
-    texts = json.loads((without / "description.json").read_text())
-    texts["decision"] = None
-    (without / "description.json").write_text(json.dumps(texts))
+    keras_vit.export.convert(classifier.folder, without)
     found = compare_classifiers(without, classifier, photos, gate="coverage > -90")
     (coverage,) = [measure for measure in found.measures if measure.metric == "coverage"]
     selective = evaluate_classifier(classifier, photos).selective
@@ -133,7 +129,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(refused, tiny, colors, tmp_p
     assert "must name a metric" in refused(*words, "--gate", "top1 > 3")
     assert "metric, < or >, and a number" in refused(*words, "--gate", "top_1 is good")
     assert "percent, with %" in refused(*words, "--gate", "negative_flips < 0.01")
-    assert "needs a classifier with a decision" in refused(*words, "--gate", "coverage > -1")
+    assert "needs a classifier that answers" in refused(*words, "--gate", "coverage > -1")
     assert "class in common" in refused(
         "compare", tiny, other, "--data", colors, "--output", output
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 from keras_vit.classifier_folder import LOADING
 from keras_vit.description import Description
-from keras_vit.description.decision import Decision
 from keras_vit.description.licences import UNKNOWN, hub_licence, without_header
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.hub.errors import import_hugging_face
@@ -214,7 +213,7 @@ def _results(hub, description, recipe, datasets):
             metric_name=text, metric_args=args,
         )  # fmt: skip
         found.append(result)
-    for kind, value, text in _decided(description.decision):
+    for kind, value, text in _decided(recipe.get("decision")):
         result = hub.EvalResult(
             **place, dataset_split="calibration", metric_type=kind, metric_value=round(value, 6),
             metric_name=text,
@@ -223,15 +222,16 @@ def _results(hub, description, recipe, datasets):
     return found
 
 
-def _decided(decision: Decision | None):
-    """Type, value and text of what holds for the answers of a decision."""
-    if decision is None or not decision.images:
+def _decided(decision: Mapping[str, Any] | None):
+    """Type, value and text of what holds for the answers of a calibrated classifier."""
+    if not decision:
         return
-    count = f"{decision.images} calibration images"
-    yield "coverage", decision.answered / decision.images, f"Answered share of {count}"
-    if decision.answered:
-        text = f"Wrong answers among {decision.answered} answers"
-        if decision.max_error is not None:
-            text += f"; at most {decision.max_error:g}"
-            text += f" with probability {decision.confidence:g}" if decision.confidence else ""
-        yield "selective_risk", decision.wrong / decision.answered, text
+    images, answered = decision["images"], decision["answered"]
+    yield "coverage", answered / images, f"Answered share of {images} calibration images"
+    if answered:
+        text = f"Wrong answers among {answered} answers"
+        if decision["max_error"] is not None:
+            text += (
+                f"; at most {decision['max_error']:g} with probability {decision['confidence']:g}"
+            )
+        yield "selective_risk", decision["wrong"] / answered, text

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.answering import answering_model
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files
 from keras_vit.configs.recognition import config_of
@@ -22,18 +21,14 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec
 from keras_vit.training.data.split_record import SplitRecord, notes_of_seen
-from keras_vit.training.decisions.classifier_decision import (
-    spaced,
-    with_decision,
-    write_decision,
-)
-from keras_vit.training.decisions.finding import FoundDecision, check_counts, find_decision
-from keras_vit.training.decisions.scores import compute_scores
 from keras_vit.training.evaluation import classification
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraining
 from keras_vit.training.trainer.devices import predictor_of
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.training.trust.calibrated_classifier import spaced, with_section
+from keras_vit.training.trust.calibration_bound import Decision, check_counts, find_decision
+from keras_vit.training.trust.calibration_scores import compute_scores
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import read_json
@@ -170,12 +165,12 @@ class ClassifierJob(Job):
     """A run that trains a classifier on labelled images; see `Job`."""
 
     def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
-        check_classifier(plan.source.class_names, model, plan.start.preprocessing)
+        labels = Labels(plan.source.class_names, plan.source.task)
+        check_classifier(labels, model, plan.start.preprocessing)
         samples = choose_samples(plan.settings.samples, plan.source, plan.settings.image_size)
         read_images(samples.files)  # A file that cannot be read is an error before the first step.
         if plan.settings.decision is not None:
             calibration = _calibration_images(plan)
-            labels = Labels(plan.source.class_names, plan.source.task)
             check_counts(calibration.labels, labels, plan.settings.decision)
 
     def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
@@ -220,22 +215,21 @@ class ClassifierJob(Job):
         for line in chosen:
             self.options.log(line)
         labels = Labels(source.class_names, source.task, thresholds)
-        found = find_decision_of_run(plan, kept, labels, self.options.log)
-        evaluated, decision = kept, None
-        if found is not None:
-            decision = found.decision
-            evaluated = answering_model(kept, decision, found.arrays)
+        decision = find_decision_of_run(plan, kept, labels, self.options.log)
+        if decision is not None:
+            kept = decision.calibrated(kept)
+            labels = dataclasses.replace(labels, abstains=True)
         test = source.splits.get("test")
         report = None
         if test is not None and len(test):
             report = evaluate(
                 plan,
-                evaluated,
+                kept,
                 test,
                 skipped=source.skipped,
                 progress=folder.writes,
                 thresholds=labels.thresholds,
-                decision=decision,
+                abstains=labels.abstains,
             )
             self.options.log(f"test    {report.summary}")
         test_json = report and {**report.to_json(), "seen": _seen_before(plan, test, folder.path)}
@@ -245,10 +239,13 @@ class ClassifierJob(Job):
         recipe = self.finished_recipe(
             plan, best=self.best(source.task), test=test_json, description=described.to_json()
         )
+        if decision is not None:
+            recipe["decision"] = decision.to_json()
         classifier = Classifier.of(kept, described, recipe, folder.path)
-        write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
-        if found is not None:
-            write_decision(folder.path, with_decision(classifier, found), found)
+        card = model_card(recipe, source.class_names)
+        if decision is not None:
+            card = with_section(card, decision)
+        write_files(folder.path, classifier, history, card)
         samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
         write_samples(folder.path, samples.images(), plan.start.preprocessing)
         if folder.writes:
@@ -369,7 +366,7 @@ def choose_thresholds(
 
 def find_decision_of_run(
     plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
-) -> FoundDecision | None:
+) -> Decision | None:
     """Returns when the classifier of a run answers, if its settings ask for it.
 
     Args:
@@ -395,7 +392,7 @@ def find_decision_of_run(
     features = None if trained is None else scores_of(trained).features
     known = scores_of(splits["calibration"])
     try:
-        found = find_decision(model, labels, known, features, plan.settings.decision)
+        found = find_decision(labels, known, features, plan.settings.decision)
     except ValueError as error:
         log(f"no decision: {error}")
         return None

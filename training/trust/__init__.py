@@ -1,4 +1,6 @@
-"""Numbers that can be trusted: photos checked before training, two classifiers compared."""
+"""Numbers that can be trusted: photos checked before training, "unknown" with a bound, two
+classifiers compared.
+"""
 
 import lazy_loader
 

@@ -1,3 +1,6 @@
+from .calibrated_classifier import (
+    calibrate as calibrate,
+)
 from .check_report import CheckReport as CheckReport
 from .classifier_comparison import (
     Comparison as Comparison,

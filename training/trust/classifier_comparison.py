@@ -103,11 +103,11 @@ def compare_classifiers(
         check_file(output, ".csv")
     classifiers = [open_classifier(old), open_classifier(new)]
     common = _common_classes(*classifiers)
-    has_decision = any(classifier.description.decision for classifier in classifiers)
-    if not has_decision and any(gate.metric == "coverage" for gate in gates):
+    abstains = any(classifier.description.labels.abstains for classifier in classifiers)
+    if not abstains and any(gate.metric == "coverage" for gate in gates):
         raise ValueError(
-            "A gate on coverage needs a classifier with a decision (keras-vit calibrate). "
-            "Received: two without"
+            'A gate on coverage needs a classifier that answers "unknown" (keras-vit calibrate). '
+            "Received: two that always answer"
         )
     examples, names, lines = _images(classifiers, spec, split)
     places = {name: number for number, name in enumerate(common)}
@@ -186,18 +186,18 @@ def _common_classes(old, new):
                 "Both classifiers must have the task multiclass, one class an image. "
                 f"Received: {classifier.task} for {word}"
             )
-    common = [name for name in old.known_classes if name in set(new.known_classes)]
+    common = [name for name in old.class_names if name in set(new.class_names)]
     if not common:
         raise ValueError(
             "Both classifiers must have a class in common. Received: "
-            f"{_some(old.known_classes)} and {_some(new.known_classes)}"
+            f"{_some(old.class_names)} and {_some(new.class_names)}"
         )
     return common
 
 
 def _images(classifiers, spec, split):
     """The images that both hold out or that are new to both, with their class names."""
-    known = dict.fromkeys(name for classifier in classifiers for name in classifier.known_classes)
+    known = dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)
     chosen = [choose_images(classifier, spec, split, tuple(known)) for classifier in classifiers]
     together = [split is None and images.new is not None for images in chosen]
     of_old, of_new = (

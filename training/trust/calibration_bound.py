@@ -6,56 +6,93 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit.answering import decision_hash
 from keras_vit.description.class_labels import Labels
-from keras_vit.description.decision import Decision
+from keras_vit.models.rebuild import with_unknown
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
 from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 
-from .scores import Scores, leverage_arrays, leverages_of
+from .calibration_scores import Scores, leverage_arrays, leverages_of
 
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
 
 
 @dataclasses.dataclass(frozen=True)
-class FoundDecision:
-    """A decision, with its arrays and what it was found by.
+class Decision:
+    """When a classifier answers, and what it was found by on calibration images.
+
+    An image is answered if its calibrated probability is at least `threshold` and its leverage at
+    most `largest_leverage`.
 
     Args:
-        decision: When the classifier answers.
+        temperature: T; probabilities are softmax(z / T).
+        largest_leverage: The leverage above which an image is strange; None where none is.
         arrays: `center` `(D,)` and `factor` `(D, D)`; {} without a limit of the leverage.
+        images: Calibration images that the bound was tested on.
+        strange: Images that are not answered as their leverage is too large.
+        threshold: The least probability of an answer; 0 where only strange images are refused.
+        max_error: The bound on the share of wrong answers, or None.
+        confidence: The probability with which the bound holds; None without a bound.
+        answered: Images that are answered.
+        wrong: Wrong answers among these.
+        calibration_errors: Expected calibration error before and after the temperature.
         lines: The result, human-readable.
     """
 
-    decision: Decision
+    temperature: float
+    largest_leverage: float | None
     arrays: Mapping[str, np.ndarray]
-    lines: tuple[str, ...]
+    images: int
+    strange: int
+    threshold: float = 0.0
+    max_error: float | None = None
+    confidence: float | None = None
+    answered: int = 0
+    wrong: int = 0
+    calibration_errors: tuple[float, float] = (math.nan, math.nan)
+    lines: tuple[str, ...] = ()
+
+    def calibrated(self, model: keras.Model) -> keras.Model:
+        """Returns a model with this decision in it, and "unknown" as its last output."""
+        return with_unknown(
+            model, self.temperature, self.threshold, self.largest_leverage, self.arrays
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what it was found by, for `recipe.json`; the model holds the rest."""
+        return {
+            "images": self.images,
+            "answered": self.answered,
+            "wrong": self.wrong,
+            "strange": self.strange,
+            "max_error": self.max_error,
+            "confidence": self.confidence,
+            "calibration_errors": list(self.calibration_errors),
+        }
 
 
 def find_decision(
-    model: keras.Model,
     labels: Labels,
     known: Scores,
     trained: np.ndarray | None,
     settings: DecisionSettings,
-) -> FoundDecision:
+) -> Decision:
     """Returns when a classifier answers.
 
     A fifth of the images, at most 500, chooses the temperature and the candidates for the
     threshold; the bound, the limit of the leverage and all that is reported are of the others.
 
     Args:
-        model: From images to probabilities `(B, K)`.
-        labels: Its classes.
-        known: Scores of images that it was neither trained on nor chosen by.
+        labels: The classes.
+        known: Scores of images that the model was neither trained on nor chosen by.
         trained: Features `(N, D)` of training images; None without any, and then no image is
             recognised as strange.
         settings: The bounds.
@@ -84,12 +121,12 @@ def find_decision(
     found = Decision(
         temperature=temperature,
         largest_leverage=limit,
+        arrays=arrays,
         images=len(testing),
         strange=int((~is_familiar[1]).sum()),
-        sha256=decision_hash(model, arrays),
     )
     found = _with_threshold(found, choosing, testing, is_familiar, settings)
-    return FoundDecision(found, arrays, tuple(summary(found, settings)))
+    return dataclasses.replace(found, lines=tuple(summary(found, settings)))
 
 
 def _num_choosing(count):
@@ -163,7 +200,9 @@ def _with_threshold(found, choosing, testing, is_familiar, settings):
         found, calibration_errors=(before.expected_error, after.expected_error)
     )
     if settings.max_error is None:
-        return dataclasses.replace(found, answered=int(is_familiar[1].sum()))
+        _, is_right = _class_answers(*parts[1][:2])
+        wrong = int((is_familiar[1] & ~is_right).sum())
+        return dataclasses.replace(found, answered=int(is_familiar[1].sum()), wrong=wrong)
     bound = find_threshold(
         *(_class_answers(p[familiar], y[familiar]) for p, y, familiar in parts),
         max_error=settings.max_error,
@@ -214,7 +253,7 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
     else:
         strange = f"refused as strange at most {settings.strange:.1%} of known photos"
     lines.append(f"{answered} · {strange}")
-    before, after = found.calibration_errors or (math.nan, math.nan)
+    before, after = found.calibration_errors
     lines.append(
         f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
     )

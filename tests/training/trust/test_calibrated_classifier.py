@@ -12,14 +12,15 @@ from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
+from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, split_record
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.decisions.classifier_decision import calibrate, calibration_images
-from keras_vit.training.decisions.finding import check_counts
-from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.files import DECISION, SPLIT
+from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
+from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.utils.files import SPLIT
 from makers import write_picture
 
 # So near to each other that about a fifth of the pictures look like another class.
@@ -83,25 +84,26 @@ def files_of(folder):
 
 def test_the_lines_say_what_holds(calibrated):
     classifier, lines = calibrated
-    decision = classifier.description.decision
+    decision, layer = classifier.recipe["decision"], classifier.model.get_layer("unknown_class")
     assert lines[-3] == (
         "with 95% confidence at most 15.0% of the answers are wrong, for photos like the 144 "
         "held-out ones"
     )
-    assert lines[-2].startswith(f"answered {decision.answered / 144:.0%} (")
+    assert lines[-2].startswith(f"answered {decision['answered'] / 144:.0%} (")
     assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
-    assert lines[-1].startswith(f"temperature {decision.temperature:.2f}: calibration error ")
-    assert 0.3 < decision.answered / decision.images < 0.95
-    assert decision.strange == 6  # The seventh of 144 images is the limit of 5%.
+    assert lines[-1].startswith(f"temperature {layer.temperature:.2f}: calibration error ")
+    assert 0.3 < decision["answered"] / decision["images"] < 0.95
+    assert (decision["max_error"], decision["confidence"]) == (0.15, 0.95)
+    assert decision["strange"] == 6  # The seventh of 144 images is the limit of 5%.
 
 
 def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos):
     classifier, _ = calibrated
-    decision = classifier.description.decision
+    threshold = classifier.model.get_layer("unknown_class").threshold
     found = classifier.predict(photos / "test")
     for prediction in found:
         name, probability = prediction.top[0]
-        if probability < decision.threshold:
+        if probability < threshold:
             assert prediction.answer == "unknown"
             assert prediction.text == f"unknown ({probability:.2f} {name})"
         else:
@@ -124,23 +126,15 @@ def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
     assert report.selective.wrong == sum(answer != name for answer, name in pairs)
     assert report.count == 180
     assert report.class_names == NAMES
-    assert report.to_json()["decision"]["uncalibrated"]["images"] == 180
+    assert report.to_json()["decision"]["answered"] == len(pairs)
 
 
-def test_the_temperature_is_taken_back_for_the_calibration_before_it(calibrated, photos):
+def test_the_most_probable_class_is_the_one_of_before(calibrated, photos):
     classifier, _ = calibrated
-    report = evaluate_classifier(classifier, photos)
-    from keras_vit.training.evaluation.classification import evaluate
-
-    source = DataSpec(photos).open()
-    plain = evaluate(
-        classifier.model, source.splits["test"], NAMES, preprocessing=classifier.preprocessing
-    )
-    assert report.top_1 == plain.top_1
-    assert report.selective.uncalibrated.expected_error == pytest.approx(
-        plain.calibration.expected_error,
-        abs=1e-4,  # Logarithms of float32 probabilities.
-    )
+    source, plain = DataSpec(photos).open(), without_unknown(classifier.model)
+    found = evaluate(plain, source.splits["test"], NAMES, preprocessing=classifier.preprocessing)
+    assert evaluate_classifier(classifier, photos).top_1 == found.top_1
+    assert plain.output_shape == (None, 3)
 
 
 @pytest.mark.parametrize("kind", ["tflite", "saved_model"])
@@ -149,8 +143,9 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
     path = tmp_path / {"tflite": "c.tflite", "saved_model": "c"}[kind]
     getattr(keras_vit.export, kind)(classifier, path, check_images=photos / "test")
     opened = keras_vit.open_model(path).classifier()
-    assert opened.class_names == (*NAMES, "unknown")
-    assert opened.known_classes == NAMES
+    assert opened.class_names == NAMES
+    assert opened.description.labels.output_names == (*NAMES, "unknown")
+    assert opened.description.classes == 3
     ours, theirs = (c.predict(photos / "test") for c in (classifier, opened))
     assert [p.answer for p in ours] == [p.answer for p in theirs]
     assert evaluate_classifier(opened, photos, split="test").selective.answered == sum(
@@ -183,7 +178,7 @@ def test_an_export_with_integers_prints_the_share_of_answers_that_stay(photos, t
     pairs = zip(classifier.predict(files), opened.predict(files), strict=True)
     share = np.mean([ours.answer == theirs.answer for ours, theirs in pairs])
     assert report.notes[-1].startswith(f"{share:.1%} of the answers are the same as in Keras")
-    assert opened.description.decision.threshold == classifier.description.decision.threshold
+    assert opened.description.labels.abstains
 
 
 def test_an_export_in_float32_promises_no_share(calibrated, photos, tmp_path):
@@ -268,7 +263,7 @@ def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, pho
 def test_images_that_were_trained_on_are_refused(folder, photos):
     with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
         calibrate(folder, photos / "train", BOUND, log=str)
-    assert not (folder / DECISION).exists()
+    assert not load_classifier(folder).description.labels.abstains
 
 
 def test_training_images_of_a_run_without_a_record_are_refused(folder, photos):
@@ -287,7 +282,7 @@ def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_
         shutil.copy(photos / "train" / "red" / f"{number}.png", data / "red" / f"copy{number}.png")
     lines = []
     calibrate(folder, data, DecisionSettings(), log=lines.append)
-    assert load_classifier(folder).description.decision.images == 144
+    assert load_classifier(folder).recipe["decision"]["images"] == 144
     assert any(line.startswith("split   180 images") for line in lines)
 
 
@@ -309,14 +304,6 @@ def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path)
         calibrate(folder, tmp_path / "two", BOUND, log=str, follow_symlinks=True)
 
 
-def test_a_decision_of_another_head_is_refused(calibrated, photos):
-    classifier, _ = calibrated
-    head = classifier.model.get_layer("predictions")
-    head.bias.assign(head.bias + 1)
-    with pytest.raises(ValueError, match="must be of the head of its model: calibrate again"):
-        classifier.predict(photos / "test")
-
-
 def test_the_classifier_in_the_package_is_not_written_to(photos):
     with pytest.raises(ValueError, match="must be copied to another folder.*r7_vit_nano8"):
         calibrate("cifar10", photos, BOUND, log=str)
@@ -332,11 +319,24 @@ def test_a_class_of_the_name_unknown_is_refused(photos, tmp_path):
 def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):
     classifier, _ = calibrated
     keras_vit.export.tflite(classifier, tmp_path / "c.tflite", check_images=photos / "test")
-    with pytest.raises(ValueError, match="must be a folder to keep its decision"):
+    with pytest.raises(ValueError, match="must be a folder with model.keras"):
         calibrate(tmp_path / "c.tflite", photos, BOUND)
 
 
-def test_a_changed_model_has_no_decision(calibrated):
+def test_a_second_calibration_is_that_of_the_model_within(calibrated, photos):
+    classifier, lines = calibrated
+    again, before = [], files_of(classifier.folder)
+    calibrate(classifier.folder, photos, BOUND, log=again.append)
+    assert again == lines
+    after = files_of(classifier.folder)
+    assert {name for name in before if before[name] != after[name]} <= {"model.keras"}  # Its date.
+    images = np.random.default_rng(0).uniform(-1, 1, (20, 8, 8, 3))
+    np.testing.assert_array_equal(
+        load_classifier(classifier.folder).model(images), classifier.model(images)
+    )
+
+
+def test_further_sizes_of_a_saved_model_are_refused(calibrated, tmp_path):
     classifier, _ = calibrated
-    opened = keras_vit.open_model(classifier.folder, normalization="imagenet")
-    assert opened.classifier().description.decision is None
+    with pytest.raises(ValueError, match="at the classifier's own image size"):
+        keras_vit.export.saved_model(classifier, tmp_path / "saved", image_sizes=[(16, 16)])

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
+import shutil
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier
-from keras_vit.description.decision import UNKNOWN
-from keras_vit.description.description_texts import TEXTS, texts_of
+from keras_vit.classifier_folder import write_model
+from keras_vit.description import UNKNOWN
 from keras_vit.images.listing import image_files
 from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import EvaluatedImages, choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.files import CARD, DECISION, atomic_write, write_text
+from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
-from .finding import FoundDecision, check_counts, find_decision
-from .scores import MAX_TRAINING, compute_scores
+from .calibration_bound import Decision, check_counts, find_decision
+from .calibration_scores import MAX_TRAINING, compute_scores
 
 HEADING = "## Unknown images"  # In the model card.
 
@@ -41,7 +42,7 @@ def calibrate(
     log: Callable[[str], object] = print,
     **data_options,
 ) -> Classifier:
-    """Finds when a classifier answers, and writes it into its folder.
+    """Finds when a classifier answers, and writes its model with "unknown" into its folder.
 
     Args:
         model: A classifier's folder.
@@ -58,7 +59,7 @@ def calibrate(
         **data_options: See `evaluate_classifier`.
 
     Returns:
-        The classifier with its decision.
+        The calibrated classifier, of which "unknown" is the last output.
 
     Raises:
         ValueError: If the calibration images are too few, were trained on, or lack a class; if no
@@ -67,9 +68,9 @@ def calibrate(
     settings = settings or DecisionSettings()
     classifier = open_classifier(model)
     folder = classifier.folder
-    if folder is None or not hasattr(classifier.model, "layers"):
+    if folder is None or not (folder / MODEL).is_file():
         raise ValueError(
-            "A classifier must be a folder to keep its decision; export it again afterwards. "
+            f"A classifier must be a folder with {MODEL} to be calibrated; export it again after. "
             f"Received: {folder or classifier.model}"
         )
     if any(folder.absolute() == row.folder.absolute() for row in RELEASED):
@@ -80,12 +81,12 @@ def calibrate(
     settings.check(classifier.description.labels)
     strangers = None if unknown is None else image_files(unknown)
     images = calibration_images(classifier, data_spec(data, **data_options), split, log)
-    labels = classifier.description.labels
+    labels, plain = classifier.description.labels, without_unknown(classifier.model)
     check_counts(images.known.labels, labels, settings)
 
     def scores_of(examples):
         return compute_scores(
-            classifier.model,
+            plain,
             examples,
             classifier.preprocessing,
             batch_size=batch_size,
@@ -97,7 +98,6 @@ def calibrate(
     if images.trained is None:
         log("strange no training images in the data, so strange images are not recognised")
     found = find_decision(
-        classifier.model,
         labels,
         scores_of(images.known),
         None if images.trained is None else scores_of(images.trained).features,
@@ -105,11 +105,21 @@ def calibrate(
     )
     for line in found.lines:
         log(line)
-    decided = with_decision(classifier, found)
-    write_decision(folder, decided, found)
+    recipe = {**classifier.recipe, "decision": found.to_json()}
+    description = dataclasses.replace(
+        classifier.description, labels=dataclasses.replace(labels, abstains=True)
+    )
+    calibrated = Classifier.of(found.calibrated(plain), description, recipe, folder)
+    card = folder / CARD
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
+        shutil.copytree(folder, partial, dirs_exist_ok=True)
+        write_model(partial, calibrated)
+        if text:
+            write_text(partial / CARD, with_section(text, found))
     if strangers is not None:
-        log(refused_line(decided, strangers, batch_size))
-    return decided
+        log(refused_line(calibrated, strangers, batch_size))
+    return calibrated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,35 +209,14 @@ def spaced(examples: Examples) -> Examples | None:
     return examples.take(np.unique(places))
 
 
-def with_decision(classifier: Classifier, found: FoundDecision) -> Classifier:
-    """Returns a classifier with a decision in its description."""
-    description = dataclasses.replace(classifier.description, decision=found.decision)
-    return Classifier.of(classifier.model, description, classifier.recipe, classifier.folder)
-
-
-def write_decision(folder: pathlib.Path, classifier: Classifier, found: FoundDecision) -> None:
-    """Writes the decision into a classifier's folder: description, arrays, model card."""
-    if not found.arrays:
-        (folder / DECISION).unlink(missing_ok=True)
-    else:
-        with atomic_write(folder / DECISION) as partial:
-            np.savez(partial, **found.arrays)  # type: ignore[arg-type]
-    texts = texts_of(classifier.description)
-    for name in TEXTS:
-        write_text(folder / name, texts[name])
-    card = folder / CARD
-    if card.is_file():
-        text, _, old = card.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")
-        _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
-        write_text(card, text + card_section(found.lines) + heading + rest)
-
-
-def card_section(lines: tuple[str, ...]) -> str:
-    """Returns the section of the model card about a decision."""
-    listed = "\n".join(f"- {line}" for line in lines)
+def with_section(card: str, decision: Decision) -> str:
+    """Returns the text of a model card with a section about a decision, the only one."""
+    text, _, old = card.partition(f"\n{HEADING}\n")
+    _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
+    listed = "\n".join(f"- {line}" for line in decision.lines)
     return (
-        f"\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No bound "
-        "is possible for photos of anything else.\n"
+        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
+        f"bound is possible for photos of anything else.\n{heading}{rest}"
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
-from keras_vit.answering import CENTER, FACTOR, head_weights
+from keras_vit.models.rebuild import head_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.features import extract
@@ -64,7 +64,7 @@ def compute_scores(
     Raises:
         ValueError: If the model's output is not one head's.
     """
-    kernel, bias = head_weights(model)
+    kernel, *bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
     found = extract(
         model,
         examples,
@@ -74,7 +74,7 @@ def compute_scores(
         progress=progress,
         unreadable=unreadable,
     )
-    logits = (found.values @ kernel + bias).astype("float64")
+    logits = (found.values @ kernel + (bias[0] if bias else 0)).astype("float64")
     return Scores(found.values, logits, found.labels)
 
 
@@ -91,10 +91,11 @@ def leverage_arrays(features: np.ndarray) -> dict[str, np.ndarray]:
     centered = features - center
     values, vectors = np.linalg.eigh(centered.T @ centered)
     values = np.maximum(values, 0) + _RIDGE * values.mean()
-    return {CENTER: center.astype("float32"), FACTOR: (vectors / np.sqrt(values)).astype("float32")}
+    factor = vectors / np.sqrt(values)
+    return {"center": center.astype("float32"), "factor": factor.astype("float32")}
 
 
 def leverages_of(features: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the leverage of each image, `(N,)`, as the model computes it."""
-    projected = (features.astype("float32") - arrays[CENTER]) @ arrays[FACTOR]
+    projected = (features.astype("float32") - arrays["center"]) @ arrays["factor"]
     return (projected * projected).sum(axis=1, dtype="float64")
