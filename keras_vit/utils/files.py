@@ -35,7 +35,7 @@ CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other c
 UNPACKED_MODEL = ("metadata.json", CONFIG, WEIGHTS)
 
 # A file that each export in a folder has: SavedModel, OpenVINO.
-EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
+EXPORT_MARKERS = ("saved_model.pb", "model.xml")
 
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"
