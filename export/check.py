@@ -46,6 +46,9 @@ from .texts import CHECKSUMS, GOLDEN, NAMES, ORIGIN, read_facts
 # Largest difference of probabilities from those that an export gave when it was written.
 TOLERANCE = 1e-3
 
+# Whether an export is run in a new process. Tests do so once for each format.
+SEPARATE_PROCESS = True
+
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
 
@@ -214,38 +217,46 @@ def run_export(
     Raises:
         ValueError: If the export cannot be run, or not in this time.
     """
-    # This package, from wherever it was imported.
-    folders = [str(pathlib.Path(keras_vit.__file__).parents[1]), os.environ.get("PYTHONPATH")]
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         known = {"serve": np.zeros(0)} if images is None else images
         np.savez(scratch / "images.npz", **known)
         decodable = [os.path.abspath(transcoded_file(file, folder)) for file in files]
         (scratch / "files.json").write_text(json.dumps(decodable), encoding="utf-8")
-        # -P: nothing is imported from the current folder.
-        command = [sys.executable, "-P", "-m", "keras_vit.export.check"]
-        try:
-            done = subprocess.run(
-                [*command, format_of(path).name, os.fspath(path), folder],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, folders)),
-                    "TF_CPP_MIN_LOG_LEVEL": "3",
-                },
-                timeout=time_limit,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ValueError(
-                f"The export does not answer within {time_limit:g} s (--time-limit)."
-            ) from error
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise ValueError(f"The export does not run in its own runtime: {reason}")
+        arguments = (format_of(path).name, os.fspath(path), folder)
+        if SEPARATE_PROCESS:
+            _run_in_process(arguments, time_limit)
+        else:
+            main(*arguments)
         with np.load(scratch / "answers.npz") as arrays:
             return dict(arrays)
+
+
+def _run_in_process(arguments, time_limit):
+    """Runs `main` in a separate process; raises ValueError if it fails, or not within seconds."""
+    # This package, from wherever it was imported.
+    folders = [str(pathlib.Path(keras_vit.__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    try:
+        done = subprocess.run(
+            # -P: nothing is imported from the current folder.
+            [sys.executable, "-P", "-m", "keras_vit.export.check", *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+            },
+            timeout=time_limit,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(
+            f"The export does not answer within {time_limit:g} s (--time-limit)."
+        ) from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ValueError(f"The export does not run in its own runtime: {reason}")
 
 
 def main(format_name: str, export: str, folder: str) -> None:

@@ -9,7 +9,7 @@ def call(*arguments):
     return command_line.main(["export", *map(str, arguments)])
 
 
-def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys):
+def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys, own_process):
     path = tmp_path / "animals.tflite"
     code = call(
         classifier.folder, "--to", "tflite", "--output", path,

@@ -100,7 +100,7 @@ def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_
 
 
 def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
-    classifier, files, tmp_path
+    classifier, files, tmp_path, own_process
 ):
     with pytest.raises(
         ValueError, match="does not run in its own runtime: .*not a valid Flatbuffer"
