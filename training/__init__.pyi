@@ -12,12 +12,10 @@ from .run.distillation import (
 from .run.finetune import (
     finetune as finetune,
     pretrain as pretrain,
+    pretrain_masked_patches as pretrain_masked_patches,
 )
 from .run.folder import (
     Checkpoints as Checkpoints,
-)
-from .run.masked_patches import (
-    pretrain_masked_patches as pretrain_masked_patches,
 )
 from .settings import (
     DecisionSettings as DecisionSettings,

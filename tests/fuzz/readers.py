@@ -38,9 +38,8 @@ from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy
 from keras_vit.training.data.sources import open_source
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.tfrecords import write_records
-from keras_vit.training.run import lock
-from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.folder import RunFolder
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 
 VERIFY_SECONDS = 100.0  # For an export to answer; less than fuzz.py has for a file.
@@ -159,11 +158,11 @@ def _run(folder):
     run.save_best(trainer().model, 1, 0.5, 1.0)
     run.checkpoints.save(trainer())
     run.checkpoints.save(trainer())
-    lock.release(run.path)
+    run.lock.release(force=True)
 
 
 def _read_run(folder):
-    FineTune(DataSpec(None), RunOptions(folder / "out", resume=True, log=str))
+    Job(DataSpec(None), RunOptions(folder / "out", resume=True, log=str), FineTuning())
     Checkpoints(folder / "out.partial" / ".states").restore(trainer())
     run = RunFolder(folder / "out", resume=True)
     if run.best_score():

@@ -98,6 +98,30 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def masked_patch_card(recipe: Mapping[str, Any], history: Sequence[Mapping[str, str]]) -> str:
+    """Returns `README.md` of a model that was pre-trained without labels."""
+    settings, images = recipe["settings"], recipe["images"]
+    height, width = settings["image_size"]
+    last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
+    return "\n".join(
+        [
+            f"# {recipe['model']}, pre-trained without labels",
+            "",
+            f"The body of a Vision Transformer for images of {height}x{width} pixels, trained by "
+            f"masked patch prediction (target `{settings['target']}`, {settings['corruption']:.0%} "
+            f"of the patches corrupted) for {settings['steps']} steps of {settings['batch_size']} "
+            f"images{last}. It has no classes: fine-tune it.",
+            "",
+            "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
+            "",
+            f"Data: `{recipe['data']['data']}`, {images['train']} images to train, "
+            f"{images['validation']} to validate, {images['skipped']} skipped as unreadable.",
+            "",
+            *recipe_lines(recipe),
+        ]
+    )
+
+
 def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
     settings = [[name, str(value)] for name, value in recipe["settings"].items()]

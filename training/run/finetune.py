@@ -1,8 +1,9 @@
-"""Fine-tuning and pre-training: runs that write a classifier's folder."""
+"""Fine-tuning and pre-training: a run from data to a folder, read from top to bottom."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -11,40 +12,42 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
-from keras_vit.classifier_folder import load_classifier, write_files
+from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Labels
+from keras_vit.description import Labels, description_text, set_description
 from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
-from keras_vit.images.samples import read_images, write_samples
+from keras_vit.images.samples import write_samples
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import Examples, Source
-from keras_vit.training.data.spec import Data, DataSpec
-from keras_vit.training.data.split_record import SplitRecord, notes_of_seen
+from keras_vit.training.data import Examples
+from keras_vit.training.data.spec import Data
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation import classification
-from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, PreTraining
-from keras_vit.training.trainer.devices import predictor_of
+from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
+from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.training.trust.calibrated_classifier import spaced, with_section
-from keras_vit.training.trust.calibration_bound import Decision, check_counts, find_decision
+from keras_vit.training.trust.calibration_bound import Decision, find_decision
 from keras_vit.training.trust.calibration_scores import compute_scores
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import RECIPE
-from keras_vit.utils.json_files import read_json
+from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
-from .card import model_card
+from .card import masked_patch_card, model_card
 from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
-from .folder import PARTIAL
 from .job import Job
-from .loop import Score
-from .plan import TrainingPlan
-from .replay import extend, extends_head
+from .loop import Score, train
+from .masked_patches import (
+    make_masked_patch_trainer,
+    masked_patch_model,
+    masked_patch_validation,
+)
+from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
 from .run_page import write_run_page
-from .trainer_setup import make_loss, make_metric, make_trainer
-from .transfer import Start, build_model, choose_trained, find_start
+from .trainer_setup import make_loss, make_metric, make_trainer, not_decayed
+from .transfer import build_model, choose_trained, dtype_policy
 
 _MAX_LISTED = 20  # Thresholds that are printed.
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
@@ -90,31 +93,8 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    return FineTune(*run_arguments(data, output, options, FineTuning), settings).run()
-
-
-def finetune_once(
-    data: DataSpec,
-    folder: pathlib.Path,
-    settings: FineTuning,
-    *,
-    command: str,
-    log: Callable[[str], object],
-) -> dict[str, Any]:
-    """Starts, resumes or skips a run; returns its recipe.
-
-    Args:
-        data: The data.
-        folder: The output of the run. If it has a recipe, the run has finished.
-        settings: Settings of the run.
-        command: The command to record.
-        log: Receives messages.
-    """
-    if not (folder / RECIPE).exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        is_unfinished = (folder.with_name(folder.name + PARTIAL) / RECIPE).exists()
-        finetune(data, folder, settings, resume=is_unfinished, command=command, log=log)
-    return read_json(folder / RECIPE)
+    settings = settings or FineTuning()
+    return run(Job(*run_arguments(data, output, options, FineTuning), settings))
 
 
 def pretrain(
@@ -142,7 +122,45 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    return Pretrain(*run_arguments(data, output, options, PreTraining), settings).run()
+    settings = settings or PreTraining()
+    return run(Job(*run_arguments(data, output, options, PreTraining), settings))
+
+
+def pretrain_masked_patches(
+    data: Data,
+    output: str | os.PathLike,
+    settings: MaskedPatches | None = None,
+    **options: Any,
+) -> Pretrained:
+    """Trains a Vision Transformer without labels to predict what hidden patches show.
+
+    Half of the patch embeddings are corrupted (`keras_vit.layers.PatchCorruption`). A linear
+    layer predicts the target of each corrupted patch (`patch_targets.py`) from its output
+    representation; other patches do not count. `finetune` takes the written folder as its
+    `weights`. The folder has no classes, so it cannot predict before fine-tuning.
+
+    Args:
+        data: As for `finetune`, but labels are not read: a folder may have images only.
+        output: The folder to write: `model.keras`, without a head, recipe, history and model
+            card. Until the end everything is in `OUTPUT.partial`.
+        settings: The settings; the paper's by default.
+        **options: As for `finetune`.
+
+    Returns:
+        A `Pretrained`.
+
+    Raises:
+        ValueError: If data and settings do not fit, or the loss is not finite.
+        OSError: If the output cannot be written.
+        Interrupted: On Ctrl-C or SIGTERM, after saving; a KeyboardInterrupt.
+
+    Example:
+    >>> settings = MaskedPatches(model="ViT-S/16", steps=10_000, batch_size=512)
+    >>> pretrain_masked_patches("photos", "runs/body", settings)
+    >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
+    """
+    settings = settings or MaskedPatches()
+    return run(Job(*run_arguments(data, output, options, MaskedPatches), settings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,151 +179,243 @@ class Finished:
     history: list[dict[str, str]]
 
 
-class ClassifierJob(Job):
-    """A run that trains a classifier on labelled images; see `Job`."""
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """A finished pre-training without classes.
 
-    def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
-        labels = Labels(plan.source.class_names, plan.source.task)
-        check_classifier(labels, model, plan.start.preprocessing)
-        samples = choose_samples(plan.settings.samples, plan.source, plan.settings.image_size)
-        read_images(samples.files)  # A file that cannot be read is an error before the first step.
-        if plan.settings.decision is not None:
-            calibration = _calibration_images(plan)
-            check_counts(calibration.labels, labels, plan.settings.decision)
+    Args:
+        model: The model without a head, as saved.
+        folder: The folder.
+        history: The rows of `history.csv`: the loss of the objective, and as "accuracy" the
+            share of correct colours.
+    """
 
-    def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
-        """Returns a compiled trainer."""
-        loss = make_loss(plan.settings, plan.class_weights)
-        metric = make_metric(plan.source.task)
-        if plan.teacher is None:
-            return make_trainer(model, plan.settings, loss=loss, metric=metric)
-        names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
-        return make_trainer(
-            model,
-            plan.settings,
-            DistillationTrainer,
-            loss=loss,
-            metric=metric,
-            teacher=plan.teacher.build(),
-            **{name: getattr(plan.settings, name) for name in names},
+    model: keras.Model
+    folder: pathlib.Path
+    history: list[dict[str, str]]
+
+
+def run(job: Job) -> Any:
+    """Trains the model of a job and writes the folder.
+
+    Args:
+        job: The data, the folder and the settings.
+
+    Returns:
+        A `Finished`, or a `Pretrained` of masked patches.
+
+    Raises:
+        ValueError: If something does not fit, or the loss is not finite.
+        OSError: If there is no space, or no right to write.
+        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+    """
+    with job.folder.locked():
+        # Open the data and find the weights.
+        place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
+        plan = job.plan(place.replicas)
+        settings = plan.settings
+
+        # Open the model.
+        keras.utils.set_random_seed(settings.seed)
+        with dtype_policy(settings.precision), place.scope():
+            model, weights = build(plan)
+            trainer = compiled_trainer(model, plan)
+        if plan.recipe["classes"]:
+            labels = Labels(plan.source.class_names, plan.source.task)
+            check_classifier(labels, model, plan.start.preprocessing)
+        job.check_unchanged(plan, model)
+        start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
+
+        # Train. The folder's first write is after all errors of the input.
+        images = batches(plan, place, start_step)
+        job.begin(plan)
+        lines = {"weights": weights}
+        if settings.weight_decay:
+            lines["not decayed"] = ", ".join(not_decayed(trainer))
+        if start_step:
+            lines["resumed"] = f"after step {start_step}"
+        job.options.log(describe_plan(plan, lines))
+        history = train(
+            trainer,
+            images,
+            job.folder,
+            settings,
+            start_step=start_step,
+            validate=validation(trainer, plan),
+            task=plan.source.task,
+            callbacks=job.options.callbacks,
         )
+        skipped = keras.ops.convert_to_numpy(trainer.skipped_steps)
+        plan.recipe["skipped_steps"] = int(skipped)
 
-    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
-        """Returns a function that evaluates the weights on the validation images.
-
-        Its result has a `loss` and a `score`, by which the best weights are chosen.
-        """
-        predictor = predictor_of(trainer)
-        return lambda: evaluate(plan, predictor, plan.validation, from_logits=True)
-
-    def started(self, plan: TrainingPlan) -> None:
-        write_run_page(self.folder.path, plan, self.data)
-
-    def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
-        """Evaluates the model on the test images and writes the classifier's folder.
-
-        Args:
-            plan: The plan, with the number of skipped steps in its recipe.
-            model: The model with its best weights.
-            history: The rows of `history.csv`.
-        """
-        folder, source = self.folder, plan.source
-        kept = inference_model(model, activation=ACTIVATIONS[source.task])
-        thresholds, chosen = choose_thresholds(plan, kept)
-        for line in chosen:
-            self.options.log(line)
-        labels = Labels(source.class_names, source.task, thresholds)
-        decision = find_decision_of_run(plan, kept, labels, self.options.log)
-        if decision is not None:
-            kept = decision.calibrated(kept)
-            labels = dataclasses.replace(labels, abstains=True)
-        test = source.splits.get("test")
-        report = None
-        if test is not None and len(test):
-            report = evaluate(
-                plan,
-                kept,
-                test,
-                skipped=source.skipped,
-                progress=folder.writes,
-                thresholds=labels.thresholds,
-                abstains=labels.abstains,
-            )
-            self.options.log(f"test    {report.summary}")
-        test_json = report and {**report.to_json(), "seen": _seen_before(plan, test, folder.path)}
-        described = dataclasses.replace(
-            plan.start.description, config=config_of(kept), labels=labels
-        )
-        recipe = self.finished_recipe(
-            plan, best=self.best(source.task), test=test_json, description=described.to_json()
-        )
-        if decision is not None:
-            recipe["decision"] = decision.to_json()
-        classifier = Classifier.of(kept, described, recipe, folder.path)
-        card = model_card(recipe, source.class_names)
-        if decision is not None:
-            card = with_section(card, decision)
-        write_files(folder.path, classifier, history, card)
-        samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
-        write_samples(folder.path, samples.images(), plan.start.preprocessing)
-        if folder.writes:
-            write_run_page(folder.path, plan, self.data, history, report)
-        self.publish(source)
-        if folder.writes:
-            self.options.log(f"written {folder.output}")
-            classifier = load_classifier(folder.output)
-        return Finished(classifier, report, history)
+        # Evaluate and save.
+        finish = finish_classifier if plan.recipe["classes"] else finish_masked_patches
+        finished = finish(job, plan, model, history)
+        place.leave()
+        return finished
 
 
-class FineTune(ClassifierJob):
-    """The job of `keras-vit finetune`; see `Job`."""
-
-    settings_type = FineTuning
-
-    def find_start(self, settings: FineTuning) -> Start:
-        size = settings.image_size
-        if size is None and settings.recipe != HYPER_RULE_NAME:
-            size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-        return find_start(settings.model, settings.weights, size, **settings.unknown_facts)
-
-    def open(self, start: Start, *, download: bool = True) -> Source:
-        share = self.settings.validation_share
-        if not extends_head(self.settings):
-            source = self.data.open(share, trained=True, download=download)
-        else:  # The weights have other classes.
-            source = self.data.open(share, min_classes=1, download=download)
-        source = extend(source, start.opened, self.settings, share, download=download)
-        record = SplitRecord.read(start.opened.folder)
-        notes = notes_of_seen(source.splits, record, "in the run of the weights")
-        return dataclasses.replace(source, notes=(*source.notes, *notes))
-
-    def build(self, start, settings, num_classes):
-        model, report = _build_classifier(start, settings, num_classes)
+def build(plan: TrainingPlan) -> tuple[keras.Model, str]:
+    """Returns the model to train, which gives logits, and a text on the origin of its weights."""
+    start, settings = plan.start, plan.settings
+    options = {
+        "dropout_rate": settings.dropout_rate,
+        "stochastic_depth_rate": settings.stochastic_depth_rate,
+        "remat": settings.remat,
+    }
+    if isinstance(settings, MaskedPatches):
+        config = configs.resolve(start.config, **options)
+        given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
+        return masked_patch_model(config, **given), "random"
+    model, report = build_model(
+        start,
+        classes=len(plan.source.class_names),
+        image_size=settings.image_size,
+        head_bias=settings.head_bias,
+        **options,
+    )
+    if isinstance(settings, FineTuning):
         choose_trained(
             model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
         )
-        if report is None:
-            return model, "random"
-        origin = str(settings.weights) + (
-            ", a new head of zeros" if start.head_rows is None else ""
-        )
-        if report.resized:
-            grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
-            origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
-        return model, origin
-
-
-class Pretrain(ClassifierJob):
-    """The job of `keras-vit pretrain`; see `Job`."""
-
-    settings_type = PreTraining
-
-    def find_start(self, settings: PreTraining) -> Start:
-        return find_start(settings.model, None)
-
-    def build(self, start, settings, num_classes):
-        model, _ = _build_classifier(start, settings, num_classes)
+    if report is None:
         return model, "random"
+    origin = str(settings.weights) + (", a new head of zeros" if start.head_rows is None else "")
+    if report.resized:
+        grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
+        origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
+    return model, origin
+
+
+def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
+    """Returns the trainer of a plan's model, with the teacher's if there is one."""
+    settings = plan.settings
+    if isinstance(settings, MaskedPatches):
+        return make_masked_patch_trainer(model, settings)
+    loss = make_loss(settings, plan.class_weights)
+    metric = make_metric(plan.source.task)
+    if plan.teacher is None:
+        return make_trainer(model, settings, loss=loss, metric=metric)
+    names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
+    return make_trainer(
+        model,
+        settings,
+        DistillationTrainer,
+        loss=loss,
+        metric=metric,
+        teacher=plan.teacher.build(),
+        **{name: getattr(settings, name) for name in names},
+    )
+
+
+def batches(plan: TrainingPlan, place: Place, start_step: int = 0) -> Any:
+    """Returns the training batches of a plan from a step on."""
+    settings, preprocessing = plan.settings, plan.start.preprocessing
+    return place.batches(
+        plan.source.splits["train"],
+        image_size=settings.image_size,
+        batch_size=settings.batch_size,
+        micro_batches=settings.accumulate,
+        seed=settings.seed,
+        augmentation=settings.augmentation,
+        flip=settings.flip,
+        evaluation=preprocessing.evaluation,
+        mixup=settings.mixup,
+        resize=settings.resize,
+        value_range=preprocessing.value_range,
+        start_step=start_step,
+        num_classes=len(plan.source.class_names),
+        data_service=settings.data_service,
+    )
+
+
+def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score] | None:
+    """Returns a function that evaluates the weights on the validation images; None without any.
+
+    Its result has a `loss` and a `score`, by which the best weights are chosen.
+    """
+    if plan.validation is None:
+        return None
+    if isinstance(plan.settings, MaskedPatches):
+        return masked_patch_validation(trainer, plan)
+    predictor = predictor_of(trainer)
+    return lambda: evaluate(plan, predictor, plan.validation, from_logits=True)
+
+
+def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history: list) -> Finished:
+    """Evaluates the model on the test images and writes the classifier's folder.
+
+    Args:
+        job: The job.
+        plan: Its plan, with the number of skipped steps in its recipe.
+        model: The model with its best weights.
+        history: The rows of `history.csv`.
+    """
+    folder, source = job.folder, plan.source
+    kept = inference_model(model, activation=ACTIVATIONS[source.task])
+    thresholds, chosen = choose_thresholds(plan, kept)
+    for line in chosen:
+        job.options.log(line)
+    labels = Labels(source.class_names, source.task, thresholds)
+    decision = find_decision_of_run(plan, kept, labels, job.options.log)
+    if decision is not None:
+        kept = decision.calibrated(kept)
+        labels = dataclasses.replace(labels, abstains=True)
+    test = source.splits.get("test")
+    report = None
+    if test is not None and len(test):
+        report = evaluate(
+            plan,
+            kept,
+            test,
+            skipped=source.skipped,
+            progress=folder.writes,
+            thresholds=labels.thresholds,
+            abstains=labels.abstains,
+        )
+        job.options.log(f"test    {report.summary}")
+    test_json = report and {**report.to_json(), "seen": _seen_before(plan, test, folder.path)}
+    described = dataclasses.replace(plan.start.description, config=config_of(kept), labels=labels)
+    recipe = job.finished_recipe(plan, test=test_json, description=described.to_json())
+    card = model_card(recipe, source.class_names)
+    if decision is not None:
+        recipe["decision"] = decision.to_json()
+        card = with_section(card, decision)
+    classifier = Classifier.of(kept, described, recipe, folder.path)
+    write_files(folder.path, classifier, history, card)
+    samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
+    write_samples(folder.path, samples.images(), plan.start.preprocessing)
+    if folder.writes:
+        write_run_page(folder.path, plan, job.data, history, report)
+    job.publish(source)
+    if folder.writes:
+        job.options.log(f"written {folder.output}")
+        classifier = load_classifier(folder.output)
+    return Finished(classifier, report, history)
+
+
+def finish_masked_patches(
+    job: Job, plan: TrainingPlan, model: keras.Model, history: list
+) -> Pretrained:
+    """Writes the folder of a model without classes; as `finish_classifier`."""
+    folder = job.folder
+    recipe = job.finished_recipe(plan, objective=OBJECTIVE)
+    name = configs.layer_name(plan.start.description.name)
+    plain = inference_model(model, include_top=False, name=name)
+    described = dataclasses.replace(plan.start.description, config=config_of(plain))
+    set_description(plain, described)
+    plain.save(folder.path / MODEL)
+    write_text(folder.path / DESCRIPTION, description_text(described))
+    write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
+    write_history(folder.path / HISTORY, history)
+    write_text(folder.path / CARD, masked_patch_card(recipe, history))
+    job.publish(plan.source)
+    if folder.writes:
+        job.options.log(
+            f"written {folder.output}; give it classes with keras-vit finetune --weights "
+            f"{folder.output}"
+        )
+    return Pretrained(plain, folder.output, history)
 
 
 def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **options: Any) -> Any:
@@ -401,16 +511,6 @@ def find_decision_of_run(
     return found
 
 
-def _calibration_images(plan):
-    found = plan.source.splits.get("calibration")
-    if found is None:
-        raise ValueError(
-            "A decision (--max-error) needs images for calibration: a "
-            "share of the data (--calibration 0.1), or their part of this name. Received: neither"
-        )
-    return found
-
-
 def _first(texts):
     return ", ".join(texts[:_MAX_LISTED]) + (", ..." if len(texts) > _MAX_LISTED else "")
 
@@ -426,15 +526,3 @@ def _seen_before(plan, test, folder):
     if numbers is None or not records:
         return 0
     return int(np.any([record.has_seen(numbers) for record in records], axis=0).sum())
-
-
-def _build_classifier(start, settings, num_classes):
-    return build_model(
-        start,
-        classes=num_classes,
-        image_size=settings.image_size,
-        dropout_rate=settings.dropout_rate,
-        stochastic_depth_rate=settings.stochastic_depth_rate,
-        remat=settings.remat,
-        head_bias=settings.head_bias,
-    )

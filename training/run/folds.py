@@ -7,13 +7,13 @@ import json
 import os
 import pathlib
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Examples, Source
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.intervals import (
     CONFIDENCE,
@@ -21,13 +21,16 @@ from keras_vit.training.evaluation.intervals import (
     mean_interval,
     wilson_interval,
 )
+from keras_vit.training.evaluation.results import check_same_settings
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import write_text
+from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.text_tables import markdown_table
 
-from .finetune import finetune_once
-from .several_runs import start_or_continue
+from .finetune import finetune
+from .folder import unfinished_recipe
+from .job import Job
+from .run_options import RunOptions
 
 FOLDS = "folds.json"  # Settings and data of the runs, and their result, in the output's folder.
 TABLE = "folds.md"
@@ -219,3 +222,81 @@ def _test_accuracy(run: pathlib.Path, source: Source, test: Examples, metric: st
     """The accuracy of a run on the data's own test part."""
     report = evaluate_examples(load_classifier(run), test, source.class_names, skip_unreadable=True)
     return float(report.to_json()[metric])
+
+
+def start_or_continue(
+    folder: pathlib.Path,
+    data: DataSpec,
+    settings: FineTuning,
+    *,
+    name: str,
+    varied: Sequence[str],
+    validated: bool = False,
+    **more: Any,
+) -> None:
+    """Makes the folder of several new runs, or checks that it is of the same runs.
+
+    Args:
+        folder: The output of the runs.
+        data: The data, with the seed of their split.
+        settings: Settings of all runs.
+        name: Name of the file that records settings and data.
+        varied: Settings in which the runs differ.
+        validated: Whether the runs are compared by their validation images.
+        **more: More fields of the file.
+
+    Raises:
+        ValueError: If the folder is of other runs, or the data have no test images, or none for
+            the validation.
+    """
+    fields = {**more, **settings.to_json(), **data.to_json()}
+    for field in varied:
+        fields.pop(field)
+    fields = json.loads(json.dumps(fields))
+    path = folder / name
+    if path.exists():
+        known = read_json(path)
+        known.pop("result", None)
+        check_same_settings(path, known, fields)
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            "The output folder must be new, empty or of the same "
+            f"{name.removesuffix('.json')}. Received: {folder}"
+        )
+    plan = Job(data, RunOptions(folder / "plan"), settings).plan()
+    images = plan.recipe["images"]
+    if not images["test"]:
+        raise ValueError(f"There must be test images to report on. Received: {data.data}")
+    if validated and not images["validation"]:
+        raise ValueError(
+            "A sweep is scored on images kept out of training: validation must leave some, or "
+            f"there must be folds. Received: validation={plan.settings.validation}, none of "
+            f"{images['train']} images"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(fields, indent=2) + "\n")
+
+
+def finetune_once(
+    data: DataSpec,
+    folder: pathlib.Path,
+    settings: FineTuning,
+    *,
+    command: str,
+    log: Callable[[str], object],
+) -> dict[str, Any]:
+    """Starts, resumes or skips a run; returns its recipe.
+
+    Args:
+        data: The data.
+        folder: The output of the run. If it has a recipe, the run has finished.
+        settings: Settings of the run.
+        command: The command to record.
+        log: Receives messages.
+    """
+    if not (folder / RECIPE).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        resume = bool(unfinished_recipe(folder))
+        finetune(data, folder, settings, resume=resume, command=command, log=log)
+    return read_json(folder / RECIPE)

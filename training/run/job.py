@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_vit.classifier import check_classifier
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
 from keras_vit.description.without_paths import without_paths
+from keras_vit.images.samples import read_images
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -33,46 +34,44 @@ from keras_vit.training.data.split_record import (
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.devices import Place
-from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches
+from keras_vit.training.trust.calibration_bound import check_counts
 from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
 
+from .chosen_samples import choose_samples
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
-from .loop import Score, check_callbacks, train
+from .loop import check_callbacks
+from .masked_patches import check_masked_patches
 from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
+from .replay import extend, extends_head
 from .run_options import RunOptions, changed_options
-from .trainer_setup import make_schedule, not_decayed
-from .transfer import Start, dtype_policy, settle, with_fixed_repositories
+from .run_page import write_run_page
+from .trainer_setup import make_schedule
+from .transfer import Start, find_start, settle, with_fixed_repositories
 
 
 class Job:
-    """A training run from data to a folder.
-
-    A subclass has the class of its settings, `find_start`, `build`, `make_trainer`, `validation`
-    and `finish`.
+    """A training run: its data, folder and settings, and those that a resumed run began with.
 
     Args:
         data: The data. With `resume` the unfinished run's data are used instead; in-memory data
             must be passed again.
         options: Where it writes, and whether it starts or continues.
-        settings: The recipe; the paper's by default. With `resume` the unfinished run's
-            settings are used instead.
+        settings: The recipe, whose class says what is trained: `FineTuning`, `PreTraining` or
+            `MaskedPatches`. With `resume` the unfinished run's settings are used instead.
 
     Raises:
         ValueError: If the output cannot be written, there is no run to resume or it began with
             other settings or data, or a callback is none of Keras.
     """
 
-    settings_type: ClassVar[type[Settings]]
-
-    def __init__(self, data: DataSpec, options: RunOptions, settings: Settings | None = None):
+    def __init__(self, data: DataSpec, options: RunOptions, settings: Any):
         check_callbacks(options.callbacks)
         self.data = data
         self.options = options
-        self.settings: Any = settings or self.settings_type()
+        self.settings = settings
         self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
         output, overwrite, command = options.output, options.overwrite, options.command
         # The same command again, as a restarted machine gives it, continues the run.
@@ -80,8 +79,8 @@ class Job:
         resume = options.resume or (not overwrite and unfinished_command == command != "")
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
-            recipe = self.folder.recipe(self.settings_type.command)
-            self.settings = self.settings_type.from_json(recipe["settings"])
+            recipe = self.folder.recipe(settings.command)
+            self.settings = type(settings).from_json(recipe["settings"])
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             if options.resume:
@@ -100,7 +99,6 @@ class Job:
         changed = [
             text
             for options in (settings, data)
-            if options is not None
             for text in changed_options(options, begun, self.options.given)
         ]
         if changed:
@@ -109,74 +107,27 @@ class Job:
                 f"a run with another output. Received: {'; '.join(changed)}"
             )
 
-    def run(self) -> Any:
-        """Trains the model and writes the folder.
+    def check_unchanged(self, plan: TrainingPlan, model: keras.Model) -> None:
+        """Notes the hashes of images and first weights; a resumed run must have its own images.
 
-        Returns:
-            The result of `finish`.
+        Args:
+            plan: The plan, whose recipe gets the hashes.
+            model: The model before the first step.
 
         Raises:
-            ValueError: If something does not fit, or the loss is not finite.
-            OSError: If there is no space, or no right to write.
-            Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+            ValueError: If a resumed run has other images than it began with.
         """
-        with self.folder.locked():
-            return self._run()
-
-    def _run(self):
-        place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
-        plan = self.plan(place.replicas)
-        settings = plan.settings
-        keras.utils.set_random_seed(settings.seed)
-        with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
-            trainer = self.make_trainer(model, plan)
-        self.check(plan, model)
-        contents = None
-        if self.folder.resume or self.folder.writes:
-            contents = read_contents(plan.source.splits)
-            hashes = {
-                "images": images_hash(plan.source, contents),
-                "weights": weights_hash(model),  # Before the first step.
-            }
-            plan = dataclasses.replace(plan, recipe={**plan.recipe, "hashes": hashes})
-        if self.folder.resume:
-            self._check_data(plan)
-            plan = self._with_versions(plan)
-        start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
-        batches = _batches(plan, place, start_step)
+        if not (self.folder.resume or self.folder.writes):
+            return
+        source = plan.source
+        plan.contents = read_contents(source.splits)
+        hashes = {"images": images_hash(source, plan.contents), "weights": weights_hash(model)}
+        plan.recipe["hashes"] = hashes
         if not self.folder.resume:
-            self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
-        if contents is not None and self.folder.writes:
-            record_split(self.folder.path, contents)
-        if not self.folder.resume and self.folder.writes:
-            self.started(plan)
-        lines = {"weights": weights}
-        if settings.weight_decay:
-            lines["not decayed"] = ", ".join(not_decayed(trainer))
-        if start_step:
-            lines["resumed"] = f"after step {start_step}"
-        self.options.log(describe_plan(plan, lines))
-        history = train(
-            trainer,
-            batches,
-            self.folder,
-            settings,
-            start_step=start_step,
-            validate=None if plan.validation is None else self.validation(trainer, plan),
-            task=plan.source.task,
-            callbacks=self.options.callbacks,
-        )
-        skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
-        plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
-        finished = self.finish(plan, model, history)
-        place.leave()
-        return finished
-
-    def _check_data(self, plan):
-        """Raises ValueError if a resumed run has other images than it began with."""
-        hashes, source = plan.recipe["hashes"], plan.source
-        if hashes["images"] == self.unfinished["hashes"]["images"]:
+            return
+        self._report_versions(plan.recipe)
+        began = self.unfinished.setdefault("hashes", {})
+        if hashes["images"] == began.get("images"):
             return
         record = SplitRecord.read(self.folder.shared)
         found = [] if record is None else record.differences(source.splits)
@@ -190,25 +141,41 @@ class Job:
         for line in notes_of_seen(source.splits, record, "before the run was stopped"):
             self.options.log(line)
         if self.folder.writes:  # The run may be stopped and resumed again.
-            self.unfinished["hashes"]["images"] = hashes["images"]
+            began["images"] = hashes["images"]
             text = json.dumps(self.unfinished, indent=2) + "\n"
             write_text(self.folder.path / RECIPE, text)
 
-    def _with_versions(self, plan):
-        """The plan with the versions at the start of a resumed run, if there are others now."""
-        before, now = self.unfinished["versions"], plan.recipe["versions"]
+    def _report_versions(self, recipe):
+        """Prints and notes the versions at the start of a resumed run, if there are others now."""
+        before, now = self.unfinished.get("versions", {}), recipe["versions"]
         changed = [
             f"{name} {now.get(name)}, before {before.get(name)}"
             for name in sorted({*before, *now})
             if before.get(name) != now.get(name)
         ]
-        if not changed:
-            return plan
-        self.options.log(
-            "The run goes on with other packages than it began with, so its numbers may "
-            f"differ from a run without a stop: {'; '.join(changed)}"
-        )
-        return dataclasses.replace(plan, recipe={**plan.recipe, "versions_before": before})
+        if changed:
+            recipe["versions_before"] = before
+            self.options.log(
+                "The run goes on with other packages than it began with, so its numbers may "
+                f"differ from a run without a stop: {'; '.join(changed)}"
+            )
+
+    def begin(self, plan: TrainingPlan) -> None:
+        """Writes the folder before the first step: recipe, split and the first page.
+
+        What a resumed run trained on before the stop stays in its split.
+        """
+        if not self.folder.resume:
+            self.folder.start(plan.recipe)
+        if not self.folder.writes:
+            return
+        fingerprints = {part: known and known.fingerprints for part, known in plan.contents.items()}
+        record, before = SplitRecord.of(fingerprints), SplitRecord.read(self.folder.path)
+        if record is not None:
+            record = record if before is None else record.with_parts(before)
+            record.write(self.folder.path)
+        if not self.folder.resume and plan.recipe["classes"]:
+            write_run_page(self.folder.path, plan, self.data)
 
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.
@@ -236,8 +203,8 @@ class Job:
         """
         settings = with_fixed_repositories(self.settings, download=download)
         check_augmentation(settings.augmentation)
-        start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
-        source = self.open(start, download=download)
+        start = _find_start(settings)  # Before the data are read: a wrong name fails at once.
+        source = self._open(start, download)
         counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
@@ -256,7 +223,11 @@ class Job:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
             facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
         if settings.class_weights is not None:
-            weights = self.weigh_classes(settings.class_weights, source)
+            if known := self.unfinished.get("facts", {}).get("class_weights"):
+                weights = [known["value"][name] for name in source.class_names]
+            else:
+                labels = source.splits["train"].labels
+                weights = class_weights(settings.class_weights, labels, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
         if settings.sampling == "classes":
@@ -275,7 +246,7 @@ class Job:
             description = dataclasses.replace(description, origins=before.origins)
             start = dataclasses.replace(start, description=description)
         recipe = {
-            "job": self.settings_type.command,
+            "job": settings.command,
             "command": self.options.command,
             "description": description.to_json(),
             "model": description.name,
@@ -291,73 +262,35 @@ class Job:
             "versions": versions(),
         }
         plan = TrainingPlan(start, source, settings, recipe, weights, teacher)
-        self.check(plan)
+        if recipe["classes"]:  # What would be an error at the end is one now.
+            labels = Labels(source.class_names, source.task)
+            check_classifier(labels, None, start.preprocessing)
+            samples = choose_samples(settings.samples, source, settings.image_size)
+            read_images(samples.files)
+            if settings.decision is not None:
+                if "calibration" not in source.splits:
+                    raise ValueError(
+                        "A decision (--max-error) needs images for calibration: a share of the "
+                        "data (--calibration 0.1), or their part of this name. Received: neither"
+                    )
+                check_counts(source.splits["calibration"].labels, labels, settings.decision)
         return plan
 
-    def weigh_classes(self, balance: str, source: Source) -> list[float]:
-        """Returns the weight of each class in the loss; a resumed run keeps its own.
-
-        Args:
-            balance: The setting `class_weights`.
-            source: The images in splits.
-        """
-        if known := self.unfinished.get("facts", {}).get("class_weights"):
-            return [known["value"][name] for name in source.class_names]
-        return class_weights(balance, source.splits["train"].labels, source.class_names)
-
-    def find_start(self, settings: Any) -> Start:
-        """Returns the weights to start from, and what the model to train is."""
-        raise NotImplementedError
-
-    def open(self, start: Start, *, download: bool = True) -> Source:
-        """Returns the images in splits."""
-        share = self.settings.validation_share
-        return self.data.open(share, trained=True, download=download)
-
-    def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
-        """Raises ValueError where `finish` would, before the first step.
-
-        Args:
-            plan: The plan.
-            model: The model to train, once it is built.
-        """
-
-    def build(self, start: Start, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
-        """Returns the model to train, which gives logits, and a text on its weights' origin."""
-        raise NotImplementedError
-
-    def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
-        """Returns a compiled trainer."""
-        raise NotImplementedError
-
-    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
-        """Returns a function that evaluates the weights on the validation images.
-
-        Its result has a `loss` and a `score`, by which the best weights are chosen.
-        """
-        raise NotImplementedError
-
-    def started(self, plan: TrainingPlan) -> None:
-        """Writes what one may look at while the model trains, before the first step.
-
-        Args:
-            plan: The plan.
-        """
-
-    def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
-        """Writes the folder and gives it its name.
-
-        Args:
-            plan: The plan, with the number of skipped steps in its recipe.
-            model: The model with its best weights.
-            history: The rows of `history.csv`.
-        """
-        raise NotImplementedError
-
-    def best(self, task: str) -> dict[str, float] | None:
-        """Returns step, score and loss of the best validation; None without one."""
-        best = self.folder.best_score()
-        return best and {"step": best[0], SCORES[task]: best[1], "loss": best[2]}
+    def _open(self, start: Start, download: bool) -> Source:
+        """Returns the images in splits, with the classes and images of the weights to extend."""
+        settings, share = self.settings, self.settings.validation_share
+        if isinstance(settings, MaskedPatches):
+            return self.data.open(share, labelled=False, download=download)
+        if not isinstance(settings, FineTuning):
+            return self.data.open(share, trained=True, download=download)
+        if extends_head(settings):  # The weights have other classes.
+            source = self.data.open(share, min_classes=1, download=download)
+        else:
+            source = self.data.open(share, trained=True, download=download)
+        source = extend(source, start.opened, settings, share, download=download)
+        record = SplitRecord.read(start.opened.folder)
+        notes = notes_of_seen(source.splits, record, "in the run of the weights")
+        return dataclasses.replace(source, notes=(*source.notes, *notes))
 
     def finished_recipe(self, plan: TrainingPlan, **more: Any) -> dict[str, Any]:
         """Returns the content of `recipe.json` in the finished folder, which leaves this machine.
@@ -368,7 +301,10 @@ class Job:
             plan: The plan.
             **more: Further fields.
         """
-        recipe = {**plan.recipe, **more}
+        best = self.folder.best_score()
+        score = SCORES[plan.source.task]
+        named = best and {"step": best[0], score: best[1], "loss": best[2]}
+        recipe = {**plan.recipe, "best": named, **more}
         if plan.start.opened.folder:  # Its recipe is not found by the last part of its path.
             recipe["pretraining"] = pretraining_fields(recipe)
         skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
@@ -402,36 +338,14 @@ def images_hash(source: Source, contents: Mapping[str, Contents | None]) -> str:
     return digest.hexdigest()
 
 
-def record_split(folder: pathlib.Path, contents: Mapping[str, Contents | None]) -> None:
-    """Writes which images a run trains on, chooses by and holds out, before its first step.
-
-    Args:
-        folder: The folder of the run. If it has a record, the run continues: what it trained on
-            before the stop stays in the record, also where the data have changed.
-        contents: The images' `read_contents`.
-    """
-    fingerprints = {part: known and known.fingerprints for part, known in contents.items()}
-    record, before = SplitRecord.of(fingerprints), SplitRecord.read(folder)
-    if record is not None:
-        (record if before is None else record.with_parts(before)).write(folder)
-
-
-def _batches(plan, place, start_step=0):
-    """The training batches of a plan from a step on."""
-    settings = plan.settings
-    return place.batches(
-        plan.source.splits["train"],
-        image_size=settings.image_size,
-        batch_size=settings.batch_size,
-        micro_batches=settings.accumulate,
-        seed=settings.seed,
-        augmentation=settings.augmentation,
-        flip=settings.flip,
-        evaluation=plan.start.preprocessing.evaluation,
-        mixup=settings.mixup,
-        resize=settings.resize,
-        value_range=plan.start.preprocessing.value_range,
-        start_step=start_step,
-        num_classes=len(plan.source.class_names),
-        data_service=settings.data_service,
-    )
+def _find_start(settings: Any) -> Start:
+    """Returns the weights to start from, and what the model to train is."""
+    if isinstance(settings, FineTuning):
+        size = settings.image_size
+        if size is None and settings.recipe != HYPER_RULE_NAME:
+            size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+        return find_start(settings.model, settings.weights, size, **settings.unknown_facts)
+    start = find_start(settings.model, None)
+    if isinstance(settings, MaskedPatches):
+        check_masked_patches(start.config, settings)
+    return start

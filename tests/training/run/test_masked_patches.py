@@ -13,13 +13,12 @@ from keras_vit import configs
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.layers.random_numbers import examples_from
 from keras_vit.training import Adam
-from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.finetune import finetune, pretrain_masked_patches
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.masked_patches import (
     MaskedPatchTrainer,
-    make_trainer,
+    make_masked_patch_trainer,
     masked_patch_model,
-    pretrain_masked_patches,
 )
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.training.settings import FineTuning, MaskedPatches
@@ -115,7 +114,7 @@ def resolved(**changes):
 def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
     settings = resolved(target=target)
     model = varied(masked_patch_model(CONFIG, image_size=(16, 12), target=target))
-    trainer = make_trainer(model, settings)
+    trainer = make_masked_patch_trainer(model, settings)
     pixels = images()
     outputs = {name: np.array(value) for name, value in model(pixels).items()}
     predictions, places = outputs["predictions"], outputs["places"]
@@ -142,7 +141,7 @@ def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
 
 
 def test_draws_belong_to_the_step_and_the_image_and_repeat():
-    trainer = make_trainer(masked_patch_model(CONFIG, image_size=(16, 12)), resolved())
+    trainer = make_masked_patch_trainer(masked_patch_model(CONFIG, image_size=(16, 12)), resolved())
 
     def places(replica, first, count, step):
         trainer.step.assign(step)

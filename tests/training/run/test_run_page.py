@@ -12,7 +12,8 @@ from PIL import Image
 from keras_vit import export
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.chosen_samples import choose_samples
-from keras_vit.training.run.finetune import FineTune, finetune
+from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.run_page import augmented_pictures, curves
 from keras_vit.training.settings import FineTuning
@@ -108,10 +109,10 @@ def test_no_photo_is_on_the_page_where_none_may_travel(without, data, tmp_path):
 
 
 def test_the_plan_says_what_the_page_shows(data, tmp_path):
-    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), SETTINGS).dry_run()
+    text = Job(DataSpec(str(data)), RunOptions(tmp_path / "run"), SETTINGS).dry_run()
     assert "8 augmented images that are trained on and up to 8 errors" in text
     without = dataclasses.replace(SETTINGS, samples="none")
-    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), without).dry_run()
+    text = Job(DataSpec(str(data)), RunOptions(tmp_path / "run"), without).dry_run()
     assert "curves and numbers, no photos" in text
 
 
@@ -125,9 +126,8 @@ def test_the_first_batch_is_the_one_that_is_trained_on(data, tmp_path, monkeypat
         return fit(self, batches, **options)
 
     monkeypatch.setattr(Trainer, "fit", watched)
-    job = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run", log=len), SETTINGS)
-    job.run()
-    plan = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
+    finetune(DataSpec(str(data)), tmp_path / "run", SETTINGS, log=len)
+    plan = Job(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
     shown = [np.asarray(Image.open(io.BytesIO(p.encoded))) for p in augmented_pictures(plan, 4)]
     np.testing.assert_array_equal(shown, np.rint((seen[0][:4] + 1) * 127.5).astype("uint8"))
 

@@ -20,7 +20,8 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.run.finetune import FineTune
+from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import build_model
 from keras_vit.training.settings import FineTuning
@@ -129,7 +130,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     settings = FineTuning(weights=str(imagenet_weights), **FAST)
     lines = []
     data = DataSpec(str(photos))
-    done = FineTune(data, RunOptions(tmp_path / "out", log=lines.append), settings).run()
+    done = finetune(data, tmp_path / "out", settings, log=lines.append)
     for part, files in (
         ("training", list((photos / "train").rglob("*.png"))),
         ("evaluation", list(photos.rglob("*.png"))),
@@ -210,7 +211,7 @@ def test_an_unknown_range_stops_every_command_and_nothing_is_written(
 
 def plan_of(weights, photos, tmp_path, **settings):
     given = FineTuning(weights=str(weights), **{**FAST, **settings})
-    return FineTune(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), given).plan()
+    return Job(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), given).plan()
 
 
 def model_of(plan):
@@ -307,7 +308,7 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
     assert size_of("tuned") == ((224, 224), "as in the weights")
     assert size_of("small", image_size=16) == ((16, 16), "the settings")
     recipe = FineTuning.from_recipe("CIFAR-10", weights=str(tmp_path / "small"))
-    job = FineTune(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), recipe)
+    job = Job(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), recipe)
     size = {"value": [384, 384], "from": "CIFAR-10"}
     assert job.plan().recipe["facts"]["image_size"] == size
 
@@ -338,7 +339,9 @@ def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_pat
     partial = tmp_path / "out.partial"
     partial.mkdir()
     (partial / "recipe.json").write_text(json.dumps(plan.recipe))
-    again = FineTune(DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent)).plan()
+    again = Job(
+        DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent), FineTuning()
+    ).plan()
     assert again.start.preprocessing == plan.start.preprocessing
     assert again.recipe["facts"] == json.loads(json.dumps(plan.recipe["facts"]))
     assert again.start.description == plan.start.description
