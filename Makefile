@@ -24,7 +24,7 @@ demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT
 
 test: $(SETUP)  ## Run the default test suite (about 17 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-	  --no-grappler -m "not slow"
+	  --no-grappler --durations=10 -m "not slow"
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder

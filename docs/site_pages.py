@@ -23,7 +23,7 @@ import griffe
 import yaml
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
-from keras_vit.export.all_formats import FORMATS
+from keras_vit.export.formats import FORMATS
 from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -311,7 +311,7 @@ def models_by_name():
 
 
 def exports_by_format():
-    """Returns a part for each function of an export format: made from classes, as the models."""
+    """Returns a part for each function of an export format, with the options of its class."""
     import keras_vit.export
 
     parts = []
@@ -321,6 +321,7 @@ def exports_by_format():
             f"## keras_vit.export.{name} {{#keras_vit.export.{name}}}",
             f"```python\n{name}{inspect.signature(function)}\n```",
             inspect.getdoc(function),
+            inspect.getdoc(FORMATS[name]),
         ]
     return parts
 

@@ -36,7 +36,7 @@ from keras_vit.utils.files import (
 )
 
 from . import other_code_bases
-from .options import CONVERSION_FORMATS
+from .formats import CONVERSION_FORMATS
 
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {
@@ -114,7 +114,7 @@ def convert(
     Args:
         source: A file or folder.
         destination: The file or folder to write, atomically.
-        to: A key of `options.CONVERSION_FORMATS`; by default it follows from the suffix of the
+        to: A key of `formats.CONVERSION_FORMATS`; by default it follows from the suffix of the
             destination, and is a classifier's folder without one. "timm" without a suffix is
             a folder, which has the class names and the preprocessing too.
         num_heads: Attention heads, for files that do not show them and have no size of the

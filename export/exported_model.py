@@ -13,7 +13,7 @@ from keras_vit.inspection.rollouts import RolloutModel
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.preprocessing import Preprocessing
 
-from .export_format import OUTPUTS
+from .formats import OUTPUTS
 from .pixels import PixelPreprocessing
 
 PIXELS = "pixel_preprocessing"  # Name of the layer.

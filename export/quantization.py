@@ -18,9 +18,9 @@ from keras_vit.classifier import Classifier
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import read_images
 
+from .artefacts import with_size
 from .check_images import load_images
 from .exported_model import PIXELS
-from .pillow_pixels import with_size
 
 # Calibration only needs the ranges of the activations.
 MAX_CALIBRATION_IMAGES = 128

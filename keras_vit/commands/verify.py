@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.export.options import VERIFY_SECONDS
+from keras_vit.export.formats import VERIFY_SECONDS
 from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
 
 

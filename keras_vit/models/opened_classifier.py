@@ -38,7 +38,7 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    formats = importlib.import_module("keras_vit.export.all_formats")
+    formats = importlib.import_module("keras_vit.export.formats")
     try:
         formats.format_of(path)
     except ValueError:
@@ -49,7 +49,7 @@ def is_export(path: pathlib.Path) -> bool:
 def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
     """Returns whether something is an export whose runtime is not TensorFlow."""
     path = pathlib.Path(anything)
-    formats = importlib.import_module("keras_vit.export.all_formats")
+    formats = importlib.import_module("keras_vit.export.formats")
     try:
         return model_in(path) is None and not formats.format_of(path).runs_in_tensorflow
     except ValueError:

@@ -114,9 +114,9 @@ def not_finite():
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory):
     """Returns a folder with the files of onnxruntime-web."""
-    from keras_vit.export import browser_files
+    from keras_vit.export.html import VERSION
 
-    package = f"onnxruntime-web@{browser_files.VERSION}"
+    package = f"onnxruntime-web@{VERSION}"
     return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
 
 

@@ -14,9 +14,8 @@ import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.recognition import config_of
-from keras_vit.export.all_formats import FORMATS as FORMATS_OF_EXPORTS
 from keras_vit.export.artefacts import RuntimeModel, load_artefact, reason_of
-from keras_vit.export.export_format import Signature
+from keras_vit.export.formats import FORMATS as FORMATS_OF_EXPORTS, Signature
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation.classification import evaluate_classifier

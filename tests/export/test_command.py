@@ -1,8 +1,8 @@
 import pytest
 
 from keras_vit import command_line
-from keras_vit.export.onnx_file import OPSET
-from keras_vit.export.tflite_file import TFLite
+from keras_vit.export.onnx import OPSET
+from keras_vit.export.tflite import TFLite
 
 
 def call(*arguments):

@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -273,15 +272,6 @@ def test_a_weights_file_of_keras_says_what_its_model_is(model, tmp_path):
     assert opened.description.origins["gelu"] == "a.weights.h5"
     assert opened.description.preprocessing is None
     np.testing.assert_array_equal(opened.to_model()[0].get_weights()[0], model.get_weights()[0])
-
-
-def test_the_given_model_settles_the_numerics_of_an_earlier_weights_file(model, tmp_path):
-    model.save_weights(tmp_path / "a.weights.h5")
-    with h5py.File(tmp_path / "a.weights.h5", "a") as file:
-        del file["layers/model_description"]
-    given = tiny_config(mlp_dim=32, gelu="exact", norm_epsilon=1e-5)
-    config = open_model(tmp_path / "a.weights.h5", model=given).description.config
-    assert (config.gelu, config.norm_epsilon) == ("exact", 1e-5)
 
 
 def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):

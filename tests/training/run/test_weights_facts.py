@@ -333,21 +333,6 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     assert len(str(raised.value).splitlines()) <= 10
 
 
-@pytest.mark.slow
-def test_an_unfinished_run_of_before_resumes_with_what_it_took(photos, tmp_path):
-    saved(tmp_path / "same", NAMES)
-    plan = plan_of(tmp_path / "same", photos, tmp_path)
-    old = {name: value for name, value in plan.recipe.items() if name != "facts"}
-    later = ("head", "normalization", "gelu", "num_heads")
-    settings = {name: value for name, value in old["settings"].items() if name not in later}
-    partial = tmp_path / "out.partial"
-    partial.mkdir()
-    (partial / "recipe.json").write_text(json.dumps({**old, "settings": settings}))
-    job = FineTune(DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent))
-    assert (job.settings.head, job.settings.normalization) == ("new", "half")
-    assert job.plan().start.head_rows is None
-
-
 def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):
     plan = plan_of(classifier, photos, tmp_path)
     partial = tmp_path / "out.partial"

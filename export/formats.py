@@ -1,17 +1,18 @@
-"""Base classes of the export formats: options as fields, and the methods `write` and `open`.
+"""Export formats: the options and methods that all have, and the format of a path.
 
-This module and the modules of the formats import neither TensorFlow nor Keras nor NumPy: the
-command line reads the options of all formats, and a new process runs an export in its own runtime
-alone. `write` imports the module that converts the classifier.
+This module and the files of the formats import neither TensorFlow nor Keras nor NumPy at their top:
+the command line reads the options of all formats, and a new process runs an export in its own
+runtime alone. The functions that write an export import what they need.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import importlib
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from keras_vit.utils.fields import check_fields, setting
@@ -35,6 +36,17 @@ INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 OUTPUTS = ("features", "attention")  # Further outputs, where a format has any number of them.
 
 ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
+
+VERIFY_SECONDS = 600.0  # In which an export answers its golden samples.
+
+# Formats that `convert` writes, with the end of the file's name; "" is a folder.
+CONVERSION_FORMATS = {
+    "classifier": "",
+    "official": ".npz",  # As the paper's code.
+    "weights": ".weights.h5",  # As Keras.
+    "huggingface": "",
+    "timm": ".safetensors",  # Or a folder.
+}
 
 _KNOWN_OUTPUTS = (f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS})
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
@@ -103,22 +115,20 @@ class Written(NamedTuple):
         notes: Remarks for the user.
         variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
             `serve_384x384`.
-        input_size: The only size (height, width) of pixels that it takes, or None.
     """
 
     check_files: Sequence[str]
     notes: tuple[str, ...] = ()
     variants: Mapping[str, Classifier] = {}
-    input_size: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportFormat(abc.ABC):
     """An export: its format is the subclass, its options are the fields.
 
-    A format is a subclass in a separate file and a row of `all_formats.FORMATS`; the flags of
-    `keras-vit export` are made from its fields. `publish.write_export` calls `write`, then
-    `add_texts`, runs the export in a new process by `open`, and adds the report of this check.
+    A format is a subclass in a separate file and a row of `FORMATS`; the flags of
+    `keras-vit export` are made from its fields. `publish.write_export` calls `write`, runs the
+    export in a new process by `open`, and adds its texts: `add_texts`.
 
     Class attributes:
         name: The format in `--to`, and of its public function.
@@ -193,7 +203,7 @@ class ExportFormat(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def add_texts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
-        """Adds texts to an export.
+        """Adds texts to an export, behind the model's bytes if it is a file.
 
         Args:
             path: The export.
@@ -207,14 +217,6 @@ class ExportFormat(abc.ABC):
 
         It runs nothing of it; its `signatures` do.
         """
-
-    @staticmethod
-    def content(path: pathlib.Path) -> Iterable[bytes | memoryview]:
-        """Returns the bytes of a file, in pieces, except for its texts.
-
-        Not for folders, where the texts are files.
-        """
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,21 +267,6 @@ class QuantizedFormat(ExportFormat):
         return MINIMUM_AGREEMENT[self.precision] if given is None else given
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BrowserFormat(ExportFormat):
-    """Options of the formats that run in a browser."""
-
-    title: str | None = setting(
-        None, "title of the page", unit="TEXT", absent="the name of the classifier's folder"
-    )
-    runtime: str | os.PathLike | None = setting(
-        None,
-        "files of the npm package onnxruntime-web (its folder dist)",
-        unit="FOLDER",
-        absent="downloaded once, into Keras's cache",
-    )
-
-
 def further_outputs() -> Any:
     """Returns the field of the formats that have any number of outputs."""
     return setting(
@@ -303,3 +290,55 @@ def import_export_package(module: str, extra: str = "export") -> Any:
 def import_playwright() -> Any:
     """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
     return import_optional("playwright.sync_api", "A web page", "web")
+
+
+# The class of each format, in the file of its name. The first are those that servers read.
+_CLASSES = {
+    "onnx": "ONNX",
+    "tflite": "TFLite",
+    "openvino": "OpenVINO",
+    "saved_model": "SavedModel",
+    "html": "HTML",
+}
+
+
+class _Formats(Mapping[str, type[ExportFormat]]):
+    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[ExportFormat]:
+        return getattr(importlib.import_module(f"keras_vit.export.{name}"), _CLASSES[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+FORMATS = _Formats()
+
+
+def format_of(path: str | os.PathLike) -> type[ExportFormat]:
+    """Returns an export's format.
+
+    Raises:
+        ValueError: If it is neither a folder nor a file that an export writes.
+    """
+    path = pathlib.Path(path)
+    for format_type in FORMATS.values():
+        if format_type.marker and (path / format_type.marker).is_file():
+            return format_type
+        if format_type.suffix and path.suffix == format_type.suffix and path.is_file():
+            return format_type
+    markers = any_of(known.marker for known in FORMATS.values() if known.marker)
+    suffixes = any_of(known.suffix for known in FORMATS.values() if known.suffix)
+    raise ValueError(
+        f"An export must be a folder with {markers}, or a file ending in {suffixes}. "
+        f"Received: {path}"
+    )
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Returns names as "a, b or c"."""
+    *first, last = names
+    return " or ".join(filter(None, (", ".join(first), last)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from keras_vit.description.description_texts import read_texts
 from keras_vit.utils.fields import documented
 
-from .export_format import (
+from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
@@ -20,19 +21,44 @@ from .export_format import (
     import_export_package,
     output_names,
 )
-from .onnx_file import OPSET
+from .onnx import OPSET, onnx_in_precision, separate
 from .texts import NAMES, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
+    from .check import ExportReport
+
+
+def openvino(
+    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
+) -> ExportReport:
+    """Exports a classifier for OpenVINO and checks it there.
+
+    Args:
+        classifier: A `Classifier`, or its folder.
+        path: The folder to write.
+        **options: The fields of `OpenVINO`.
+
+    Returns:
+        An `ExportReport`; `print` it for the table.
+
+    Raises:
+        ValueError: If an option is out of range, the output exists, there are no check images, or
+            the check fails. Nothing is written then.
+        ImportError: If OpenVINO or the extra `export` is not installed.
+    """
+    from .publish import write_export
+
+    return write_export(OpenVINO(**options), classifier, path)
+
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenVINO(QuantizedFormat):
-    """Exports a classifier for OpenVINO and checks it there.
+    """A classifier as a folder of OpenVINO.
 
-    The folder holds `model.xml` and `model.bin`, with input and outputs as the ONNX file of
+    It holds `model.xml` and `model.bin`, with input and outputs as the ONNX file of
     `keras_vit.export.onnx`: `images` `(batch, H, W, C)` uint8 pixels of any size, or preprocessed
     float32; `probabilities` `(batch, K)` and `valid` `(batch,)`. It also holds
     `description.json`, `classes.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
@@ -55,13 +81,10 @@ class OpenVINO(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the model; see `ExportFormat.write`."""
-        from . import onnx_conversion, onnx_graph
-
-        content, written = onnx_conversion.onnx_in_precision(
-            classifier, files, self, OPSET, output_names(self.outputs), fused=False
-        )
+        further = output_names(self.outputs)
+        content, written = onnx_in_precision(classifier, files, self, OPSET, further, fused=False)
         if self.precision == "int8":
-            onnx_graph.keep_scales(content.graph)
+            keep_scales(content.graph)
         library = import_export_package("openvino", "openvino")
         model = openvino_core().read_model(content.SerializeToString())
         library.save_model(model, path / self.marker, compress_to_fp16=False)
@@ -87,6 +110,28 @@ def openvino_core() -> Any:
     that is freed already, and the next signal, such as Ctrl-C, ends the process.
     """
     return import_export_package("openvino", "openvino").Core()
+
+
+def keep_scales(graph: Any) -> None:
+    """Adds an operation without effect between products in 8 bits and a reshape.
+
+    OpenVINO 2026.4 moves the scales of the channels behind the reshape and then fails, where no
+    bias is in between. It leaves out biases of zeros.
+
+    Args:
+        graph: An `onnx.GraphProto` in 8 bits.
+    """
+    made_by = {name: node for node in graph.node for name in node.output}
+    to_array = import_export_package("onnx").numpy_helper.to_array
+    zeros = {tensor.name for tensor in graph.initializer if not to_array(tensor).any()}
+
+    def product_before(node):
+        source = made_by.get(node.input[0])
+        while source is not None and source.op_type == "Add" and zeros.intersection(source.input):
+            source = made_by.get(next(name for name in source.input if name not in zeros))
+        return source is not None and source.op_type == "MatMul"
+
+    separate(graph, [n for n in graph.node if n.op_type == "Reshape" and product_before(n)])
 
 
 def _signature(path):
