@@ -37,13 +37,12 @@ def main():
     )
     arguments = parser.parse_args()
 
-    from keras_vit.classifier_folder import load_classifier
     from keras_vit.export import artefacts, comparison
-    from keras_vit.export.publish import answering_or_plain
+    from keras_vit.models.opening import open_model
     from keras_vit.training.data import evaluation_batches, open_source
 
-    classifier = load_classifier(arguments.classifier)
-    classifier = answering_or_plain(classifier, None if arguments.decisions else "off")
+    opened = open_model(arguments.classifier)
+    classifier = (opened if arguments.decisions else opened.without_unknown()).classifier()
     source = open_source(arguments.data, data_dir=arguments.data_dir, holdout=0.0)
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:

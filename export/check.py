@@ -506,8 +506,6 @@ def verify(
             remarks = (*remarks, *describe_contents(texts))
             if classifier is None:
                 return _compare_with_golden(path, texts[GOLDEN], remarks, time_limit)
-            if read_facts(texts)[0].decision is not None:
-                classifier = classifier.answering
             known = {"": classifier}
             return compare_with_keras(path, known, files, remarks, time_limit=time_limit)[0]
         except ImportError:

@@ -19,13 +19,14 @@ from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
-from keras_vit.description.licences import CARD, card_header
+from keras_vit.description.licences import card_header
 from keras_vit.description.tasks import DEFAULT_THRESHOLD
 from keras_vit.images.samples import describe_samples, read_images, sample_files
 from keras_vit.models.opened_model import OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
+    CARD,
     CONFIG,
     MODEL,
     atomic_folder,
@@ -157,11 +158,6 @@ def convert(
         photos = read_images(sample_files(samples, converted.weights.folder))
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
-    if converted.description.decision is not None:
-        notes.append(
-            "the decision of keras-vit calibrate is left out: no image is unknown there, and "
-            "probabilities are without its temperature"
-        )
     if converted.class_names and converted.description.labels.is_multilabel:
         notes += _MULTILABEL_NOTES[name]
         if name == "classifier" and converted.description.labels.thresholds is None:
@@ -190,6 +186,12 @@ def read(
     )
     model, more_notes = opened.to_model()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names
+    if opened.description.labels.abstains:
+        opened = opened.without_unknown()
+        notes.append(
+            'the answer "unknown" is left out, and probabilities are without the temperature of '
+            "keras-vit calibrate"
+        )
     if opened.image_size != opened.description.image_size:
         notes.append(
             f"the processor's images of {opened.image_size} pixels became the model's "

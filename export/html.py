@@ -227,7 +227,7 @@ def classifier_files(
             f"Received: a model with inputs of shape {classifier.model.input_shape}"
         )
     facts = {
-        "classNames": classifier.class_names,
+        "classNames": classifier.description.labels.output_names,
         "thresholds": classifier.thresholds,
         "view": _view(classifier.preprocessing),
     }

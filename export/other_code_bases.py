@@ -12,7 +12,7 @@ from keras_vit.checkpoints.metadata import PILLOW_FILTERS
 from keras_vit.configs import ViTConfig
 from keras_vit.description.tasks import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing
-from keras_vit.utils.files import PREPROCESSING
+from keras_vit.utils.files import DESCRIPTION
 
 # Names of the nonlinearities; DINOv2's SwiGLU is another layer and ignores the name.
 _HUGGING_FACE_ACTIVATIONS = {
@@ -312,7 +312,7 @@ def _differences(preprocessing, library):
     if evaluation not in PILLOW_EVALUATIONS:
         raise ValueError(
             'The way of resizing must be one of that library: "huggingface", "torchvision", or '
-            f'nearly "resize" (evaluation in {PREPROCESSING}). Received: {evaluation!r}'
+            f'nearly "resize" (evaluation in {DESCRIPTION}). Received: {evaluation!r}'
         )
     rests = {1, 3} if isinstance(before, int) else set()
     if isinstance(before, tuple):

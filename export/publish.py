@@ -58,7 +58,7 @@ def write_export(
 
 def _written(export, classifier, path, files, notes):
     """The report of an export that is written and checked."""
-    format_type, classifier = type(export), classifier.answering
+    format_type = type(export)
     with (
         tempfile.TemporaryDirectory() as scratch,
         new_output(path, format_type, overwrite=export.overwrite) as partial,
@@ -82,7 +82,7 @@ def _written(export, classifier, path, files, notes):
                 "of the check images, else it is removed; more check images measure this better. "
                 f"Received: {report.agreement:.1%} of {report.num_images} images"
             )
-        if export.has_integers and classifier.description.decision is not None:
+        if export.has_integers and classifier.description.labels.abstains:
             stay = (
                 f"{report.agreement:.1%} of the answers are the same as in Keras, unknown "
                 "included. The bound on the errors was not tested on this export."

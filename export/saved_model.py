@@ -126,9 +126,9 @@ class SavedModel(ExportFormat):
                 f"Received: a model with inputs of shape {classifier.model.input_shape}"
             )
         image_sizes = list(self.image_sizes)
-        if image_sizes and classifier.description.decision is not None:
+        if image_sizes and classifier.description.labels.abstains:
             raise ValueError(
-                "A decision holds for the classifier's own image size; leave out the other sizes. "
+                '"unknown" is decided at the own image size alone; leave out the other sizes. '
                 f"Received: image_sizes={image_sizes}"
             )
         variants = {
@@ -190,8 +190,9 @@ def add_signatures(archive: Any, classifier: Classifier, suffix: str, options: S
 
     model, preprocessing = classifier.model, classifier.preprocessing
     shape = (*preprocessing.image_size, model.input_shape[-1])
-    names, thresholds = tf.constant(classifier.class_names), classifier.thresholds
-    top = min(options.top, len(classifier.class_names))
+    outputs_named = classifier.description.labels.output_names
+    names, thresholds = tf.constant(outputs_named), classifier.thresholds
+    top = min(options.top, len(outputs_named))
 
     answering = exported_model(model, preprocessing, outputs=output_names(options.outputs))
 

@@ -6,12 +6,12 @@ from . import (
 from .data.spec import (
     DataSpec as DataSpec,
 )
-from .run.classifier_jobs import (
-    finetune as finetune,
-    pretrain as pretrain,
-)
 from .run.distillation import (
     DistillationTrainer as DistillationTrainer,
+)
+from .run.finetune import (
+    finetune as finetune,
+    pretrain as pretrain,
 )
 from .run.folder import (
     Checkpoints as Checkpoints,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.configs.resnet_configs import EpsilonIn
 
 Shape = tuple[int, ...]
@@ -458,5 +459,6 @@ UNIT = "block_{block}_unit_{unit}"
 KERAS = Layout(
     "Keras",
     numbered=True,
+    left_out=((rf"^{LEVERAGE}/", 'the class "unknown"'),),
     refusals=((r"(^|/)embeddings/patch_embeddings/projection/\d$", "KerasHub's layers of DINO"),),
 )

@@ -39,7 +39,7 @@ from keras_vit.preprocessing import (
     Preprocessing,
     value_range,
 )
-from keras_vit.utils.files import CLASSES, PREPROCESSING
+from keras_vit.utils.files import CLASSES, DESCRIPTION
 from keras_vit.utils.json_files import check_fields
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -190,15 +190,15 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
         ValueError: If a file of the folder is wrong.
     """
     texts = read_texts(folder)
-    if PREPROCESSING not in texts:
-        return _found(f"no {PREPROCESSING}")
+    if DESCRIPTION not in texts:
+        return _found(f"no {DESCRIPTION}")
     count = len(texts.get(CLASSES, "").splitlines())
     notes: tuple[str, ...] = ()
-    if count != (classes or 0):  # Files of another model.
-        texts = {PREPROCESSING: texts[PREPROCESSING]}
-        notes = (_other_count(CLASSES, count, classes),) if count and classes else ()
     found = description_of_texts(texts, folder)
-    origins = {**_found(PREPROCESSING).origins, **found.origins}
+    if count != (classes or 0):  # Files of another model.
+        found = Description(preprocessing=found.preprocessing)
+        notes = (_other_count(CLASSES, count, classes),) if count and classes else ()
+    origins = {**_found(DESCRIPTION).origins, **found.origins}
     return dataclasses.replace(found, origins=origins, notes=(*found.notes, *notes))
 
 
@@ -352,7 +352,7 @@ def _torchvision(checkpoint, image_size, classes):
     note = (
         f"the short side of {side} pixels and the bilinear filter of IMAGENET1K_V1 were assumed; "
         "IMAGENET1K_SWAG_LINEAR_V1 has 224 and bicubic (resize_size and interpolation in "
-        f"{PREPROCESSING})"
+        f"{DESCRIPTION})"
     )
     return _found("torchvision's own weights", preprocessing, notes=[note] if is_first else [])
 

@@ -18,13 +18,12 @@ from keras_vit.checkpoints.checkpoint import (
 from keras_vit.checkpoints.config_json import check_family, check_model_type, read_json
 from keras_vit.checkpoints.metadata import KERAS_HUB_PREPROCESSOR, PREPROCESSOR, PROCESSOR
 from keras_vit.description.description_texts import TEXTS
-from keras_vit.description.licences import CARDS
 from keras_vit.hub import hugging_face
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
+    CARD,
     CONFIG,
-    DECISION,
     HISTORY,
     MODEL,
     RECIPE,
@@ -34,8 +33,8 @@ from keras_vit.utils.files import (
 
 # Beside the weights: of transformers and timm, of KerasHub, of this package, of all.
 _BESIDE = (
-    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY, DECISION,
-    *CARDS,
+    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY,
+    CARD,
 )  # fmt: skip
 # The weights, the first that a repository has: one file, or an index and its parts.
 _WEIGHTS = (MODEL, SAFETENSORS, INDEX, WEIGHTS)

@@ -29,7 +29,7 @@ class Finetune(Command):
 
     def run(self) -> int:
         """Fine-tunes; returns 130 or 143 if a signal stopped it."""
-        from keras_vit.training.run.classifier_jobs import FineTune
+        from keras_vit.training.run.finetune import FineTune
 
         if self.folds is not None and not self.dry_run:
             return self._run_folds(self.folds)

@@ -49,6 +49,6 @@ class PretrainCommand(Command):
                 f"--{name} needs --objective {OBJECTIVE}. Received: --objective {self.objective}"
             )
         settings = PreTraining.from_options(**self.settings)
-        from keras_vit.training.run.classifier_jobs import Pretrain
+        from keras_vit.training.run.finetune import Pretrain
 
         return run_job(Pretrain(self.data, options, settings), dry_run=self.dry_run)

@@ -44,7 +44,7 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.utils.files import CLASSES, MODEL, PREPROCESSING, RECIPE, model_in
+from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -255,7 +255,8 @@ def _with_normalization(opened, normalization):
         before = f"{describe_range(known.value_range)}, {described.origin_of('pixels')}"
         origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
-        described = dataclasses.replace(described, decision=None)
+        opened = opened.without_unknown()
+        described = dataclasses.replace(described, labels=opened.description.labels)
     known = dataclasses.replace(known, value_range=given)
     described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
     return dataclasses.replace(opened, description=described)
@@ -327,7 +328,7 @@ def _of_model(weights, model, description, recipe=None):
     """A Keras model with the description in the files beside it."""
     described = completed(description, held_description(model))
     name = (recipe or {}).get("model") or paper_name(described.config) or described.name
-    origins = {**dict.fromkeys(_FACTS[:2], PREPROCESSING), **dict.fromkeys(_FACTS[2:], MODEL)}
+    origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
     described = dataclasses.replace(
         described, name=name, origins={**origins, **description.origins}
     )

@@ -273,9 +273,10 @@ def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
 )
 def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classifier, tmp_path):
     shutil.copytree(classifier, tmp_path / "wrong")
-    path = tmp_path / "wrong" / "preprocessing.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    (tmp_path / "wrong" / "description.json").unlink()  # As of an earlier version.
+    path = tmp_path / "wrong" / "description.json"
+    described = json.loads(path.read_text())
+    described["preprocessing"][field] = value
+    path.write_text(json.dumps(described))
     with pytest.raises(ValueError, match=message):
         load_classifier(tmp_path / "wrong")
 

@@ -17,7 +17,7 @@ import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar
@@ -107,8 +107,8 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
         assert "1 skipped" in outcome.out
     empty = run.folder / "data" / "train" / "red" / "empty.jpg"
     assert f"skipped {empty}: The file is empty." in run.resumed.out
-    assert f"all skipped files are in {run.output / 'skipped.csv'}" in run.resumed.out
-    assert "\ntrain/red/empty.jpg," in (run.output / "skipped.csv").read_text()
+    assert f"all skipped files are in {run.output / 'recipe.json'}" in run.resumed.out
+    assert run.recipe["skipped"] == [["train/red/empty.jpg", "The file is empty."]]
     assert run.recipe["command"].startswith("keras-vit ")
     counts = {"train": 10, "validation": 0, "calibration": 0, "test": 6, "skipped": 1}
     assert run.recipe["images"] == counts

@@ -206,7 +206,7 @@ def test_a_class_name_in_an_onnx_file_is_a_line_of_text(name, path_of, tmp_path)
 @pytest.mark.parametrize(
     "command",
     ["predict {folder} {photos}", "evaluate {folder} --data {photos}"]
-    + ["evaluate {folder} --protocol imagenet", "serve {folder} --port 0", "verify {folder}"],
+    + ["evaluate {folder} --protocol imagenet", "verify {folder}"],
 )
 def test_a_classifier_that_is_also_an_export_is_refused(
     command, marker, classifier, photos, tmp_path, monkeypatch, capsys
@@ -266,7 +266,7 @@ def test_an_answer_that_depends_on_the_image_is_checked_too():
 
 @pytest.mark.parametrize(
     "command",
-    ["predict {path} {photos}", "evaluate {path} --data {photos}", "serve {path} --port 0"],
+    ["predict {path} {photos}", "evaluate {path} --data {photos}"],
 )
 def test_commands_print_one_line_about_an_answer_that_is_none(
     command, pixels_onnx, photos, tmp_path, capsys

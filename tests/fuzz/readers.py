@@ -39,7 +39,7 @@ from keras_vit.training.data.sources import open_source
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.run import lock
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.run_options import RunOptions
 
@@ -164,7 +164,7 @@ def _run(folder):
 
 def _read_run(folder):
     FineTune(DataSpec(None), RunOptions(folder / "out", resume=True, log=str))
-    Checkpoints(folder / "out.partial" / "states").restore(trainer())
+    Checkpoints(folder / "out.partial" / ".states").restore(trainer())
     run = RunFolder(folder / "out", resume=True)
     if run.best_score():
         run.load_best(trainer().model)

@@ -18,7 +18,7 @@ from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.config_comparison import paper_name
-from keras_vit.description import Labels
+from keras_vit.description import Description, Labels, description_text
 from keras_vit.export import convert
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import resized_model
@@ -156,10 +156,10 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
         opened = open_model(path)
         assert opened.preprocessing_for() == ours
         assert (opened.description.labels.names, opened.description.config) == (names, CONFIG)
-        assert opened.description.origins["pixels"] == "preprocessing.json"
+        assert opened.description.origins["pixels"] == "description.json"
         assert opened.to_model()[0].output_shape == (None, 3)
     model.save(tmp_path / "alone.keras")
-    with pytest.raises(ValueError, match=r"--normalization .*no preprocessing\.json"):
+    with pytest.raises(ValueError, match=r"--normalization .*no description\.json"):
         open_model(tmp_path / "alone.keras").preprocessing_for()
 
 
@@ -204,7 +204,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
     assert warned(tmp_path / "pets") == ""
     save_classifier(tmp_path / "vision", model, "abc", Preprocessing((8, 8), "resize", IMAGENET))
-    assert "preprocessing.json" in warned(tmp_path / "vision")
+    assert "description.json" in warned(tmp_path / "vision")
 
 
 @pytest.mark.parametrize("form", ["timm", "classifier", "classifier/model.keras", "a.weights.h5"])
@@ -437,7 +437,9 @@ def test_names_of_patch_14_are_those_of_dinov2(name):
 
 
 def test_the_names_of_another_head_are_left_out_with_both_counts(tmp_path):
-    (tmp_path / "preprocessing.json").write_text(Preprocessing((8, 8)).to_json())
+    labels = Labels(("cat", "dog"))
+    text = description_text(Description(preprocessing=Preprocessing((8, 8)), labels=labels))
+    (tmp_path / "description.json").write_text(text)
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     assert read_folder(tmp_path, 2).labels.names == ("cat", "dog")
     found = read_folder(tmp_path, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.configs import BiTConfig
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, finetune, pretrain
+from keras_vit.training.run.finetune import FineTune, finetune, pretrain
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import tiny_config, write_classes

@@ -12,7 +12,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.run.classifier_jobs import FineTune, Pretrain
+from keras_vit.training.run.finetune import FineTune, Pretrain
 from keras_vit.training.run.job import _batches
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.run_options import RunOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,172 +28,141 @@ _SCALING = 0.15  # Largest change of a side in `jitter`.
 _MOVING = 0.1  # Largest shift in `jitter`, as a share of a side.
 _BORDER = 8  # Side / border in `padded_crop`: 4 of CIFAR's 32 pixels.
 _RESIZE = 512 / 480  # Resized side / crop side in `resize_random_crop`; BiT's HyperRule.
+_LAYERS = 2  # RandAugment's operations per image.
 
 
-def inception_crop(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "horizontal",
-) -> tf.Tensor:
-    """Crops a rectangle of random area, shape and place, resizes it, and flips it at random.
-
-    The crop is drawn by the same operation as in the official code, and resized as there:
-    bilinear, without antialiasing. Only this rectangle of a JPEG is decoded.
+class View(NamedTuple):
+    """What the model sees of an image.
 
     Args:
+        image_size: Pixels (height, width).
+        value_range: Values of pixels 0 and 255; each a number, or one for each channel.
+        evaluation: How images get their size in evaluation. With "pad" the augmentations that show
+            whole images pad them too.
+        resize: Pixels (height, width) before the crop of `resize_random_crop`; by default 512/480
+            of the image size.
+    """
+
+    image_size: tuple[int, int]
+    value_range: ValueRange
+    evaluation: str = "resize"
+    resize: tuple[int, int] | None = None
+
+
+def augment(
+    name: str, encoded: tf.Tensor, key: tf.Tensor, view: View, flip: str | None = None
+) -> tf.Tensor:
+    """Returns a training image: an encoded image decoded, augmented, flipped at random and scaled.
+
+    Args:
+        name: One of `AUGMENTATIONS`.
         encoded: An encoded image, a scalar string tensor.
         key: Seed of the random operations, `(2,)`.
-        image_size: Pixels (height, width).
-        value_range: Values of pixels 0 and 255.
-        flip: One of `FLIPS`.
+        view: The image size and the value range.
+        flip: One of `FLIPS`; None: "never" with "jitter" and "none", else "horizontal".
 
     Returns:
         float32 `(height, width, 3)`.
     """
-    # Flipped before resizing, while it is small and of bytes.
-    image = random_flip(_random_region(encoded, key), key, flip)
-    return scale(tf.image.resize(image, image_size), value_range)
+    flip = flip or ("never" if name in ("jitter", "none") else "horizontal")
+    if name in _OF_REGIONS:  # Flipped before resizing, while it is small and of bytes.
+        image = random_flip(_random_region(encoded, key), key, flip)
+        return AUGMENTATIONS[name](image, key, view)
+    return random_flip(AUGMENTATIONS[name](decode_image(encoded), key, view), key, flip)
 
 
-def jitter(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "never",
-    evaluation: str = "resize",
+def inception_crop(region: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
+    """Resizes a rectangle of random area, shape and place.
+
+    The crop is drawn by the same operation as in the official code, and resized as there:
+    bilinear, without antialiasing. Only this rectangle of a JPEG is decoded.
+    """
+    return scale(tf.image.resize(region, view.image_size), view.value_range)
+
+
+def augreg(
+    region: tf.Tensor, key: tf.Tensor, view: View, *, magnitude: float, solarize_wraps: bool
 ) -> tf.Tensor:
+    """Applies `inception_crop`, then RandAugment, as the settings of AugReg.
+
+    The resized image is rounded towards zero to bytes first, as in big_vision.
+    """
+    image = tf.cast(tf.image.resize(region, view.image_size), tf.uint8)
+    image = randaugment(image, key, _LAYERS, magnitude, solarize_wraps=solarize_wraps)
+    return scale(image, view.value_range)
+
+
+def jitter(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
     """Scales and shifts the whole image a little; does not flip it by default.
 
     For digits, letters and other images whose class a flip or a small crop would change.
     Each side is scaled by up to 15% and the centre shifted by up to 10%; the uncovered border
-    is black, or with the evaluation "pad" as there. Arguments and result are as in
-    `inception_crop`, with `evaluation` as in `none`.
+    is black, or with the evaluation "pad" as there.
     """
-    image = decode_image(encoded)
     drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
     shape = whole = tf.cast(tf.shape(image)[:2], tf.float32)
     border: tuple[int, ...] = (0,)
-    if evaluation == "pad":
-        border = Preprocessing(image_size, evaluation, value_range).fill
+    if view.evaluation == "pad":
+        border = Preprocessing(view.image_size, "pad", view.value_range).fill
         # The image within a larger one that has the aspect ratio of the image size.
-        whole = image_size * tf.reduce_max(shape / image_size)
+        whole = view.image_size * tf.reduce_max(shape / view.image_size)
     part = whole * (1 + _SCALING * drawn[:2])  # Pixels of the image that are shown.
     start = (shape - part) / 2 + whole * _MOVING * drawn[2:]
-    factor = tf.constant(image_size, tf.float32) / part
+    factor = tf.constant(view.image_size, tf.float32) / part
     image = tf.raw_ops.ScaleAndTranslate(
         images=tf.cast(image, tf.float32)[tf.newaxis] - border,
-        size=image_size,
+        size=view.image_size,
         scale=factor,
         translation=-start * factor,
         kernel_type="triangle",  # Bilinear, as everywhere.
         antialias=False,
     )[0]
-    image = random_flip(image + border, key, flip)
-    return scale(tf.ensure_shape(image, (*image_size, 3)), value_range)
+    return scale(tf.ensure_shape(image + border, (*view.image_size, 3)), view.value_range)
 
 
-def resize_small_random_crop(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "horizontal",
-) -> tf.Tensor:
-    """Resizes the image to slightly more than the size, crops and flips it at random.
+def resize_small_random_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
+    """Resizes the image to slightly more than the size, and crops it at random.
 
     big_vision's alternative to the inception crop for transfer, where the whole object
-    should be visible. Arguments and result are as in `inception_crop`.
+    should be visible.
     """
-    image = resize_small(decode_image(encoded), image_size)
-    image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
-    return scale(random_flip(image, key, flip), value_range)
+    return _random_crop(resize_small(image, view.image_size), key, view)
 
 
-def resize_random_crop(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "horizontal",
-    resize: tuple[int, int] | None = None,
-) -> tf.Tensor:
-    """Resizes the whole image, ignoring its aspect ratio, crops and flips it at random.
+def resize_random_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
+    """Resizes the whole image, ignoring its aspect ratio, and crops it at random.
 
     As in BiT, whose code by mistake flips every training image.
-
-    Args:
-        encoded: An encoded image, a scalar string tensor.
-        key: Seed of the random operations, `(2,)`.
-        image_size: Pixels (height, width).
-        value_range: Values of pixels 0 and 255.
-        flip: One of `FLIPS`.
-        resize: Pixels (height, width) before the crop; by default 512/480 of `image_size`.
-
-    Returns:
-        float32 `(height, width, 3)`.
     """
-    height, width = image_size
-    resize = resize or (round(height * _RESIZE), round(width * _RESIZE))
-    image = tf.image.resize(decode_image(encoded), resize)
-    image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
-    return scale(random_flip(image, key, flip), value_range)
+    size = view.resize or [round(side * _RESIZE) for side in view.image_size]
+    return _random_crop(tf.image.resize(image, size), key, view)
 
 
-def padded_crop(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "horizontal",
-    evaluation: str = "resize",
-) -> tf.Tensor:
-    """Pads the whole image with grey, crops and flips it at random.
+def _random_crop(image, key, view):
+    image = tf.image.stateless_random_crop(image, (*view.image_size, 3), key)
+    return scale(image, view.value_range)
 
-    The usual augmentation of CIFAR: 32 pixels with a border of 4 on every side, cropped to
-    32. Arguments and result are as in `inception_crop`, with `evaluation` as in `none`.
+
+def padded_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
+    """Pads the whole image with grey, and crops it at random.
+
+    The usual augmentation of CIFAR: 32 pixels with a border of 4 on every side, cropped to 32.
     """
-    image = none(encoded, key, image_size, value_range, evaluation=evaluation)
-    rows, columns = (side // _BORDER for side in image_size)
-    middle = np.mean(np.array(value_range, "float32"), axis=0)  # A number, or one by channel.
-    image = tf.pad(image - middle, [[rows, rows], [columns, columns], [0, 0]]) + middle
-    image = tf.image.stateless_random_crop(image, (*image_size, 3), key)
-    return random_flip(image, key, flip)
+    rows, columns = (side // _BORDER for side in view.image_size)
+    middle = np.mean(np.array(view.value_range, "float32"), axis=0)  # A number, or one by channel.
+    image = whole(image, key, view) - middle
+    image = tf.pad(image, [[rows, rows], [columns, columns], [0, 0]]) + middle
+    return tf.image.stateless_random_crop(image, (*view.image_size, 3), key)
 
 
-def flip(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "horizontal",
-    evaluation: str = "resize",
-) -> tf.Tensor:
-    """Resizes the whole image as `none`, and flips it at random."""
-    return none(encoded, key, image_size, value_range, flip, evaluation)
+def whole(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
+    """Resizes the whole image.
 
-
-def none(
-    encoded: tf.Tensor,
-    key: tf.Tensor,
-    image_size: tuple[int, int],
-    value_range: ValueRange,
-    flip: str = "never",
-    evaluation: str = "resize",
-) -> tf.Tensor:
-    """Resizes the whole image, and does not flip it by default.
-
-    Arguments and result are as in `inception_crop`. With `evaluation="pad"` the image is padded as
-    that evaluation does; with all others it is resized by the official one, which shows the whole
-    image too.
+    With the evaluation "pad" it is padded as there; with all others it is resized by the official
+    one, which shows the whole image too.
     """
-    height, width = image_size
-    low, high = value_range
-    evaluation = "pad" if evaluation == "pad" else "resize"
-    preprocessing = Preprocessing((height, width), evaluation, (low, high))
-    return random_flip(apply_preprocessing(decode_image(encoded), preprocessing), key, flip)
+    evaluation = "pad" if view.evaluation == "pad" else "resize"
+    return apply_preprocessing(image, Preprocessing(view.image_size, evaluation, view.value_range))
 
 
 def _random_region(encoded, key):
@@ -222,27 +191,6 @@ def random_flip(image: tf.Tensor, key: tf.Tensor, flip: str) -> tf.Tensor:
         image = tf.cond(is_flipped, reverse, functools.partial(tf.identity, image))
     return image
 
-
-def randaugmented(magnitude: float, *, solarize_wraps: bool = True) -> Callable[..., tf.Tensor]:
-    """Returns the augmentation of an AugReg setting: `inception_crop`, then RandAugment.
-
-    The resized image is rounded towards zero to bytes first, as in big_vision.
-
-    Args:
-        magnitude: Strength of the two operations that are applied.
-        solarize_wraps: See `randaugment`.
-    """
-
-    def augment(encoded, key, image_size, value_range, flip="horizontal"):
-        image = random_flip(_random_region(encoded, key), key, flip)
-        image = tf.cast(tf.image.resize(image, image_size), tf.uint8)
-        image = randaugment(image, key, _LAYERS, magnitude, solarize_wraps=solarize_wraps)
-        return scale(image, value_range)
-
-    return augment
-
-
-_LAYERS = 2  # RandAugment's operations per image.
 
 # AugReg's settings (arXiv 2106.10270): parameter of mixup, magnitude of RandAugment. AugReg's
 # "none" is `inception_crop`.
@@ -273,25 +221,22 @@ def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
     return MIXUP.get(augmentation, 0.0) if mixup is None else mixup
 
 
-# Functions of an encoded image, a random key, the image size and the value range.
+# Functions of a decoded image, a random key and a view to an image in the value range.
 AUGMENTATIONS = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,
     "resize_random_crop": resize_random_crop,
     "padded_crop": padded_crop,
     "jitter": jitter,
-    "flip": flip,
-    "none": none,
-    **{name: randaugmented(magnitude) for name, (_, magnitude) in AUGREG.items()},
+    "flip": whole,
+    "none": whole,
     **{
-        name: randaugmented(magnitude, solarize_wraps=False)
-        for name, (_, magnitude) in _UNWRAPPED.items()
+        name: functools.partial(augreg, magnitude=row[1], solarize_wraps=name in AUGREG)
+        for name, row in (AUGREG | _UNWRAPPED).items()
     },
 }
-
-
-# Augmentations of the whole image, which pad it where evaluation does.
-WHOLE = ("padded_crop", "jitter", "flip", "none")
+# Augmentations of a random rectangle; the others get the whole image.
+_OF_REGIONS = {"inception_crop", *AUGREG, *_UNWRAPPED}
 
 
 def check_augmentation(name: str) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
-from keras_vit.training.settings import FLIPS, RESIZED_CROP, check_data_service
+from keras_vit.training.settings import FLIPS, check_data_service
 
-from .augmentations import AUGMENTATIONS, WHOLE, check_augmentation, mixup_parameter
+from .augmentations import View, augment, check_augmentation, mixup_parameter
 from .examples import Examples, random_key, without_autotune
 
 _AHEAD = 2  # Batches that are ready for the model.
@@ -132,12 +128,7 @@ def training_batches(
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    options: dict[str, Any] = {} if flip is None else {"flip": flip}
-    if augmentation == RESIZED_CROP:
-        options["resize"] = resize
-    if augmentation in WHOLE:
-        options["evaluation"] = evaluation
-    augment: Callable[..., tf.Tensor] = functools.partial(AUGMENTATIONS[augmentation], **options)
+    view = View(image_size, value_range, evaluation, resize)
     if data_service is not None:
         elements, places = examples.shuffled_pieces(seed, start_step * batch_size), (0, 1)
     elif shard_by == "examples":
@@ -157,7 +148,7 @@ def training_batches(
         # The graphs of a service cannot call Pillow, and its examples do not need it.
         read = examples.read_decodable if data_service is None else examples.read
         encoded, label = read(handle)
-        return augment(encoded, key, image_size, value_range), label
+        return augment(augmentation, encoded, key, view, flip), label
 
     # The workers of a service have other cores than this machine.
     calls = _parallel_calls() if data_service is None else tf.data.AUTOTUNE

@@ -33,9 +33,9 @@ from keras_vit.utils.json_files import read_json
 from . import lock
 
 PARTIAL = ".partial"
-STATES = "states"
-BEST = "best.npz"
-LAST_MODEL = "last.keras"
+STATES = ".states"  # Until the run ends.
+BEST = f"{STATES}/best.npz"
+LAST_MODEL = f"{STATES}/last.keras"
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -98,8 +98,9 @@ class RunFolder:
         if not self.writes:
             self.temporary = tempfile.TemporaryDirectory()
             self.path = pathlib.Path(self.temporary.name)
+            (self.path / STATES).mkdir()
             if resume and (self.shared / BEST).exists():
-                shutil.copy(self.shared / BEST, self.path)
+                shutil.copy(self.shared / BEST, self.path / BEST)
             return  # The first worker checks its output.
         lock.check_free(self.path)
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
@@ -151,6 +152,7 @@ class RunFolder:
                 shutil.rmtree(path)
             elif path.name != lock.LOCK:
                 path.unlink()
+        (self.path / STATES).mkdir()
         write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
 
     def recipe(self, job: str) -> dict[str, Any]:
@@ -206,7 +208,6 @@ class RunFolder:
         if not self.writes:
             return
         shutil.rmtree(self.path / STATES, ignore_errors=True)
-        (self.path / BEST).unlink(missing_ok=True)
         lock.release(self.path)
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
 

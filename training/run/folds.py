@@ -26,7 +26,7 @@ from keras_vit.utils.files import write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.text_tables import markdown_table
 
-from .classifier_jobs import finetune_once
+from .finetune import finetune_once
 from .several_runs import start_or_continue
 
 FOLDS = "folds.json"  # Settings and data of the runs, and their result, in the output's folder.

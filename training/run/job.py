@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
@@ -27,20 +30,19 @@ from keras_vit.training.data.split_record import (
     notes_of_seen,
     read_contents,
 )
+from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import Place
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
+from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
 
-from .data_record import DataRecord
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import Score, check_callbacks, train
 from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
-from .run_fingerprints import differing_versions, fingerprints
 from .run_options import RunOptions, changed_options
 from .trainer_setup import make_schedule, not_decayed
 from .transfer import Start, dtype_policy, settle, with_fixed_repositories
@@ -130,21 +132,23 @@ class Job:
             model, weights = self.build(plan.start, settings, len(plan.source.class_names))
             trainer = self.make_trainer(model, plan)
         self.check(plan, model)
-        contents = record = None
+        contents = None
         if self.folder.resume or self.folder.writes:
             contents = read_contents(plan.source.splits)
-            record = DataRecord.of(plan.source, contents, self.data)
-            plan = self._with_fingerprints(plan, record, model)
+            hashes = {
+                "images": images_hash(plan.source, contents),
+                "weights": weights_hash(model),  # Before the first step.
+            }
+            plan = dataclasses.replace(plan, recipe={**plan.recipe, "hashes": hashes})
         if self.folder.resume:
-            self._check_data(record, plan.source)
-            self._report_versions(plan.recipe)
+            self._check_data(plan)
+            plan = self._with_versions(plan)
         start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
         batches = _batches(plan, place, start_step)
         if not self.folder.resume:
             self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
-        if record is not None and contents is not None and self.folder.writes:
+        if contents is not None and self.folder.writes:
             record_split(self.folder.path, contents)
-            record.write(self.folder.path)
         if not self.folder.resume and self.folder.writes:
             self.started(plan)
         lines = {"weights": weights}
@@ -169,44 +173,42 @@ class Job:
         place.leave()
         return finished
 
-    def _with_fingerprints(self, plan, record, model):
-        """The plan whose recipe says what decides the numbers; of a resumed run what it began with.
-
-        A run that is resumed with other packages has the versions of both in its recipe.
-        """
-        found = fingerprints(record, model)
-        before = self.unfinished.get("fingerprints", {})
-        more: dict[str, Any] = {"fingerprints": {**found, **before, "data": found["data"]}}
-        if self.folder.resume and "fingerprints" not in self.unfinished:
-            more = {}  # Begun by an earlier version: the first weights are not known any more.
-        versions_before = self.unfinished.get("versions", {})
-        if versions_before and differing_versions(versions_before, plan.recipe["versions"]):
-            more["versions_before"] = versions_before
-        return dataclasses.replace(plan, recipe={**plan.recipe, **more})
-
-    def _report_versions(self, recipe):
-        """Prints which packages have other versions than when the run began."""
-        if "versions_before" in recipe:
-            found = differing_versions(recipe["versions_before"], recipe["versions"])
-            self.options.log(
-                "The run goes on with other packages than it began with, so its numbers may "
-                f"differ from a run without a stop: {'; '.join(found)}"
-            )
-
-    def _check_data(self, record, source):
+    def _check_data(self, plan):
         """Raises ValueError if a resumed run has other images than it began with."""
-        before = DataRecord.read(self.folder.shared)
-        changes = "; ".join([] if before is None else before.differences(record))
-        if changes and not self.options.changed_data:
+        hashes, source = plan.recipe["hashes"], plan.source
+        if hashes["images"] == self.unfinished["hashes"]["images"]:
+            return
+        record = SplitRecord.read(self.folder.shared)
+        found = [] if record is None else record.differences(source.splits)
+        changes = "; ".join(found) or "other bytes, names or classes, or another order"
+        if not self.options.changed_data:
             raise ValueError(
                 "A resumed run must have the images that it began with; with --changed-data "
                 f"(changed_data=True) it goes on with the present ones. Received: {changes}"
             )
-        if changes:
-            self.options.log(f"The images have changed since the run began: {changes}")
-            recorded = SplitRecord.read(self.folder.shared)
-            for line in notes_of_seen(source.splits, recorded, "before the run was stopped"):
-                self.options.log(line)
+        self.options.log(f"The images have changed since the run began: {changes}")
+        for line in notes_of_seen(source.splits, record, "before the run was stopped"):
+            self.options.log(line)
+        if self.folder.writes:  # The run may be stopped and resumed again.
+            self.unfinished["hashes"]["images"] = hashes["images"]
+            text = json.dumps(self.unfinished, indent=2) + "\n"
+            write_text(self.folder.path / RECIPE, text)
+
+    def _with_versions(self, plan):
+        """The plan with the versions at the start of a resumed run, if there are others now."""
+        before, now = self.unfinished["versions"], plan.recipe["versions"]
+        changed = [
+            f"{name} {now.get(name)}, before {before.get(name)}"
+            for name in sorted({*before, *now})
+            if before.get(name) != now.get(name)
+        ]
+        if not changed:
+            return plan
+        self.options.log(
+            "The run goes on with other packages than it began with, so its numbers may "
+            f"differ from a run without a stop: {'; '.join(changed)}"
+        )
+        return dataclasses.replace(plan, recipe={**plan.recipe, "versions_before": before})
 
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.
@@ -369,18 +371,35 @@ class Job:
         recipe = {**plan.recipe, **more}
         if plan.start.opened.folder:  # Its recipe is not found by the last part of its path.
             recipe["pretraining"] = pretraining_fields(recipe)
-        return without_paths(recipe)
+        skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
+        return {**without_paths(recipe), **({"skipped": skipped} if skipped else {})}
 
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
-        if source.skipped:
-            named = [(self.data.relative(path), reason) for path, reason in source.skipped]
-            write_skipped(self.folder.path, named)
         self.folder.publish()
         for line in describe_skipped(source.skipped):
             self.options.log(line)
         if source.skipped:
-            self.options.log(f"all skipped files are in {self.folder.output / SKIPPED}")
+            self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
+
+
+def images_hash(source: Source, contents: Mapping[str, Contents | None]) -> str:
+    """Returns the SHA-256 of the images of a run in their order, with class and part.
+
+    Images in record files are known by their names, all others by their bytes.
+
+    Args:
+        source: The images in splits.
+        contents: Their `read_contents`.
+    """
+    digest = hashlib.sha256(repr(source.class_names).encode())
+    for part, examples in source.splits.items():
+        known = contents[part]
+        read = np.zeros((len(examples), 32), "uint8") if known is None else known.sha256
+        for name, label, image in zip(examples.names, examples.labels, read, strict=True):
+            what = image.tobytes() if image.any() else name.encode("utf-8", "surrogateescape")
+            digest.update(f"\n{part} ".encode() + np.asarray(label).tobytes() + what)
+    return digest.hexdigest()
 
 
 def record_split(folder: pathlib.Path, contents: Mapping[str, Contents | None]) -> None:

@@ -17,8 +17,7 @@ from keras import ops
 from keras_vit import configs
 from keras_vit.classifier_folder import write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import set_description
-from keras_vit.description.description_texts import texts_of
+from keras_vit.description import description_text, set_description
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
@@ -27,15 +26,15 @@ from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.data.spec import Data
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run import trainer_setup
+from keras_vit.training.run.card import recipe_lines
 from keras_vit.training.run.job import Job
-from keras_vit.training.run.model_card import recipe_lines
 from keras_vit.training.run.plan import TrainingPlan
 from keras_vit.training.run.run_options import run_arguments
 from keras_vit.training.run.transfer import Start, find_start
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import HISTORY, MODEL, MODEL_CARD, RECIPE, write_text
+from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .patch_targets import CELLS, TARGETS, cut_patches
 
@@ -282,11 +281,10 @@ class PretrainMaskedPatches(Job):
         described = dataclasses.replace(plan.start.description, config=config_of(plain))
         set_description(plain, described)
         plain.save(folder.path / MODEL)
-        for text_name, text in texts_of(described).items():
-            write_text(folder.path / text_name, text)
+        write_text(folder.path / DESCRIPTION, description_text(described))
         write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
         write_history(folder.path / HISTORY, history)
-        write_text(folder.path / MODEL_CARD, _card(recipe, history))
+        write_text(folder.path / CARD, _card(recipe, history))
         self.publish(plan.source)
         if folder.writes:
             self.options.log(

@@ -20,7 +20,7 @@ from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
-from keras_vit.utils.files import RUN_PAGE
+from keras_vit.utils.files import REPORT
 from keras_vit.utils.text_tables import align_columns
 
 from .chosen_samples import choose_samples
@@ -110,7 +110,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
             table[name] = value
     if recipe["classes"]:
         chosen = choose_samples(settings.samples, plan.source, settings.image_size)
-        table["samples"], table[RUN_PAGE] = chosen.line, chosen.page_line
+        table["samples"], table[REPORT] = chosen.line, chosen.page_line
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:

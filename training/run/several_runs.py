@@ -13,7 +13,7 @@ from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import write_text
 from keras_vit.utils.json_files import read_json
 
-from .classifier_jobs import FineTune
+from .finetune import FineTune
 from .run_options import RunOptions
 
 # Fields of the data that several runs must have in common with earlier ones to continue them.

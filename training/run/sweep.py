@@ -19,7 +19,7 @@ from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, RECIPE, write_text
 from keras_vit.utils.text_tables import markdown_table
 
-from .classifier_jobs import finetune_once
+from .finetune import finetune_once
 from .folds import FoldsResult, finetune_folds
 from .several_runs import start_or_continue
 

@@ -9,7 +9,7 @@ from keras_vit import ViTConfig
 from keras_vit.training.data import open_source, training_batches, write_records
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 

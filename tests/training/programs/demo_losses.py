@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit.training import demo
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, Pretrain
+from keras_vit.training.run.finetune import FineTune, Pretrain
 from keras_vit.training.run.run_options import RunOptions
 
 STEPS = 10

@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run import sweep as sweeping
-from keras_vit.training.run.classifier_jobs import finetune, pretrain
+from keras_vit.training.run.finetune import finetune, pretrain
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.masked_patches import pretrain_masked_patches
 

@@ -14,8 +14,8 @@ from keras_vit.command_line import main
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, finetune
 from keras_vit.training.run.distillation import Distillation, DistillationTrainer, open_teacher
+from keras_vit.training.run.finetune import FineTune, finetune
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
@@ -271,7 +271,7 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
     assert len(fact["sha256"]) == 64
     # The student alone is saved.
     shapes = [
-        [w.shape for w in keras.saving.load_model(tmp_path / name / "last.keras").weights]
+        [w.shape for w in keras.saving.load_model(tmp_path / name / "model.keras").weights]
         for name in ("alone", "taught")
     ]
     assert shapes[0] == shapes[1]

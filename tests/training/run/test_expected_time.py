@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run import plan
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes

@@ -116,8 +116,7 @@ def test_only_the_first_worker_takes_the_lock(tmp_path, monkeypatch):
 def test_temporary_files_of_a_killed_process_are_not_published(tmp_path):
     run = RunFolder(tmp_path / "run")
     run.start({})
-    (run.path / "states").mkdir()
-    for name in (BEST, "states/state-000000001.npz"):
+    for name in (BEST, ".states/state-000000001.npz"):
         path = run.path / name
         path.with_name(f".{'0a' * 16}-{path.name}").write_bytes(b"half")
     (run.path / ".keep").write_text("a file of the user")

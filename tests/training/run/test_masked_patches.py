@@ -13,7 +13,7 @@ from keras_vit import configs
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.layers.random_numbers import examples_from
 from keras_vit.training import Adam
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.masked_patches import (
     MaskedPatchTrainer,
@@ -203,19 +203,7 @@ def test_the_folder_holds_a_plain_vision_transformer(body):
     np.testing.assert_array_equal(model(images()), finished.model(images()))
     recipe = json.loads((output / "recipe.json").read_text())
     assert recipe["objective"] == "masked-patches"
-    assert "--objective masked-patches" in (output / "model_card.md").read_text()
-
-
-def test_the_best_weights_are_in_the_folder_and_the_last_beside_them(body):
-    _, output, _ = body
-    recipe = json.loads((output / "recipe.json").read_text())
-    last = keras.saving.load_model(output / "last.keras", compile=False)
-    assert last.output["predictions"].shape == (None, 6, 1, 512)
-    plain = keras.saving.load_model(output / "model.keras", compile=False)
-    same = np.array_equal(
-        plain.get_layer("patch_embedding").kernel, last.get_layer("patch_embedding").kernel
-    )
-    assert same == (recipe["best"]["step"] == 60)
+    assert "--objective masked-patches" in (output / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")

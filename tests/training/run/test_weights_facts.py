@@ -20,7 +20,7 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import FineTune
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import build_model
 from keras_vit.training.settings import FineTuning
@@ -77,7 +77,7 @@ def timm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    """A classifier's folder whose preprocessing.json has ImageNet's mean and deviation."""
+    """A classifier's folder that has ImageNet's mean and deviation."""
     folder = tmp_path_factory.mktemp("runs") / "pets"
     save_classifier(folder, built(), NAMES, Preprocessing((8, 8), "resize", IMAGENET))
     return folder
@@ -141,7 +141,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     assert done.classifier.preprocessing.value_range == IMAGENET
     assert done.classifier.model.get_layer("encoder_block_0").gelu == "exact"
     recipe = done.classifier.recipe
-    file = "config.json" if imagenet_weights.name.startswith("timm") else "preprocessing.json"
+    file = "config.json" if imagenet_weights.name.startswith("timm") else "description.json"
     assert recipe["facts"]["pixels"]["from"] == file
     assert recipe["facts"]["gelu"]["value"] == "exact"
     assert recipe["preprocessing"]["value_range"] == [list(side) for side in IMAGENET]
@@ -149,7 +149,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     assert "-2.118 to 2.249" in text
     assert f"by channel, ImageNet's mean and deviation ({file})" in text
     assert "8x8 (as in the weights)" in text
-    card = (tmp_path / "out" / "model_card.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
     assert "ImageNet's mean and deviation" in card
 
 
