@@ -36,8 +36,7 @@ from keras_vit.classifier_folder import load_classifier
 from keras_vit.export import browser_files, verification
 from keras_vit.images.decoding import read_image, reading_error
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
-from keras_vit.training.data.sources import open_source
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, open_source
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.run import lock
 from keras_vit.training.run.classifier_jobs import FineTune
