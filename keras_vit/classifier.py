@@ -29,7 +29,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
-from keras_vit.images.pillow_decoding import decode_with_pillow
+from keras_vit.images.transcoding import decode_with_pillow
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required

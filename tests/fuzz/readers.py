@@ -35,8 +35,7 @@ from keras_vit.classifier_folder import load_classifier
 from keras_vit.export.html import _runtime_files
 from keras_vit.images.decoding import read_image, reading_error
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
-from keras_vit.training.data.sources import open_source
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, open_source
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.job import Job

@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.images.decoding import decodable, decode_file, decode_image
-from keras_vit.images.pillow_decoding import decode_with_pillow
+from keras_vit.images.transcoding import decode_with_pillow
 
 
 def picture(mode="RGB", size=(37, 23)):

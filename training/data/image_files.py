@@ -19,7 +19,7 @@ from keras_vit.images.listing import (
     is_no_file,
     is_properties,
 )
-from keras_vit.images.pillow_decoding import decode_with_pillow
+from keras_vit.images.transcoding import decode_with_pillow
 from keras_vit.preprocessing import TRANSCODED_SUFFIXES
 from keras_vit.training.machine import usable_cores
 
@@ -27,10 +27,11 @@ from . import lazy_tensorflow as tf
 from .examples import RandomAccessExamples, without_autotune
 from .label_tables import (
     TABLE_SUFFIXES,
-    Columns,
     LabelledFile,
+    Reading,
+    listed_files,
+    read_label_table,
     sorted_classes,
-    table_files,
     table_folder_files,
     tables_beside,
 )
@@ -76,28 +77,17 @@ class FileExamples(RandomAccessExamples):
 
 
 def list_files(
-    data: pathlib.Path,
-    data_dir: str | os.PathLike | None = None,
-    *,
-    labelled: bool,
-    task: str | None,
-    notes: list[str],
-    skipped: list[tuple[str, str]],
-    columns: Columns,
-    folders: str | None = None,
+    data: pathlib.Path, root: pathlib.Path, spec: Any, reading: Reading
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a table, and the class names.
 
     Args:
         data: A folder or a table; see `label_tables`.
-        data_dir: Folder of relative paths in a CSV file; by default the file's.
-        labelled: Whether a folder must have a folder for each class.
-        task: As for `table_files`.
-        notes: Receives a line for each folder that is left out (see `reason_to_leave_out`), and
-            for what is read otherwise than the words of a table or folder say.
-        skipped: Receives the path and the reason of each file that is left out by its name.
-        columns: The columns of a table to take.
-        folders: Whether the folders in it are "classes" or "parts"; None: by their names.
+        root: Folder of relative paths in a table.
+        spec: A `DataSpec`: what the folders are, and how a table is read.
+        reading: Receives a note for each folder that is left out (see `reason_to_leave_out`), and
+            for what is read otherwise than the words of a table or folder say; and each file that
+            is left out by its name.
 
     Raises:
         ValueError: If it is neither, or its content has another form.
@@ -108,25 +98,21 @@ def list_files(
                 "Data in a file must be a CSV file, ending in .csv or .tsv, or JSON, ending in "
                 f".jsonl or .json. Received: {data}"
             )
-        root = pathlib.Path(data_dir or data.parent)
-        files, classes = table_files(data, root, task, columns, notes)
-    elif not data.is_dir():
+        table = read_label_table(data, reading.notes)
+        return listed_files(table, str(data), root, spec, reading)
+    if not data.is_dir():
         raise ValueError(
             "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
-    elif labelled:
-        names = [path.name for path in _folders(data, lambda path: False)]
-        parts = {} if folders == "classes" else folder_parts(names)
-        tables = tables_beside(data, parts, columns.label)
-        if tables:
-            files, classes = table_folder_files(data, parts, tables, task, columns, notes)
-            notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
-        else:
-            files, classes = folder_files(data, notes, skipped, folders)
-    else:
-        files, classes = unlabelled_files(data, notes, skipped, folders)
-    return files, tuple(classes)
+    if not reading.labelled:
+        return unlabelled_files(data, spec.folders, reading), ("",)
+    names = [path.name for path in _folders(data, lambda path: False)]
+    parts = {} if spec.folders == "classes" else folder_parts(names)
+    if tables := tables_beside(data, parts, spec.label_column):
+        reading.notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
+        return table_folder_files(data, parts, tables, spec, reading)
+    return folder_files(data, spec.folders, reading)
 
 
 def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
@@ -155,11 +141,8 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
 
 
 def folder_files(
-    folder: pathlib.Path,
-    notes: list[str],
-    skipped: list[tuple[str, str]],
-    folders: str | None = None,
-) -> tuple[list[LabelledFile], list[str]]:
+    folder: pathlib.Path, folders: str | None, reading: Reading
+) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder and its class names.
 
     The folder holds either a folder for each class, or folders named after parts that hold these;
@@ -168,13 +151,13 @@ def folder_files(
 
     Args:
         folder: The folder.
-        notes: See `list_files`.
-        skipped: See `list_files`.
-        folders: See `list_files`.
+        folders: Whether the folders in it are "classes" or "parts"; None: by their names.
+        reading: See `list_files`.
 
     Raises:
         ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
+    notes, skipped = reading.notes, reading.skipped
 
     def leave_out(path: str | os.PathLike) -> bool:
         return _leave_out(path, notes)
@@ -295,36 +278,27 @@ def _check_levels(folder, images, parts, notes):
 
 
 def unlabelled_files(
-    folder: pathlib.Path,
-    notes: list[str],
-    skipped: list[tuple[str, str]],
-    folders: str | None = None,
-) -> tuple[list[LabelledFile], list[str]]:
+    folder: pathlib.Path, folders: str | None, reading: Reading
+) -> list[LabelledFile]:
     """Returns all images of a folder and its subfolders, with the label "".
 
-    If it holds folders named after splits, only the images in these.
-
-    Args:
-        folder: The folder.
-        notes: See `list_files`.
-        skipped: See `list_files`.
-        folders: See `list_files`.
+    If it holds folders named after splits, only the images in these. Arguments are as for
+    `folder_files`.
     """
 
     def leave_out(path: str | os.PathLike) -> bool:
-        return _leave_out(path, notes)
+        return _leave_out(path, reading.notes)
 
     names = [path.name for path in _folders(folder, lambda path: False)]
     parts = {} if folders == "classes" else folder_parts(names)
     roots: dict[pathlib.Path, str | None] = {folder: None}
     if parts:
         roots = {folder / name: part for name, part in sorted(parts.items())}
-    files = [
+    return [
         LabelledFile(path, "", part)
         for root, part in roots.items()
-        for path in _images_in(root, leave_out, skipped)
+        for path in _images_in(root, leave_out, reading.skipped)
     ]
-    return files, [""]
 
 
 def printable(path: str | os.PathLike) -> str:

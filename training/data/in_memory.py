@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import os
-import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from . import lazy_tensorflow as tf
 from .examples import Examples, RandomAccessExamples, without_autotune
-from .label_tables import (
-    Columns,
-    LabelledFile,
-    Table,
-    cell_of,
-    listed_files,
-    sorted_classes,
-)
-from .labels import label_array
+from .label_tables import Table, cell_of, sorted_classes
 from .parts import SPLITS
-from .record_examples import RecordExamples, Records
 
 Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
 # What `open_source` opens.
@@ -35,9 +24,10 @@ Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemor
 
 MEMORY = "memory:"  # Before the hash that stands for such data in `recipe.json`.
 
-FORMS = (
-    "a pair (images, labels) of arrays, a tf.data.Dataset of such pairs, a pandas.DataFrame, or "
-    'a mapping of "train", "validation", "calibration" and "test" to pairs or Datasets'
+_FORMS = (
+    "a path, a pair (images, labels) of arrays, a tf.data.Dataset of such pairs, a "
+    'pandas.DataFrame, or a mapping of "train", "validation", "calibration" and "test" to pairs '
+    "or Datasets"
 )
 
 
@@ -50,7 +40,7 @@ class InMemory:
             labels, which are class numbers `(N,)`, names `(N,)`, or multi-label zeros and ones
             `(N, K)`;
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
-            differ in size;
+            differ in size; it is read once, into memory;
             a mapping of "train", "validation", "calibration" and "test" to either of these;
             a `pandas.DataFrame` with the columns of a CSV file, see `label_tables.listed_files`.
 
@@ -60,101 +50,77 @@ class InMemory:
     """
 
     def __init__(self, data: Any):
-        self._frame = _frame_rows(data)
-        self._parts: dict[str | None, ArrayPart | DatasetPart] = {}
-        if self._frame is None:
-            given = data if isinstance(data, Mapping) else {None: data}
-            for key, part in given.items():
-                split = None if key is None else SPLITS.get(str(key).lower())
-                if key is not None and (split is None or split in self._parts):
-                    raise ValueError(
-                        "Splits must be train, validation, calibration or test, each once. "
-                        f"Received: {key!r}"
-                    )
-                self._parts[split] = _part(part)
-            if not self._parts:
-                raise ValueError(f"The data must be {FORMS}. Received: an empty mapping")
+        self.frame = _frame_table(data)
+        self._parts: dict[str | None, _Part] = {}
+        if self.frame is not None:
+            return
+        for key, part in (data if isinstance(data, Mapping) else {None: data}).items():
+            split = None if key is None else SPLITS.get(str(key).lower())
+            if key is not None and (split is None or split in self._parts):
+                raise ValueError(
+                    "Splits must be train, validation, calibration or test, each once. "
+                    f"Received: {key!r}"
+                )
+            self._parts[split] = _part(part)
+        if not self._parts:
+            raise ValueError(f"The data must be {_FORMS}. Received: an empty mapping")
 
     def __str__(self) -> str:
         """What the data are, for messages."""
-        if self._frame is not None:
-            return "the DataFrame"
-        kinds = {type(part) for part in self._parts.values()}
-        return "the arrays" if kinds == {ArrayPart} else "the tf.data.Dataset"
-
-    @property
-    def is_frame(self) -> bool:
-        """Whether the images are files, listed in a data frame."""
-        return self._frame is not None
+        return "the arrays" if self.frame is None else "the DataFrame"
 
     @functools.cached_property
     def name(self) -> str:
         """The data's name in `recipe.json`, "memory:" and the start of a SHA-256.
 
         The hash is of all images and labels in their order, or of the rows of a data frame.
-        Arrays and a Dataset of the same images, which are shuffled differently, differ too.
         """
-        digest = hashlib.sha256(f"{self} {json.dumps(self._frame)}".encode())
-        for split, part in self._parts.items():
-            digest.update(f"{split} {part.labels.dtype.kind} {part.labels.tolist()}".encode())
-            for of_image in part.digests:
-                digest.update(of_image)
+        digest = hashlib.sha256(f"{self} {json.dumps(self.frame)}".encode())
+        for split, (images, labels) in self._parts.items():
+            digest.update(f"{split} {labels.dtype.kind} {labels.tolist()}".encode())
+            for image in images:
+                digest.update(f"{image.shape}".encode() + image.tobytes())
         return MEMORY + digest.hexdigest()[:16]
 
-    def files(
-        self, root: pathlib.Path, task: str | None, names: Columns, notes: list[str]
-    ) -> tuple[list[LabelledFile], tuple[str, ...]]:
-        """Returns the files that the data frame lists, and the class names; see `listed_files`."""
-        columns, rows = self._frame or ([], [])
-        table = Table(columns, rows, 0)
-        files, classes = listed_files(table, root, task, names, notes, title=str(self))
-        return files, tuple(classes)
-
     def open(
-        self, class_names: Sequence[str] | None = None, *, verify: bool = True
+        self, class_names: Sequence[str] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Examples]]:
         """Returns the class names and the splits of arrays or Datasets.
 
         Args:
             class_names: The names, in the order of the class numbers; by default the numbers.
-            verify: Whether a Dataset is read a second time, to see that it repeats itself.
 
         Raises:
-            ValueError: If labels and class names do not fit, or a Dataset does not repeat
-                itself.
+            ValueError: If labels and class names do not fit.
         """
         of_parts = {split: part.labels for split, part in self._parts.items()}
         names, numbers = _numbered(of_parts, class_names)
         splits: dict[str, Examples] = {}
         for split, part in self._parts.items():
-            if verify:
-                part.verify()
             prefix = "" if split is None else f"{split}/"
-            splits[split or "train"] = part.examples(numbers[split], prefix)
+            splits[split or "train"] = ArrayExamples(part.images, numbers[split], prefix)
         return names, splits
 
 
-def as_in_memory(data: Any) -> InMemory:
-    """Returns the data as `InMemory`; they are themselves if they are that already."""
-    return data if isinstance(data, InMemory) else InMemory(data)
-
-
 class ArrayExamples(RandomAccessExamples):
-    """Images of an array with labels.
+    """Images in memory with labels.
 
     Args:
-        images: uint8 `(N, H, W, C)`.
+        images: uint8 `(N, H, W, C)`, or a list of N images `(H, W, C)` of different sizes.
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
         prefix: Start of the names, which end with the place in the array.
     """
 
     local = True
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, prefix: str = ""):
+    def __init__(self, images: np.ndarray | list[np.ndarray], labels: np.ndarray, prefix: str = ""):
         super().__init__(np.arange(len(labels)), labels)
         self._prefix = prefix
         with tf.device("CPU:0"):
-            self._images = tf.constant(images)
+            if isinstance(images, list):  # A tensor has images of one size, or texts.
+                self._images = tf.stack([_encoded(image) for image in images])
+            else:
+                self._images = tf.constant(images)
 
     @property
     def names(self) -> list[str]:
@@ -162,43 +128,8 @@ class ArrayExamples(RandomAccessExamples):
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         place, label = handle
-        return _encoded(tf.gather(self._images, place)), label
-
-
-class DatasetRecords(Records):
-    """Images of a `tf.data.Dataset`, which repeats itself.
-
-    Args:
-        dataset: Pairs of a uint8 image `(H, W, C)` and a label, which is not read.
-        labels: As `Examples.labels`.
-        mean_bytes: Mean bytes of an image.
-        prefix: Start of the names, which end with the place in the Dataset.
-    """
-
-    local = True
-
-    def __init__(
-        self, dataset: tf.data.Dataset, labels: np.ndarray, mean_bytes: float, prefix: str = ""
-    ):
-        self._dataset, self._labels, self._prefix = dataset, label_array(labels), prefix
-        self.count, self.mean_bytes = len(labels), mean_bytes
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._labels
-
-    @property
-    def names(self) -> list[str]:
-        return [f"{self._prefix}{place}" for place in range(self.count)]
-
-    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        images = self._dataset.map(lambda image, _: image).skip(start).take(stop - start)
-        labels = tf.data.Dataset.from_tensor_slices(self._labels[start:stop])
-        return tf.data.Dataset.zip(images, labels)
-
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        image, label = handle
-        return _encoded(image), label
+        image = tf.gather(self._images, place)
+        return (image if image.dtype == tf.string else _encoded(image)), label
 
 
 def _encoded(image):
@@ -206,104 +137,53 @@ def _encoded(image):
     return tf.io.encode_png(image, compression=0)
 
 
-class ArrayPart:
-    """A pair of arrays, checked.
+class _Part(NamedTuple):
+    """Images and labels of a split.
 
     Args:
-        images: As for `InMemory`.
-        labels: As for `InMemory`.
+        images: As for `ArrayExamples`.
+        labels: Class numbers int64 `(N,)`, names object `(N,)` or flags uint8 `(N, K)`.
     """
 
-    def __init__(self, images: Any, labels: Any):
-        self.images, self.labels = _image_array(images), _label_values(labels)
-        if len(self.images) != len(self.labels):
-            raise ValueError(
-                "Images and labels must be of the same number. "
-                f"Received: {len(self.images)} images, {len(self.labels)} labels"
-            )
-
-    @property
-    def digests(self) -> Iterator[bytes]:
-        """A hash of each image."""
-        return map(_digest, self.images)
-
-    def verify(self) -> None:
-        """Does nothing: arrays have one order."""
-
-    def examples(self, labels: np.ndarray, prefix: str) -> Examples:
-        """Returns the images with class numbers."""
-        return ArrayExamples(self.images, labels, prefix)
+    images: Any
+    labels: np.ndarray
 
 
-class DatasetPart:
-    """A `tf.data.Dataset` of pairs, checked and read once when its labels are first asked for.
-
-    Args:
-        dataset: As for `InMemory`.
-    """
-
-    def __init__(self, dataset: tf.data.Dataset):
-        self._dataset = _single_pairs(dataset)
-        self._is_verified = False
-
-    @functools.cached_property
-    def _read(self):
-        """Digests, labels as the data set has them, and bytes of all images."""
-        digests, labels, size = [], [], 0
-        for image, label in self._pairs():
-            if not image.size or image.shape[-1] not in (1, 3):
-                raise ValueError(f"{_IMAGES} Received: one of shape {image.shape}")
-            digests.append(_digest(image))
-            labels.append(label)
-            size += image.size
-        if not digests:
-            raise ValueError("There must be images in the data. Received: an empty tf.data.Dataset")
-        return digests, labels, size
-
-    def _pairs(self):
-        return without_autotune(self._dataset).as_numpy_iterator()
-
-    @functools.cached_property
-    def labels(self) -> np.ndarray:
-        """The labels, as `_label_values` returns them."""
-        return _label_values(self._read[1])
-
-    @property
-    def digests(self) -> Iterator[bytes]:
-        """A hash of each image."""
-        return iter(self._read[0])
-
-    def verify(self) -> None:
-        """Raises ValueError if a second pass gives other pairs, or the same in another order."""
-        if self._is_verified:
-            return
-        digests, labels, _ = self._read
-        again = ((_digest(image), label) for image, label in self._pairs())
-        pairs = itertools.zip_longest(zip(digests, labels, strict=True), again)
-        for place, (first, second) in enumerate(pairs):
-            if (
-                first is None
-                or second is None
-                or first[0] != second[0]
-                or not np.array_equal(first[1], second[1])
-            ):
-                raise ValueError(
-                    "A tf.data.Dataset must give the same images in the same order each time, or "
-                    "a held-out image would also be trained on: shuffle(..., seed=0, "
-                    "reshuffle_each_iteration=False), deterministic=True, nothing drawn at "
-                    f"random. Received: a second pass that differs at image {place}"
-                )
-        self._is_verified = True
-
-    def examples(self, labels: np.ndarray, prefix: str) -> Examples:
-        """Returns the images with class numbers."""
-        mean_bytes = self._read[2] / len(labels)
-        records = DatasetRecords(self._dataset, labels, mean_bytes, prefix)
-        return RecordExamples(records, np.arange(records.count))
+def _part(data):
+    if isinstance(data, tuple | list) and len(data) == 2:
+        images, labels = _image_array(data[0]), data[1]
+    elif isinstance(data, tf.data.Dataset):
+        images, labels = _read(data)
+    else:
+        raise ValueError(f"The data must be {_FORMS}. Received: {type(data).__name__}")
+    values = _label_values(labels)
+    if len(images) != len(values):
+        raise ValueError(
+            "Images and labels must be of the same number. "
+            f"Received: {len(images)} images, {len(values)} labels"
+        )
+    return _Part(images, values)
 
 
-def _digest(image):
-    return hashlib.sha256(str(image.shape).encode() + image.tobytes()).digest()
+def _read(dataset):
+    """All images of a Dataset, and their labels: an array if they are of one size, or a list."""
+    spec = dataset.element_spec
+    if not isinstance(spec, tuple) or len(spec) != 2:
+        raise ValueError(
+            f"A tf.data.Dataset must be of pairs (image, label). Received: elements {spec}"
+        )
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("A tf.data.Dataset must have an end. Received: one that repeats")
+    images, labels = [], []
+    for image, label in without_autotune(dataset).as_numpy_iterator():
+        # Batches of grey images have the rank of a colour image.
+        is_grey_batch = np.ndim(image) == 3 and np.ndim(label) and np.shape(image)[-1] not in (1, 3)
+        is_batch = np.ndim(image) == 4 or is_grey_batch
+        images += list(_image_array(image if is_batch else np.asarray(image)[np.newaxis]))
+        labels += list(label) if is_batch else [label]
+    if not images:
+        raise ValueError("There must be images in the data. Received: an empty tf.data.Dataset")
+    return (np.stack(images) if len({image.shape for image in images}) == 1 else images), labels
 
 
 _IMAGES = (
@@ -316,39 +196,24 @@ _LABELS = (
 )
 
 
-def _part(data):
-    if isinstance(data, tf.data.Dataset):
-        return DatasetPart(data)
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return ArrayPart(*data)
-    raise ValueError(f"The data must be a path, {FORMS}. Received: {type(data).__name__}")
-
-
 def _image_array(images):
     """Images as uint8 `(N, H, W, C)`."""
     try:
         array = np.asarray(images)
     except ValueError as error:  # The sizes differ.
         raise ValueError(f"{_IMAGES} Received: images of different shapes") from error
-    _check_bytes(array.dtype)
-    if array.ndim == 3:
-        array = array[..., np.newaxis]
+    if array.dtype != np.uint8:
+        reason = ""
+        if np.issubdtype(array.dtype, np.floating):
+            reason = (
+                ", whose range is not known: cast them to uint8, multiplied by 255 and rounded "
+                "before if they are 0 to 1"
+            )
+        raise ValueError(f"Images must be uint8, from 0 to 255. Received: {array.dtype}{reason}")
+    array = array[..., np.newaxis] if array.ndim == 3 else array
     if array.ndim != 4 or array.shape[-1] not in (1, 3) or not array.size:
         raise ValueError(f"{_IMAGES} Received: shape {np.shape(images)}")
     return array
-
-
-def _check_bytes(dtype):
-    if dtype == np.uint8:
-        return
-    reason = ""
-    if np.issubdtype(dtype, np.floating):
-        reason = (
-            ", whose range is not known: cast them to uint8, multiplied by 255 and rounded before "
-            "if they are 0 to 1"
-        )
-    name = np.dtype(dtype).name
-    raise ValueError(f"Images must be uint8, from 0 to 255. Received: {name}{reason}")
 
 
 def _label_values(labels):
@@ -417,38 +282,11 @@ def _numbered(labels, class_names):
     return names or tuple(map(str, range(count))), labels
 
 
-def _single_pairs(dataset):
-    """A Dataset of one image `(H, W, C)` and its label at a time."""
-    spec = dataset.element_spec
-    if not (
-        isinstance(spec, tuple)
-        and len(spec) == 2
-        and all(isinstance(part, tf.TensorSpec) for part in spec)
-        and spec[0].shape.rank in (2, 3, 4)
-        and spec[1].shape.rank in (0, 1, 2)
-    ):
-        raise ValueError(
-            "A tf.data.Dataset must be of pairs (image, label) of known rank. "
-            f"Received: elements {spec}"
-        )
-    _check_bytes(spec[0].dtype.as_numpy_dtype)
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise ValueError("A tf.data.Dataset must have an end. Received: one that repeats")
-    rank, of_label = (part.shape.rank for part in spec)
-    # Batches of grey images have the rank of a colour image.
-    if rank == 4 or (rank == 3 and of_label and spec[0].shape[-1] not in (1, 3)):
-        dataset = dataset.unbatch()
-        rank -= 1
-    if rank == 2:
-        dataset = dataset.map(lambda image, label: (image[..., tf.newaxis], label))
-    return dataset
-
-
-def _frame_rows(data):
-    """Names of the columns and rows of text of a `pandas.DataFrame`; None for other data."""
+def _frame_table(data):
+    """The table in a `pandas.DataFrame`; None for other data."""
     pandas = sys.modules.get("pandas")  # Imported, if there is a DataFrame.
     if pandas is None or not isinstance(data, pandas.DataFrame):
         return None
     columns = [str(name).strip() for name in data.columns]
     values = data.astype(object).where(data.notna(), "").to_numpy().tolist()
-    return columns, [dict(zip(columns, map(cell_of, row), strict=True)) for row in values]
+    return Table(columns, [dict(zip(columns, map(cell_of, row), strict=True)) for row in values], 0)

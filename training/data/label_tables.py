@@ -6,6 +6,7 @@ import ast
 import collections
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -58,21 +59,37 @@ class LabelledFile(NamedTuple):
     group: str | None = None
 
 
-class Columns(NamedTuple):
-    """How a table is read.
+@dataclasses.dataclass
+class Reading:
+    """How labelled images are read, and what is noticed on the way.
 
     Args:
-        path: Name of the column of paths; None: as the table shows it.
-        label: Name of the column of labels, or of columns of 0 and 1 with commas between; None: as
-            the table shows it.
-        group: Name of the column of groups; None, or a name that no column has: there is none.
-        separator: What is between the labels of an image, in addition to lists; None: `;`.
+        verify: Whether every file is decoded once now, so that the usable files are known
+            before any work is done. With False, a file that cannot be decoded ends the run.
+            Record files are never verified.
+        min_classes: Classes that the data must have; 1 where a classifier's are added to them.
+        labelled: Whether labels are needed. Without them, images may lie in any folders; the
+            source has no class names and only the split "train", or all images if the data
+            have no splits.
+        download: Whether a missing data set of TensorFlow Datasets is downloaded.
+        one_part: Whether parts that the data have are ignored: all images are in "train".
+        by_pillow: Whether files are decoded without TensorFlow; see `image_files.undecodable`.
+        skipped: Files that are left out, each with the reason.
+        notes: Lines about the data for the user.
+        root: The folder that names of images are relative to; None where they are in no files.
+        cells: The text that names the group of each image file, from a table.
     """
 
-    path: str | None = None
-    label: str | None = None
-    group: str | None = None
-    separator: str | None = None
+    verify: bool = True
+    min_classes: int = 2
+    labelled: bool = True
+    download: bool = True
+    one_part: bool = False
+    by_pillow: bool = False
+    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    root: pathlib.Path | None = None
+    cells: Mapping[str, str | None] | None = None
 
 
 class Table(NamedTuple):
@@ -240,19 +257,17 @@ def table_folder_files(
     folder: pathlib.Path,
     parts: Mapping[str, str],
     tables: Sequence[tuple[pathlib.Path, str | None]],
-    task: str | None,
-    columns: Columns,
-    notes: list[str],
-) -> tuple[list[LabelledFile], list[str]]:
+    spec: Any,
+    reading: Reading,
+) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images that tables in a folder list, and the class names.
 
     Args:
         folder: The folder.
         parts: The part of each folder in it, by its name.
         tables: See `tables_beside`.
-        task: As for `listed_files`.
-        columns: As for `listed_files`.
-        notes: As for `listed_files`.
+        spec: As for `listed_files`.
+        reading: As for `listed_files`.
 
     Raises:
         ValueError: As `listed_files`.
@@ -260,7 +275,8 @@ def table_folder_files(
     files: list[LabelledFile] = []
     classes: list[str] = []
     for path, part in tables:
-        listed, names = table_files(path, path.parent, task, columns, notes)
+        table = read_label_table(path, reading.notes)
+        listed, names = listed_files(table, str(path), path.parent, spec, reading)
         classes += names
         for file in listed:
             inside = os.path.relpath(file.path, folder).split(os.sep)[0]  # ".." of others.
@@ -268,23 +284,9 @@ def table_folder_files(
     return files, sorted_classes(classes)
 
 
-def table_files(
-    path: pathlib.Path, root: pathlib.Path, task: str | None, columns: Columns, notes: list[str]
-) -> tuple[list[LabelledFile], list[str]]:
-    """Returns the images listed in a file, and its class names; see `listed_files`."""
-    table = read_label_table(path, notes)
-    return listed_files(table, root, task, columns, notes, title=str(path))
-
-
 def listed_files(
-    table: Table,
-    root: pathlib.Path,
-    task: str | None,
-    names: Columns,
-    notes: list[str],
-    *,
-    title: str,
-) -> tuple[list[LabelledFile], list[str]]:
+    table: Table, title: str, root: pathlib.Path, spec: Any, reading: Reading
+) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images listed in the rows of a table, and its class names.
 
     Args:
@@ -293,22 +295,22 @@ def listed_files(
             `;` separates them, in all rows; an image without labels has an empty cell. Or `path`, a
             column with 0 or 1 for each class instead of `label`, and `split`. A path may be without
             the suffix of its file.
-        root: Folder of relative paths, in which Label Studio's images are found.
-        task: "multilabel" for multi-label data in which every image has exactly one label; by
-            default as the table shows it.
-        names: The columns to take.
-        notes: Receives a line for each guess.
         title: Name of the table, for errors.
+        root: Folder of relative paths, in which Label Studio's images are found.
+        spec: A `DataSpec`: the columns to take, the separator, and the task "multilabel" for
+            multi-label data in which every image has exactly one label.
+        reading: Receives a note for each guess.
 
     Raises:
         ValueError: If a column, value or file is missing, a split unknown, or a path listed twice;
             if the table may have either form.
     """
+    task, notes = spec.task, reading.notes
     columns = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
     rows = table.rows
     if len({*columns}) != len(columns):
         raise ValueError(f"{title} must have each column once. Received: columns {columns}")
-    path, label, classes = _columns_of(columns, names, title)
+    path, label, classes = _columns_of(columns, spec, title)
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path,label,split, or path and a column "
@@ -320,8 +322,8 @@ def listed_files(
         label, classes = classes[0], []
         notes.append(f"the labels are the column {label}, as {path} is the only other one")
     if label:
-        others = [name for name in columns if name not in (path, label, "split", names.group)]
-        if others and not names.label and task is None and _are_flags(rows, [label, *others]):
+        others = [name for name in columns if name not in (path, label, "split", spec.group_by)]
+        if others and not spec.label_column and task is None and _are_flags(rows, [label, *others]):
             raise ValueError(
                 f"{title} has a column {label} and other columns, all of 0 and 1: give --task "
                 f"multiclass (task=) if {label} holds the class, else rename it. "
@@ -330,7 +332,7 @@ def listed_files(
         cells = [row[label] for row in rows]
         if is_studio:
             cells = [_studio_choices(cell) for cell in cells]
-        labels = _labels(cells, task, names.separator, notes)
+        labels = _labels(cells, task, spec.label_separator, notes)
     else:
         labels = [
             _flagged(title, number, row, classes)
@@ -354,29 +356,30 @@ def listed_files(
         image = _existing(str(root / name), stems, f"{title}, row {number}")
         if image in files:
             raise ValueError(f"{title} must list each file once. Received in row {number}: {image}")
-        group = str(row[names.group]).strip() if names.group in columns else None
+        group = str(row[spec.group_by]).strip() if spec.group_by in columns else None
         files[image] = LabelledFile(image, of_image, split, group)
     if label:
         classes = [name for found in labels for name in ((found,) if type(found) is str else found)]
     return list(files.values()), sorted_classes(classes)
 
 
-def _columns_of(columns, names, title):
+def _columns_of(columns, spec, title):
     """The columns of paths and of labels, None where there is none, and else of classes."""
-    several = [name.strip() for name in (names.label or "").split(",")]
-    wanted = [names.label] if names.label in columns else several if names.label else []
-    for name, flag in [(names.path, "path"), *((name, "label") for name in wanted)]:
+    given = spec.label_column
+    wanted = [given] if given in columns else [name.strip() for name in (given or "").split(",")]
+    wanted = wanted if given else []
+    for name, flag in [(spec.path_column, "path"), *((name, "label") for name in wanted)]:
         if name is not None and name not in columns:
             raise ValueError(
                 f"--{flag}-column ({flag}_column=) must be a column of {title}: "
                 f"{', '.join(columns)}. Received: {name}"
             )
-    path = names.path or next((name for name in _PATHS if name in columns), None)
+    path = spec.path_column or next((name for name in _PATHS if name in columns), None)
     if wanted:
         return path, *((wanted[0], []) if len(wanted) == 1 else (None, wanted))
     known = (_STUDIO[1], *_LABELS) if path == _STUDIO[0] else _LABELS
     label = next((name for name in known if name in columns and name != path), None)
-    kept = (path, label, "split", names.group)
+    kept = (path, label, "split", spec.group_by)
     return path, label, [] if label else [name for name in columns if name not in kept]
 
 
@@ -523,8 +526,8 @@ def _studio_choices(cell):
         return cell
 
 
-def sorted_classes(names: Iterable[str]) -> list[str]:
+def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the different class names: in numerical order if all are numbers, else sorted."""
     names = set(names)
     numbers = all(name.isdecimal() for name in names)
-    return sorted(names, key=lambda name: (int(name), name)) if numbers else sorted(names)
+    return tuple(sorted(names, key=lambda name: (int(name), name) if numbers else name))

@@ -27,12 +27,10 @@ class Records(abc.ABC):
     Attributes:
         count: Number of records.
         mean_bytes: Approximate size of an encoded image.
-        local: Whether only this process can read the images.
     """
 
     count: int
     mean_bytes: float
-    local: bool = False
 
     @property
     @abc.abstractmethod
@@ -46,47 +44,11 @@ class Records(abc.ABC):
 
     @abc.abstractmethod
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        """Returns the handles of records `start` to `stop - 1`; other files are not opened."""
+        """Returns records `start` to `stop - 1`, unread; other files are not opened."""
 
     @abc.abstractmethod
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the encoded image and the label of a handle (graph operations)."""
-
-
-class RelabelledRecords(Records):
-    """Records with other labels.
-
-    Args:
-        records: The records.
-        numbers: See `labels.relabelled`.
-        num_classes: See `labels.relabelled`.
-    """
-
-    def __init__(self, records: Records, numbers: np.ndarray, num_classes: int | None = None):
-        self._records, self._numbers, self._num_classes = records, numbers, num_classes
-        self.count, self.mean_bytes, self.local = records.count, records.mean_bytes, records.local
-
-    @property
-    def labels(self) -> np.ndarray:
-        return relabelled(self._records.labels, self._numbers, self._num_classes)
-
-    @property
-    def names(self) -> list[str]:
-        return self._records.names
-
-    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        return self._records.dataset(start, stop)
-
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        image, label = self._records.read(handle)
-        if self._num_classes is None:
-            label = tf.argmax(label) if label.shape.rank == 1 else label
-            return image, tf.gather(self._numbers, label)
-        if label.shape.rank == 0:
-            return image, tf.one_hot(
-                tf.gather(self._numbers, label), self._num_classes, dtype=tf.uint8
-            )
-        return image, tf.scatter_nd(self._numbers[:, np.newaxis], label, [self._num_classes])
+    def image(self, record: Any) -> tf.Tensor:
+        """Returns the encoded image of a record (graph operations)."""
 
 
 class RecordExamples(Examples):
@@ -97,20 +59,30 @@ class RecordExamples(Examples):
 
     Args:
         records: The split.
-        chosen: Ascending places in the split of these examples; a place may occur again.
+        chosen: Ascending places in the split of these examples; a place may occur again. None: all.
+        labels: Labels of all records, in place of those in the files.
     """
 
-    def __init__(self, records: Records, chosen: np.ndarray):
+    def __init__(
+        self,
+        records: Records,
+        chosen: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+    ):
         self._records = records
-        self._chosen = chosen
-        self.local = records.local
+        self._chosen = np.arange(records.count) if chosen is None else chosen
+        self._new_labels = labels
 
     def __len__(self) -> int:
         return len(self._chosen)
 
     @property
     def labels(self) -> np.ndarray:
-        return self._records.labels[self._chosen]
+        return self._all_labels[self._chosen]
+
+    @property
+    def _all_labels(self):
+        return self._records.labels if self._new_labels is None else self._new_labels
 
     @property
     def names(self) -> list[str]:
@@ -118,19 +90,22 @@ class RecordExamples(Examples):
         return [names[place] for place in self._chosen]
 
     def take(self, indices: Iterable[int]) -> RecordExamples:
-        return RecordExamples(self._records, self._chosen[ascending_places(indices, len(self))])
+        return self._at(self._chosen[ascending_places(indices, len(self))])
 
     def repeated(self, times: np.ndarray) -> RecordExamples:
-        return RecordExamples(self._records, np.repeat(self._chosen, times))
+        return self._at(np.repeat(self._chosen, times))
 
     def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> RecordExamples:
-        records = RelabelledRecords(self._records, numbers, num_classes)
-        return RecordExamples(records, self._chosen)
+        labels = relabelled(self._all_labels, numbers, num_classes)
+        return RecordExamples(self._records, self._chosen, labels)
 
     def part(self, index: int, count: int) -> RecordExamples:
         # Contiguous parts: two machines share at most the file at their border.
         start, stop = (len(self) * number // count for number in (index, index + 1))
-        return RecordExamples(self._records, self._chosen[start:stop])
+        return self._at(self._chosen[start:stop])
+
+    def _at(self, places):
+        return RecordExamples(self._records, places, self._new_labels)
 
     def ordered(self) -> tf.data.Dataset:
         return self._elements(tf.constant(0, tf.int64))
@@ -156,7 +131,8 @@ class RecordExamples(Examples):
         return elements.skip(done)
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._records.read(handle)
+        record, label = handle
+        return self._records.image(record), label
 
     def _elements(self, epoch):
         """Returns `(handle, epoch, index)`, in order."""
@@ -170,7 +146,8 @@ class RecordExamples(Examples):
         start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
         # Built once, outside of any graph: a TFDS builder creates its data set in Python.
         with tf.init_scope():
-            handles = self._records.dataset(int(start), int(stop))
+            labels = tf.data.Dataset.from_tensor_slices(self._all_labels[start:stop])
+            handles = tf.data.Dataset.zip(self._records.dataset(int(start), int(stop)), labels)
             times = np.bincount(self._chosen - start, minlength=stop - start)
             if (times == 1).all():
                 return handles

@@ -163,9 +163,10 @@ class DataSpec:
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
         elif not isinstance(self.data, str | None):
-            from .in_memory import as_in_memory
+            from .in_memory import InMemory
 
-            object.__setattr__(self, "data", as_in_memory(self.data))
+            data = self.data if isinstance(self.data, InMemory) else InMemory(self.data)
+            object.__setattr__(self, "data", data)
         from .tables import table_lines  # Imports NumPy, which --help does not need.
 
         object.__setattr__(self, "exclude", tuple(self.exclude))
@@ -215,15 +216,15 @@ class DataSpec:
             validation: Share of the training images for "validation" where the data have no
                 such part, or a function from the number of training images to it. 0: there
                 is no "validation", even if the data have one. None: as the data have it.
-            min_classes: Classes that the data must have; see `open_source`.
+            min_classes: See `label_tables.Reading`.
             trained: Whether a class in another part must have a training image, as a model of the
                 data's classes alone needs it.
-            labelled: Whether labels are needed; see `open_source`.
-            verify: Whether every file is decoded once; see `open_source`.
-            download: Whether missing data are downloaded; see `open_source`.
+            labelled: See `label_tables.Reading`.
+            verify: See `label_tables.Reading`.
+            download: See `label_tables.Reading`.
             recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
                 here; where a table has the parts, all images are in "train".
-            by_pillow: Whether files are decoded without TensorFlow; see `open_source`.
+            by_pillow: See `label_tables.Reading`.
 
         Returns:
             A `Source` with the splits "train", and if there are any, "validation",
@@ -233,40 +234,30 @@ class DataSpec:
             ValueError: If no data are given, a class has no training image, images without
                 labels are to be calibrated with, or as `open_source` raises it.
         """
+        from .label_tables import Reading
         from .parts import check_trained_classes, with_calibration, with_fold, with_validation
-        from .sources import open_source
+        from .sources import read_source
 
-        self.check_given()
         calibration = 0.0 if recorded else self.calibration
         if calibration and not labelled:
             raise ValueError(
                 "Images without labels have no part for calibration. "
                 f"Received: calibration={calibration}"
             )
-        source = open_source(
-            self.data,
-            class_names=self.class_names,
-            data_dir=self.data_dir,
-            seed=self.split_seed or 0,
-            holdout=0.0 if recorded or (self.fold and self.test) else self.holdout,
-            strict=self.strict,
+        spec = self
+        if recorded:
+            spec = dataclasses.replace(self, holdout=0.0, split=())
+        elif self.fold and self.test:
+            spec = dataclasses.replace(self, holdout=0.0)
+        reading = Reading(
             verify=verify,
             min_classes=min_classes,
-            exclude=self.exclude,
             labelled=labelled,
             download=download,
-            follow_symlinks=self.follow_symlinks,
-            task=self.task,
-            split=() if recorded else self.split,
-            labels=self.labels,
             one_part=recorded and bool(self.split),
-            group_by=self.group_by,
-            path_column=self.path_column,
-            label_column=self.label_column,
-            label_separator=self.label_separator,
-            folders=self.folders,
             by_pillow=by_pillow,
         )
+        source = read_source(spec, reading)
         splits = dict(source.splits)
         if not self.test:
             splits.pop("test", None)
@@ -355,3 +346,53 @@ def data_spec(data: Data, **options: Any) -> DataSpec:
     if spec != DataSpec():
         raise ValueError(f"With a DataSpec, the data options must be in it. Received: {options}")
     return data
+
+
+def open_source(
+    data: Labelled | DataSpec,
+    *,
+    seed: int | None = None,
+    verify: bool = True,
+    min_classes: int = 2,
+    labelled: bool = True,
+    download: bool = True,
+    **options: Any,
+) -> Source:
+    """Opens labelled images.
+
+    Args:
+        data: A `DataSpec`, or one of
+            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
+            `calibration` if there is such a part, each with a folder of images for each class;
+            a folder with a folder of images for each class; see `folder_files`;
+            a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
+            the names of the classes, or a table of another tool; see `listed_files`;
+            a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
+            `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
+            arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
+        seed: Seed of the choice of test images where the data have no test split; by default 0.
+        verify: See `label_tables.Reading`.
+        min_classes: See `label_tables.Reading`.
+        labelled: See `label_tables.Reading`.
+        download: See `label_tables.Reading`.
+        **options: Other fields of `DataSpec`, such as `holdout`.
+
+    Returns:
+        A `Source`.
+
+    Raises:
+        NotPrepared: If a data set is missing and may not be downloaded.
+        TypeError: If an option is no field of `DataSpec`.
+        ValueError: If the data do not exist, have no images or fewer than two classes, if a
+            class of image files is missing in a split, a name to exclude does not occur, a table
+            does not fit, record files are incomplete, or the data are not of the task; with
+            `strict`, if a file cannot be decoded.
+    """
+    from .label_tables import Reading
+    from .sources import read_source
+
+    if seed is not None:
+        options["split_seed"] = seed
+    spec = data_spec(data, **options)
+    reading = Reading(verify=verify, min_classes=min_classes, labelled=labelled, download=download)
+    return read_source(spec, reading)

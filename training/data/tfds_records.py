@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import os
 import pathlib
@@ -16,7 +15,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from .examples import Examples, without_autotune
-from .labels import label_array
+from .labels import label_array, multi_hot
 from .record_examples import NotPrepared, RecordExamples, Records, read_tfrecords
 
 _SECONDS = 10  # Until a host counts as not reachable.
@@ -60,10 +59,9 @@ def open_tfds(
     splits: dict[str, Examples] = {}
     for split in ("train", "validation", "test"):
         if split in builder.info.splits and builder.info.splits[split].num_examples:
-            records = SplitRecords(builder, split, image, label)
-            _, first = records.read(next(iter(records.dataset(0, 1))))
-            if np.all(first >= 0):  # -1: labels of this split are not public.
-                splits[split] = RecordExamples(records, np.arange(records.count))
+            records = TfdsRecords(builder, split, image, label)
+            if records.has_labels():
+                splits[split] = RecordExamples(records)
     return tuple(_class_label(features[label]).names), splits
 
 
@@ -133,40 +131,6 @@ def _choice(wanted: str, keys: list[str], name: str) -> str:
 
 
 class TfdsRecords(Records):
-    """Records that a TFDS builder reads; handles are `(encoded image, class number)`.
-
-    A subclass sets `count` and `mean_bytes`, and reads the records.
-    """
-
-    @abc.abstractmethod
-    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
-        """Returns `(encoded image, class number)` of all records, always in the same order.
-
-        Args:
-            with_ids: Whether the record's TFDS id, a string, is the third component.
-        """
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._labels_and_names[0]
-
-    @property
-    def names(self) -> list[str]:
-        return self._labels_and_names[1]
-
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        return handle
-
-    @functools.cached_property
-    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
-        """Class numbers and ids, read in one pass at first use."""
-        elements = self.elements(with_ids=True).map(lambda _, label, name: (label, name))
-        found = list(without_autotune(elements).as_numpy_iterator())
-        labels = label_array([label for label, _ in found])
-        return labels, [name.decode() for _, name in found]
-
-
-class SplitRecords(TfdsRecords):
     """One split of a TFDS builder.
 
     Args:
@@ -179,60 +143,69 @@ class SplitRecords(TfdsRecords):
     def __init__(self, builder: Any, split: str, image: str, label: str):
         self._builder, self._split = builder, split
         self._image, self._label = image, label
-        feature = builder.info.features[label]
-        self._several = _class_label(feature).num_classes if _is_list_of_classes(feature) else 0
         info = builder.info.splits[split]
         self.count = info.num_examples
         self.mean_bytes = max(1.0, info.num_bytes / max(1, info.num_examples))
         self._files = tfrecord_files(builder, split)
 
-    def elements(self, *, with_ids: bool) -> tf.data.Dataset:
-        return self._read(self._split, with_ids)
+    def has_labels(self) -> bool:
+        """Returns whether the labels are public; they are -1 otherwise."""
+        first = next(self._read(f"{self._split}[:1]", self._label).as_numpy_iterator())
+        return bool(np.all(first[0] >= 0))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels_and_names[0]
+
+    @property
+    def names(self) -> list[str]:
+        return self._labels_and_names[1]
+
+    @functools.cached_property
+    def _labels_and_names(self) -> tuple[np.ndarray, list[str]]:
+        """Labels and ids, read in one pass at first use."""
+        elements = without_autotune(self._read(self._split, self._label)).as_numpy_iterator()
+        labels, names = zip(*elements, strict=True)
+        feature = self._builder.info.features[self._label]
+        if _is_list_of_classes(feature):
+            array = multi_hot(labels, _class_label(feature).num_classes)
+        else:
+            array = label_array(labels)
+        return array, [name.decode() for name in names]
 
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
         if not self._files:
-            return self._read(f"{self._split}[{start}:{stop}]", with_ids=False)
+            found = self._read(f"{self._split}[{start}:{stop}]", self._image)
+            return found.map(lambda image, _: image)
         # Same records, without the work of TFDS on each one: a quarter of a JPEG's time.
         lengths = self._builder.info.splits[self._split].shard_lengths
         return read_tfrecords(self._files, lengths, start, stop)
 
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def image(self, record: Any) -> tf.Tensor:
         if not self._files:
-            return handle
-        known = self._builder.info.features
-        features = tfds.features.FeaturesDict({k: known[k] for k in (self._image, self._label)})
+            return record
+        features = tfds.features.FeaturesDict(
+            {self._image: self._builder.info.features[self._image]}
+        )
         decoders = {self._image: tfds.decode.SkipDecoding()}
-        values = features.deserialize_example(handle, decoders=decoders)
-        return values[self._image], self._labels_of(values)
+        return features.deserialize_example(record, decoders=decoders)[self._image]
 
-    def _labels_of(self, values):
-        label = values[self._label]
-        if not self._several:
-            return tf.cast(label, tf.int32)
-        has = tf.one_hot(label, self._several, on_value=True, off_value=False, dtype=tf.bool)
-        return tf.cast(tf.reduce_any(has, axis=0), tf.uint8)
-
-    def _read(self, split: str, with_ids: bool) -> tf.data.Dataset:
-        features = self._builder.info.features
+    def _read(self, split, key):
+        """A feature of each record, images encoded, and the record's id; always in one order."""
+        decoders = {key: tfds.decode.SkipDecoding()} if key == self._image else None
         elements = self._builder.as_dataset(
             split=split,
             shuffle_files=False,
             decoders=tfds.decode.PartialDecoding(
-                {self._image: features[self._image], self._label: features[self._label]},
-                decoders={self._image: tfds.decode.SkipDecoding()},
+                {key: self._builder.info.features[key]}, decoders=decoders
             ),
             read_config=tfds.ReadConfig(
-                add_tfds_id=with_ids,
+                add_tfds_id=True,
                 try_autocache=False,
                 interleave_cycle_length=1,  # File by file, in the order of slices.
             ),
         )
-
-        def element(record):
-            values = record[self._image], self._labels_of(record)
-            return (*values, record["tfds_id"]) if with_ids else values
-
-        return elements.map(element)
+        return elements.map(lambda record: (record[key], record["tfds_id"]))
 
 
 def tfrecord_files(builder, split):

@@ -96,8 +96,7 @@ def open_tfrecords(
             )
         if labels.ndim == 1:
             _check_numbers(folder, split, labels, np.arange(len(labels)), len(class_names))
-        records = ShardRecords(shards)
-        splits[split] = RecordExamples(records, np.arange(records.count))
+        splits[split] = RecordExamples(ShardRecords(shards))
     return class_names, splits
 
 
@@ -307,14 +306,11 @@ class ShardRecords(Records):
         return [name.decode() for name in self._shards.names.tolist()]
 
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        found = read_tfrecords(self._shards.files, self._shards.counts, start, stop)
-        labels = tf.data.Dataset.from_tensor_slices(self._shards.labels[start:stop])
-        return tf.data.Dataset.zip(found, labels)
+        return read_tfrecords(self._shards.files, self._shards.counts, start, stop)
 
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        record, label = handle
+    def image(self, record: Any) -> tf.Tensor:
         image = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
-        return tf.io.parse_single_example(record, image)[IMAGE], label
+        return tf.io.parse_single_example(record, image)[IMAGE]
 
 
 def write_records(

@@ -86,7 +86,7 @@ def choose_images(
     in_memory = isinstance(given.data, InMemory)
     spec = of_run
     if spec is None:
-        is_numbered = in_memory and not given.data.is_frame
+        is_numbered = in_memory and given.data.frame is None
         names = tuple(known) if is_numbered else None
         spec = dataclasses.replace(given, holdout=0.0, class_names=names)
     spec = dataclasses.replace(

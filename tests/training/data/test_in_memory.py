@@ -194,23 +194,11 @@ def test_records_are_written_from_arrays(arrays, tmp_path):
     assert len(source.splits["test"]) == 3 + 2
 
 
-def test_a_dataset_in_another_order_each_time_is_refused(arrays):
-    shuffled = pairs_of(arrays).shuffle(21, seed=0)
-    with pytest.raises(ValueError, match="reshuffle_each_iteration=False"):
-        open_source(shuffled)
-    rng = np.random.default_rng(0)
-    spec = tf.TensorSpec((2, 2, 3), tf.uint8), tf.TensorSpec((), tf.int64)
-    random = tf.data.Dataset.from_generator(
-        lambda: ((rng.integers(0, 256, (2, 2, 3)), number % 2) for number in range(6)),
-        output_signature=spec,
-    )
-    with pytest.raises(ValueError, match="same images in the same order"):
-        open_source(random)
-    assert len(open_source(shuffled, verify=False, holdout=0).splits["train"]) == 21
-    fixed = pairs_of(arrays).shuffle(21, reshuffle_each_iteration=False)
-    train = open_source(fixed, holdout=0).splits["train"]
+def test_a_dataset_in_another_order_each_time_is_read_once(arrays):
+    """A second pass would mix images that are held out with images that are trained on."""
+    train = open_source(pairs_of(arrays).shuffle(21), holdout=0).splits["train"]
     label_of = {image.tobytes(): label for image, label in zip(*arrays, strict=True)}
-    for image, label in [*zip(*of(train), strict=True)]:
+    for image, label in zip(*of(train), strict=True):
         assert label_of[image.tobytes()] == label
     for epoch in (0, 1):
         assert sorted(epoch_of(train, epoch)) == sorted(train.encoded())
@@ -221,7 +209,7 @@ def test_the_name_of_the_data_is_a_hash_of_images_labels_and_order(arrays):
     name = DataSpec(arrays).name
     assert name.startswith("memory:")
     assert len(name) == len("memory:") + 16
-    assert DataSpec(pairs_of(arrays).batch(4)).name == DataSpec(pairs_of(arrays)).name != name
+    assert DataSpec(pairs_of(arrays).batch(4)).name == DataSpec(pairs_of(arrays)).name == name
     assert DataSpec((images.copy(), labels.astype("int8")), holdout=0.5).name == name
     changed = images.copy()
     changed[3, 2, 1, 0] ^= 1
@@ -275,7 +263,7 @@ ENDLESS = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
         ("photos", {"class_names": "ab"}, "class_names go with arrays.* Received: photos"),
         (IMAGES, {}, r"must be a path, a pair \(images, labels\).* Received: ndarray"),
         ((IMAGES, LABELS, LABELS), {}, "must be a path, a pair.* Received: tuple"),
-        (None, {}, "must be a path, a pair.* Received: NoneType"),
+        (None, {}, "Data must be given"),
         ({}, {}, "an empty mapping"),
         (
             {"all": (IMAGES, LABELS)},
@@ -286,7 +274,7 @@ ENDLESS = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
         ({"train": (IMAGES, LABELS), "test": (IMAGES, list("abab"))}, {}, "of the same kind"),
         (ENDLESS, {}, "must have an end"),
         (ENDLESS.take(0), {}, "an empty tf.data.Dataset"),
-        (tf.data.Dataset.from_tensor_slices(IMAGES), {}, "pairs .image, label. of known rank"),
+        (tf.data.Dataset.from_tensor_slices(IMAGES), {}, "must be of pairs .image, label."),
         ("memory:0123456789abcdef", {}, "must pass them again. Received: memory:0123456789abcdef"),
     ],
 )

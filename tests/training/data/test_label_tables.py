@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from keras_vit.training.data.label_tables import Columns, table_folder_files
+from keras_vit.training.data.label_tables import Reading, table_folder_files
 from keras_vit.training.data.spec import DataSpec
 
 
@@ -146,13 +146,13 @@ def test_paths_may_be_absolute_however_the_folder_is_given(make_folder, monkeypa
     parts = {"train": "train", "test": "test"}
     for given in (pathlib.Path("data"), folder / "data"):
         tables = [(given / "metadata.csv", None)]
-        listed, classes = table_folder_files(given, parts, tables, None, Columns(), [])
+        listed, classes = table_folder_files(given, parts, tables, DataSpec(), Reading())
         assert [(file.path, file.split) for file in listed] == [
             (str(paths[0]), "train"),
             (str(paths[1]), "test"),
             (str(paths[2]), None),
         ]
-        assert classes == ["cat", "dog"]
+        assert classes == ("cat", "dog")
 
 
 def test_empty_lines_of_json_are_ignored(folder):

@@ -144,7 +144,7 @@ def test_a_table_in_latin_1_is_refused_by_its_name(data, tmp_path, flag):
 
 def test_tables_go_with_image_files(tmp_path):
     (tmp_path / "train-00000-of-00001.tfrecord").write_bytes(b"")
-    refused(DataSpec(tmp_path, split=SPLIT), "go with image files: .* Received")
+    refused(DataSpec(tmp_path, split=SPLIT), "goes with image files: .* Received")
 
 
 def test_a_list_names_images_by_their_path_relative_to_the_data(make_folder):
