@@ -18,8 +18,7 @@ from keras_vit.checkpoints.checkpoint_description import (
     describe_checkpoint,
     describe_for,
 )
-from keras_vit.checkpoints.hdf5 import has_own_layers
-from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
 from keras_vit.checkpoints.match import set_position_rule
 from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.repositories import fixed_name
