@@ -9,7 +9,6 @@ format.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import io
 import json
@@ -23,13 +22,15 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.checkpoints.code_bases.keras_hub import HUB_BACKBONES, HUB_CLASSIFIERS
 from keras_vit.checkpoints.formats import (
+    FileContent,
     StoredArray,
     check_declared_size,
     damaged_file,
     weight_dtype,
 )
+from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
 from keras_vit.utils.json_files import parse_json
@@ -52,14 +53,12 @@ ENTRY = "description"  # Key of a layer's variable that is a fact, not a weight.
 # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
 _TRAINER = "keras_vit>Trainer"
 
-# The models that are read: functional ones, and KerasHub's classifiers and backbones.
+# Models whose weights are read in addition to KerasHub's.
 _FUNCTIONAL = "Functional"
-HUB_CLASSIFIERS = ("ViTImageClassifier", "DeiTImageClassifier")
-HUB_BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
-def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredArray], Facts]:
-    """Returns the arrays of a file by name, and facts about them, without reading the values.
+def read_keras_h5(path, content: bytes | None = None) -> FileContent:
+    """Returns the arrays of a file and what it notes, without reading the values.
 
     Args:
         path: A file of `model.save_weights`, of Keras 3 or 2.
@@ -67,8 +66,8 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
 
     Returns:
         The arrays by the path of layer names and the variable's number in its layer, such
-        as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; and facts:
-        the `keras_version`, 2 or 3, and what the description in the file states.
+        as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; the version,
+        and the description that our models write.
 
     Raises:
         ValueError: If the file is damaged, is no weights file of Keras, or refers to other
@@ -80,7 +79,7 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
         with _opened(path, content) as file:
             yield lambda key: _value(path, file, *key)
 
-    description = None
+    note = None
     arrays: dict[str, StoredArray] = {}
     with _opened(path, content) as file:
         with _one_error(path):
@@ -88,7 +87,8 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
         for name, array in named.items():
             if name.endswith(f"/{ENTRY}"):
                 text = _value(path, file, array.name, np.dtype("uint8")).tobytes()
-                description = parse_json(text, name)
+                with _one_error(path):
+                    note = Description.from_json(parse_json(text, name), name)
                 continue
             is_bfloat16 = array.dtype.itemsize == 2 and array.attrs.get("dtype") == "bfloat16"
             stored = np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
@@ -99,24 +99,15 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
             "A .weights.h5 must be written by `save_weights` of a functional model in Keras. "
             f"Received: {path} without the group 'layers'"
         )
-    try:
-        facts = Facts() if description is None else Facts.from_description(description)
-    except ValueError as error:
-        raise damaged_file("A .weights.h5", path, error) from error
-    return arrays, dataclasses.replace(facts, keras_version=version)
+    return FileContent(arrays, note, keras_version=version)
 
 
-def read_keras_archive(
-    path, archive: zipfile.ZipFile
-) -> tuple[dict[str, StoredArray], Facts, dict[str, Any]]:
-    """Returns the arrays, facts and config of a `.keras` file; no object in it is made.
+def read_keras_archive(path, archive: zipfile.ZipFile) -> FileContent:
+    """Returns the arrays, note and config of a `.keras` file; no object in it is made.
 
     Args:
         path: The file.
         archive: The open file.
-
-    Returns:
-        What `read_keras_h5` returns, and the content of `config.json`.
 
     Raises:
         ValueError: If the file is damaged, or of another model than one of `keras_vit.build`
@@ -134,7 +125,7 @@ def read_keras_archive(
             f"{', '.join(known)}; another model is read by "
             f"keras.saving.load_model. Received: {path}, a {kind}"
         )
-    return *read_keras_h5(path, content), config
+    return read_keras_h5(path, content)._replace(config=config)
 
 
 def read_model(path: str | os.PathLike) -> keras.Model:
