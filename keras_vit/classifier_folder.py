@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.checkpoints.hdf5 import read_model
 from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
 from keras_vit.description import (

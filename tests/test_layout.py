@@ -188,7 +188,7 @@ def test_what_runs_an_export_imports_neither_tensorflow_nor_keras():
 
 def test_private_names_of_other_packages_are_in_one_file_each():
     public = {"_fields", "_replace", "_asdict"}  # Methods of named tuples.
-    private = ("keras_private.py", "hub/hugging_face.py")  # Keras's, huggingface_hub's.
+    private = ("keras_private.py", "hub/downloads.py")  # Keras's, huggingface_hub's.
     for path in sources():
         if path in [ROOT / "keras_vit" / name for name in private]:
             continue

@@ -18,9 +18,9 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint
+from keras_vit.checkpoints.code_bases.layouts import Rule, Shape
 from keras_vit.checkpoints.completion import complete
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
-from keras_vit.checkpoints.layouts import Rule, Shape
 from keras_vit.checkpoints.resize import (
     Grid,
     adapt_input_channels,
@@ -132,7 +132,7 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     """
     variables = weights_by_path(model)
     if POSITIONS in variables:
-        known = options.position_grid or checkpoint.facts.position_grid
+        known = options.position_grid or checkpoint.stated.position_grid
         checkpoint = complete(checkpoint, layer_of(model, POSITIONS).grid, known)
     layout, arrays = checkpoint.layout, checkpoint.arrays
     rules = layout.rules_of_model(variables)
@@ -482,7 +482,7 @@ def _grid_in_file(checkpoint, rows, prefix_counts, model_grid, options):
     """The rows in front and the grid of a table; see `find_grid`."""
     known = options.position_grid
     if known is None:
-        known = checkpoint.facts.position_grid
+        known = checkpoint.stated.position_grid
     try:
         return find_grid(rows, prefix_counts, known, model_grid)
     except ValueError as error:

@@ -13,7 +13,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
-from keras_vit.checkpoints.layouts import KERAS
+from keras_vit.checkpoints.code_bases.own import KERAS
 from keras_vit.checkpoints.match import weights_by_path
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.config_comparison import paper_name

@@ -16,9 +16,9 @@ from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import (
     DEFAULT_SIZE,
 )
+from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
-from keras_vit.checkpoints.metadata import NAMES_LEFT_OUT
 from keras_vit.checkpoints.official_weights import download
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.classifier import Classifier

@@ -22,16 +22,21 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import Checkpoint
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.checkpoints.code_bases.layouts import Layout, Rule
 from keras_vit.checkpoints.formats import StoredArray
-from keras_vit.checkpoints.layouts import Layout, Rule
 from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.checkpoints.match import (
+    LoadOptions,
+    position_grid,
+    position_rule,
+    unseen_fields,
+    weights_by_path,
+)
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.checkpoints.save import facts_of
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
+    Description,
     abstains,
     description_layer,
     held_description,
@@ -71,6 +76,7 @@ def copy_weights(
     def values():
         return contextlib.nullcontext(lambda path: keras.ops.convert_to_numpy(weights[path]))
 
+    rule = position_rule(source)
     checkpoint = Checkpoint(
         path=pathlib.Path(source.name),
         layout=Layout("Keras", tuple(Rule(path, path) for path in weights)),
@@ -78,8 +84,8 @@ def copy_weights(
             path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
             for path, weight in weights.items()
         },
-        facts=Facts.from_note(facts_of(source)),
-        config={},
+        fields={**unseen_fields(source), **({"position_resize": rule} if rule else {})},
+        stated=Description(position_grid=position_grid(source)),
     )
     options = LoadOptions(tuple(skip), position_resize, head_rows=head_rows)
     return load_opened(checkpoint, target, options)

@@ -329,11 +329,6 @@ def _check_refusal(error, path):
 READERS = {
     "npz": converted("a.npz"),
     "keras": saved("a.keras", lambda path: model().save(path)),
-    "weights_h5": saved(
-        "a.weights.h5", lambda path: model().save_weights(path), gelu="tanh", num_heads=2
-    ),
-    "keras_3_h5": copied("vit_keras", "keras_3.weights.h5"),
-    "keras_2_h5": copied("vit_keras", "keras_2.h5"),
     "keras_hub": copied("keras_hub", "classifier.keras"),
     "keras_hub_folder": Reader(keras_hub_folder, read_weights),
     "safetensors": converted("a.safetensors"),

@@ -12,10 +12,13 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import read_images
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
+from keras_vit.checkpoints.code_bases.own import read_folder
+from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.metadata import read_folder, read_metadata
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.config_comparison import paper_name
 from keras_vit.description import Description, Labels, description_text
@@ -59,7 +62,7 @@ def written(folder, model, layout, config=None, prefix=""):
     """A folder of another code base with a model's weights."""
     folder.mkdir()
     arrays = {f"{prefix}{name}": value for name, value in stored_arrays(model, layout).items()}
-    write_safetensors(folder / "model.safetensors", arrays, {})
+    write_safetensors(folder / "model.safetensors", arrays)
     if config:
         (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -120,7 +123,7 @@ def test_hugging_face_needs_its_processor_and_torchvision_nothing(model, tmp_pat
     assert opened.description.preprocessing.value_range == (0, 1)
     vision = written(tmp_path / "vision", model, TORCHVISION) / "model.safetensors"
     assert open_model(vision, num_heads=2).description.preprocessing.value_range == IMAGENET
-    first = read_metadata(open_checkpoint(vision), (224, 224), 2).preprocessing
+    first = read_images(open_checkpoint(vision), (224, 224), 2).preprocessing
     assert (first.interpolation, first.resize_size) == ("bilinear", 256)
 
 
@@ -318,7 +321,7 @@ def _without(folder, pattern):
     path = folder / "model.safetensors"
     arrays = safetensors_numpy.load_file(path)
     left_out = {name for name in arrays if re.search(pattern, name)}
-    write_safetensors(path, {name: arrays[name] for name in arrays.keys() - left_out}, {})
+    write_safetensors(path, {name: arrays[name] for name in arrays.keys() - left_out})
     return left_out
 
 
@@ -371,7 +374,7 @@ def test_an_unknown_model_type_is_named(tmp_path):
     folder = tmp_path / "swin"
     folder.mkdir()
     arrays = {"classifier.weight": np.ones((3, 4), "float32")}
-    write_safetensors(folder / "model.safetensors", arrays, {})
+    write_safetensors(folder / "model.safetensors", arrays)
     (folder / "config.json").write_text(json.dumps({"model_type": "swin"}))
     with pytest.raises(ValueError, match="model_type must be one of vit, .*Received: 'swin'"):
         open_model(folder)

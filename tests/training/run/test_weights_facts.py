@@ -9,9 +9,9 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.checkpoints.torch_names import TIMM
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.command_line import main
 from keras_vit.configs import IMAGE_SIZES
@@ -61,7 +61,7 @@ def built(config=None, classes=3, size=8):
 def timm(tmp_path_factory):
     """A folder as of DeiT: ImageNet's mean and deviation, exact GELU, class names."""
     folder = tmp_path_factory.mktemp("timm")
-    write_safetensors(folder / "model.safetensors", stored_arrays(built(), TIMM), {})
+    write_safetensors(folder / "model.safetensors", stored_arrays(built(), TIMM))
     config = {
         "architecture": "deit_tiny_patch16_224",
         "num_classes": 3,

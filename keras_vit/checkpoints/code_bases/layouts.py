@@ -12,11 +12,14 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from keras_vit.configs.model_table import LEVERAGE
+from keras_vit.checkpoints.code_bases.files_beside import ReadImages, Stated, WeightFiles, found
 from keras_vit.configs.resnet_configs import EpsilonIn
+from keras_vit.description import Description
+from keras_vit.preprocessing import Preprocessing
 
 Shape = tuple[int, ...]
 
@@ -233,6 +236,16 @@ class Rule:
         return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
+def nothing_stated(files: WeightFiles) -> Stated:
+    """What a code base without a `config.json` states."""
+    return {}, Description()
+
+
+def no_images(files: WeightFiles, image_size: tuple[int, int], classes: int | None) -> Description:
+    """What a code base without files beside weights states of images."""
+    return found("the file holds weights alone")
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """Names and shapes of the weights in the files of a code base.
@@ -270,6 +283,15 @@ class Layout:
         prefix_rows: Tokens in front of the patches with rows in position tables, the most
             likely case first: "class" tokens, "all" (registers, too) or "none".
         first_block: Number of the first block.
+        fixed_positions: A regular expression of the names in files whose positions are sines and
+            cosines, which they leave out.
+        gap_note: A note for classifiers on the mean over patches.
+        needed: A regular expression of names, and the field of the config that must be stated
+            for files with them.
+        stated: Returns what the `config.json` of the code base states: fields of `ViTConfig`, and
+            a description with the grid and the image size.
+        images: Returns how images are prepared and the labels, from the files beside weights.
+        usual_resize: Returns the resize of most weights, for files that do not state it.
     """
 
     name: str
@@ -290,6 +312,12 @@ class Layout:
     position_resize: str = "official"
     prefix_rows: tuple[str, ...] = ("class",)
     first_block: int = 0
+    fixed_positions: str | None = None
+    gap_note: str = ""
+    needed: tuple[str, str] | None = None
+    stated: Callable[[WeightFiles], Stated] = nothing_stated
+    images: ReadImages = no_images
+    usual_resize: Callable[[tuple[int, int]], Preprocessing] = Preprocessing
 
     def canonical_names(self, names: Iterable[str]) -> dict[str, str] | None:
         """Returns each name of a weight in a file with its spelling in the rules.
@@ -300,28 +328,28 @@ class Layout:
         """
         names = list(names)
         for prefix in sorted(self.prefixes, key=len, reverse=True):
-            found = {
+            spelled = {
                 name: self.canonical_name(name.removeprefix(prefix))
                 for name in names
                 if name.startswith(prefix) or not self.whole_prefix
             }
-            if all(any(re.search(mark, name) for name in found.values()) for mark in self.marks):
-                return found
+            if all(any(re.search(mark, name) for name in spelled.values()) for mark in self.marks):
+                return spelled
         return None
 
     def rules_of_model(self, paths: Iterable[str]) -> dict[str, Rule]:
         """Returns the rule of each variable path that has one, its fields filled in."""
         if self.numbered:
             return _numbered_rules(paths)
-        found = {}
+        rules = {}
         for path in paths:
             for rule in self.rules:
                 matches = (_fields(ours, path) for ours in rule.paths)
                 fields = next((match for match in matches if match is not None), None)
                 if fields is not None:
-                    found[path] = _filled(rule, fields, _shifted(fields, self.first_block))
+                    rules[path] = _filled(rule, fields, _shifted(fields, self.first_block))
                     break
-        return found
+        return rules
 
     def rule_of_array(self, name: str) -> Rule | None:
         """Returns the rule of an array by its canonical name, its fields filled in.
@@ -344,14 +372,14 @@ class Layout:
         Args:
             names: Canonical names of a file's arrays.
         """
-        found = {}
+        wholes = {}
         for name in names:
             for whole, parts in self.joined:
                 fields = _fields(parts[0], name)
                 if fields is not None:
                     filled = (part and part.format(**fields) for part in parts)
-                    found[whole.format(**fields)] = tuple(filled)
-        return found
+                    wholes[whole.format(**fields)] = tuple(filled)
+        return wholes
 
     def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
         """Returns the variable paths of optional rules that no array of a file belongs to.
@@ -454,11 +482,43 @@ PROJECTIONS = ("query", "key", "value", "out")
 
 BLOCK = "encoder_block_{block}"
 UNIT = "block_{block}_unit_{unit}"
+QKV = ("query", "key", "value")
 
-# `save_weights` of our models; weights of KerasHub's other backbones look like it.
-KERAS = Layout(
-    "Keras",
-    numbered=True,
-    left_out=((rf"^{LEVERAGE}/", 'the class "unknown"'),),
-    refusals=((r"(^|/)embeddings/patch_embeddings/projection/\d$", "KerasHub's layers of DINO"),),
-)
+
+def torch_dense(
+    stored: str, ours: str, transform: Transform = MATRIX, optional_bias: bool = False
+) -> tuple[Rule, ...]:
+    """Returns the rules of a dense layer or convolution in PyTorch."""
+    return (
+        Rule(f"{stored}.weight", f"{ours}/kernel", transform),
+        Rule(f"{stored}.bias", f"{ours}/bias", VECTOR, optional_bias),
+    )
+
+
+def torch_norm(stored: str, ours: str) -> tuple[Rule, ...]:
+    """Returns the rules of a normalisation in PyTorch."""
+    return (Rule(f"{stored}.weight", f"{ours}/gamma"), Rule(f"{stored}.bias", f"{ours}/beta"))
+
+
+def torch_qkv(weight: str, bias: str, ours: str = f"{BLOCK}/attention") -> tuple[Rule, ...]:
+    """Returns the rules of the projections of an attention, stacked in one array."""
+    return tuple(
+        Rule(
+            stored,
+            tuple(f"{ours}/{part}/{variable}" for part in QKV),
+            transform,
+            optional=variable == "bias",
+        )
+        for stored, variable, transform in (
+            (weight, "kernel", STACKED_MATRICES),
+            (bias, "bias", STACKED_VECTORS),
+        )
+    )
+
+
+def joined_gates(mlp: str, whole: str, gate: str, value: str) -> Any:
+    """Returns the halves of SwiGLU's first layer, for `Layout.joined`."""
+    return tuple(
+        (f"{mlp}.{whole}.{variable}", (f"{mlp}.{gate}.{variable}", f"{mlp}.{value}.{variable}"))
+        for variable in ("weight", "bias")
+    )

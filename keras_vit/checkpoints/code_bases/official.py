@@ -1,6 +1,7 @@
 """Names of weights in the official code: Vision Transformers, hybrids, BiT."""
 
-from keras_vit.checkpoints.layouts import (
+from keras_vit.checkpoints.code_bases.files_beside import found
+from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
     DENSE,
     GROUP_NORM,
@@ -12,6 +13,11 @@ from keras_vit.checkpoints.layouts import (
     Rule,
     rows,
 )
+from keras_vit.preprocessing import Preprocessing
+
+
+def _images(files, image_size, classes):
+    return found("the official code", Preprocessing(image_size))
 
 
 def _official_block(stored, ours):
@@ -136,6 +142,12 @@ OFFICIAL = Layout(
     ),
     gelu="tanh",
     norm_epsilon=1e-6,
+    # As big_vision names the MLP of a block; its files without a table of positions have fixed
+    # ones (`posemb="sincos2d"`). Files of `save_checkpoint` have the published names.
+    fixed_positions=r"Transformer/encoderblock\w*/MlpBlock_0/",
+    gap_note="the head reads the mean over patches; a file does not show big_vision's "
+    'pool_type="0" and "none", which no model here has',
+    images=_images,
 )
 
 _BIT_UNIT = "resnet/block{block}/unit{unit:02d}"
@@ -176,4 +188,5 @@ BIT = Layout(
     marks=(r"^resnet/root_block/standardized_conv2d/kernel$",),
     # Some files have a counter behind the module's name.
     aliases=((r"\b(standardized_conv2d|group_norm|conv2d)_\d+\b", r"\1"),),
+    images=_images,
 )
