@@ -44,7 +44,8 @@ from keras_vit.utils.files import (
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.safe_text import for_markdown
 
-# For model cards.
+# For cards.
+THIS_FOLDER = "THIS FOLDER"  # In lines that load the classifier.
 LOADING = (
     f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
     "registered its layers."
@@ -209,7 +210,7 @@ def _short_card(classifier):
         f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
         f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
         f"Images are {height}x{width} pixels. Load it with "
-        f"`keras_vit.load_classifier(folder)`. {LOADING}\n"
+        f'`keras_vit.load_classifier("{THIS_FOLDER}")`. {LOADING}\n'
     )
 
 

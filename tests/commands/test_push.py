@@ -85,6 +85,8 @@ def test_files_of_an_earlier_push_are_replaced_and_no_others(hub, command, pets)
     assert files.keys() == FILES | {"LICENSE", "samples/00.png"}
     card = files["README.md"].decode()
     assert "library_name: keras\n" in card
+    assert f'keras_vit.load_classifier("hf:{NAME}")' in card
+    assert f'keras.saving.load_model("hf://{NAME}")' in card
     assert "datasets:\n- owner/photos" in card
 
 

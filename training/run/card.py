@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_vit.classifier_folder import LOADING
+from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import Description
 from keras_vit.description.licences import UNKNOWN, hub_licence, without_header
 from keras_vit.description.tasks import MULTILABEL
@@ -20,7 +20,6 @@ from keras_vit.utils.text_tables import markdown_table
 from .transfer import fact_lines
 
 MAX_CLASSES = 100  # Rows of the table of classes.
-FOLDER = "THIS FOLDER"  # In the lines that load a classifier.
 _TASK = "image-classification"  # The Hub's name.
 _METRICS = {
     "top_1": ("accuracy", "Top-1 accuracy"),
@@ -53,7 +52,7 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         "```python",
         "import keras_vit",
         "",
-        f'classifier = keras_vit.load_classifier("{FOLDER}")',
+        f'classifier = keras_vit.load_classifier("{THIS_FOLDER}")',
         f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})',
         "```",
         "",
@@ -208,7 +207,7 @@ def hub_card(
         model_name=repository.partition("/")[2],
         eval_results=_results(hub, description, recipe, datasets) or None,
     )
-    text = without_header(text).replace(FOLDER, f"hf:{repository}")
+    text = without_header(text).replace(THIS_FOLDER, f"hf:{repository}")
     text = text.replace(f'load_model("{MODEL}")', f'load_model("hf://{repository}")')
     return f"---\n{data.to_yaml()}\n---\n\n" + (text or f"# {repository}\n")
 

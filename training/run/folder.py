@@ -134,6 +134,7 @@ class RunFolder:
         try:
             if self.writes and self.resume:
                 self._acquire()
+                (self.path / STATES).mkdir(exist_ok=True)  # It may have been killed at its end.
                 remove_leftovers(self.path)
             yield
         finally:
@@ -228,6 +229,8 @@ class RunFolder:
         """Removes what only an unfinished run needs, and renames the folder to the output."""
         if not self.writes:
             return
+        for path in self.checkpoints.paths():
+            path.unlink()  # First: a run that is killed here and resumes needs its best weights.
         shutil.rmtree(self.path / STATES, ignore_errors=True)
         self._release()
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)

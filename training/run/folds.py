@@ -84,11 +84,6 @@ class FoldsResult:
         right = zip(self.accuracies, self.images, strict=True)
         return sum(round(top_1 * count) for top_1, count in right), sum(self.images)
 
-    @property
-    def pooled_interval(self) -> tuple[float, float] | None:
-        """The 95% interval by Wilson of the accuracy on all images, each out of its fold."""
-        return None if self.pooled is None else wilson_interval(*self.pooled)
-
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `folds.json` in the field `result`."""
         return {
@@ -105,7 +100,7 @@ class FoldsResult:
                 "interval": {
                     "kind": "Wilson",
                     "confidence": CONFIDENCE,
-                    "of": self.pooled_interval,
+                    "of": wilson_interval(*self.pooled),
                 },
             },
             "test": list(self.test),
@@ -119,11 +114,11 @@ class FoldsResult:
         for number, (count, accuracy) in enumerate(
             zip(self.images, self.accuracies, strict=True), 1
         ):
-            rows.append((str(number), str(count), self._text(accuracy, count)))
+            rows.append((str(number), str(count), score_text(self.metric, accuracy, count)))
         rows.append(("mean", str(sum(self.images)), f"{self.mean:.2%}"))
         if self.test:
             values = (*self.test, statistics.fmean(self.test))
-            texts = (self._text(accuracy, self.test_images) for accuracy in values)
+            texts = (score_text(self.metric, value, self.test_images) for value in values)
             cells = [f"{metric} on test", *texts]
             rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
         lines = [
@@ -141,10 +136,10 @@ class FoldsResult:
             )
         return "\n".join(lines)
 
-    def _text(self, accuracy, images):
-        """An accuracy with its interval; an mAP, which is no share of images, has none."""
-        known = self.metric == "top_1" and images
-        return accuracy_text(accuracy, images) if known else f"{accuracy:.2%}"
+
+def score_text(metric: str, value: float, images: int) -> str:
+    """Returns an accuracy with its interval; an mAP, which is no share of images, has none."""
+    return accuracy_text(value, images) if metric == "top_1" and images else f"{value:.2%}"
 
 
 def finetune_folds(
@@ -194,7 +189,7 @@ def finetune_folds(
         spec = dataclasses.replace(spec, split_seed=settings.seed)
     folder = pathlib.Path(output).absolute()
     first = dataclasses.replace(spec, fold=(1, folds))
-    start_or_continue(folder, first, settings, name=FOLDS, varied=(), folds=folds)
+    start_or_continue(folder, first, settings, name=FOLDS, varied=("fold",), folds=folds)
     whole = dataclasses.replace(spec, holdout=0.0, calibration=0.0)
     source = whole.open(min_classes=1, verify=False)
     test = source.splits.get("test")

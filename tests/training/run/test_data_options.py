@@ -18,6 +18,8 @@ VALUES = {
     "fold": (1, 5),
     "path_column": "file",
     "label_column": "breed",
+    "label_separator": "|",
+    "folders": "classes",
     "split": ("path,split", "a.png,train"),
     "labels": ("path,label", "a.png,cat"),
     "strict": True,
