@@ -51,6 +51,9 @@ LOADING = (
     "registered its layers."
 )
 
+# What other weights need, for errors.
+_OTHERS = "keras_vit.build(weights=...) reads weights alone, and keras-vit convert makes them a classifier"
+
 FILES = (MODEL, DESCRIPTION, CLASSES, RECIPE, HISTORY, CARD)
 
 
@@ -78,7 +81,8 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     """
     if not folder.is_dir():
         raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
+            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}; "
+            f"{_OTHERS if folder.exists() else 'hf:OWNER/NAME is a repository of the Hub'}"
         )
     keras_model = model_in(folder)
     missing = [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
@@ -92,7 +96,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     if missing or keras_model is None:
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. "
-            f"Missing in {folder}: {', '.join(missing)}"
+            f"Missing in {folder}: {', '.join(missing)}; {_OTHERS}"
         )
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)

@@ -27,6 +27,11 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
     """
     if isinstance(model, Classifier):
         return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "
+            f"model, class_names) writes. Received: {type(model).__name__}"
+        )
     if os.path.exists(model):
         path = find_weights(model, None, (None, None))
         if isinstance(path, pathlib.Path) and model_in(path) is None and is_export(path):
