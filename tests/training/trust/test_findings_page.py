@@ -130,6 +130,13 @@ def test_a_multi_label_image_gains_or_loses_one_label(chromium, tmp_path):
         ]
 
 
+def test_a_page_without_findings_states_it(chromium, tmp_path):
+    write_findings(tmp_path / "check.html", "Check", [("copies", "0 pairs")], {}, [], CLASSES)
+    for page in opened(chromium, tmp_path / "check.html"):
+        assert "0 pairs" in page.inner_text("details")
+        assert page.inner_text("#tools") == "Nothing was found."
+
+
 def test_five_thousand_findings_keep_few_rows_in_the_page(chromium, tmp_path):
     path = write(tmp_path / "check.html", count=5000)
     for page in opened(chromium, path):
