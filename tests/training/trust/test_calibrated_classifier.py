@@ -137,10 +137,12 @@ def test_the_most_probable_class_is_the_one_of_before(calibrated, photos):
     assert plain.output_shape == (None, 3)
 
 
-@pytest.mark.parametrize("kind", ["tflite", "saved_model"])
+@pytest.mark.parametrize(
+    "kind", ["tflite", "saved_model", "onnx", pytest.param("openvino", marks=pytest.mark.slow)]
+)
 def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, kind, tmp_path):
     classifier, _ = calibrated
-    path = tmp_path / {"tflite": "c.tflite", "saved_model": "c"}[kind]
+    path = tmp_path / {"tflite": "c.tflite", "onnx": "c.onnx"}.get(kind, "c")
     getattr(keras_vit.export, kind)(classifier, path, check_images=photos / "test")
     opened = keras_vit.open_model(path).classifier()
     assert opened.class_names == NAMES
