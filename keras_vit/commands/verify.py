@@ -14,7 +14,7 @@ class Verify(Command):
     """Check an export in its own runtime, on this machine.
 
     Its parts must have the SHA-256 that they had when they were written. Without --classifier the
-    export's own golden samples are used: images with the probabilities that the Keras model gave.
+    export's own golden samples are used: images with the probabilities that it gave when written.
     Exit code: 0 if all agree, 2 if not, with one line that says what differs.
     """
 

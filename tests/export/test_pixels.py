@@ -15,8 +15,9 @@ import tensorflow as tf
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export import check_images, pixels
+from keras_vit.export import check_images
 from keras_vit.export.artefacts import read_pixels
+from keras_vit.export.exported_model import PixelPreprocessing
 from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.preprocessing import Preprocessing
 
@@ -58,9 +59,7 @@ def picture(height, width):
 def test_pixels_are_preprocessed_as_evaluation_does(way, share):
     preprocessing = Preprocessing((28, 24), value_range=(0.0, 255.0), **way)
     any_size = tf.TensorSpec((None, None, None, 3), "uint8")
-    compute = tf.function(
-        lambda images: pixels.preprocess_pixels(images, preprocessing), [any_size]
-    )
+    compute = tf.function(PixelPreprocessing(preprocessing).call, [any_size])
     for size in SIZES:
         images = np.stack([picture(*size), picture(*size)[::-1]])
         expected = np.stack([apply_preprocessing(image, preprocessing) for image in images])

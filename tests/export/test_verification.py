@@ -308,7 +308,7 @@ def test_a_graph_that_never_ends_is_ended(copied, capsys, own_process):
     ("change", "message"),
     [
         (lambda graph: last(graph, "Concat", "rows", "rows", axis=0), "a row of probabilities"),
-        (lambda graph: last(graph, "Concat", "rows", "rows", axis=1), "Received: 6"),
+        (lambda graph: last(graph, "Concat", "rows", "rows", axis=1), "Received: shape=(3, 6)"),
         (lambda graph: last(graph, "Neg", "rows"), "must give probabilities, numbers from 0 to 1"),
         (lambda graph: last(graph, "Sqrt", "rows"), "probabilities of its golden samples within"),
     ],
