@@ -63,6 +63,11 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
     ]
     if test:
         use = "used neither for training nor for any choice"
+        if not test.get("start_is_known", True):
+            use = (
+                "used in this run neither for training nor for any choice; whether the run of its "
+                "starting weights saw them is not recorded"
+            )
         if seen := test.get("seen"):
             use = (
                 f"{seen} of which were trained on, or chosen by, in this run or the run of its "

@@ -374,7 +374,7 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             abstains=labels.abstains,
         )
         job.options.log(f"test    {report.summary}")
-    test_json = report and {**report.to_json(), "seen": _seen_before(plan, test, folder.path)}
+    test_json = report and {**report.to_json(), **_seen_before(plan, test, folder.path)}
     described = dataclasses.replace(plan.start.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=test_json, description=described.to_json())
     card = model_card(recipe, source.class_names)
@@ -518,11 +518,15 @@ def _first(texts):
 def _seen_before(plan, test, folder):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
-    This run may have begun with other parts of the data. 0 where the content is not known.
+    This run may have begun with other parts of the data. 0 where the content is not known, and for
+    the run of the weights it is said whether it is.
     """
-    numbers = test.fingerprints()
-    found = map(SplitRecord.read, (folder, plan.start.opened.folder))
-    records = [record for record in found if record is not None]
+    numbers, start = test.fingerprints(), SplitRecord.read(plan.start.opened.folder)
+    records = [found for found in (SplitRecord.read(folder), start) if found is not None]
+    is_known = numbers is not None and (
+        start is not None or getattr(plan.settings, "weights", None) is None
+    )
     if numbers is None or not records:
-        return 0
-    return int(np.any([record.has_seen(numbers) for record in records], axis=0).sum())
+        return {"seen": 0, "start_is_known": is_known}
+    seen = np.any([record.has_seen(numbers) for record in records], axis=0)
+    return {"seen": int(seen.sum()), "start_is_known": is_known}

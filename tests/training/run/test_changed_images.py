@@ -173,6 +173,11 @@ def test_a_run_that_goes_on_with_other_packages_prints_their_versions(
     finished = finetune(photos, output, resume=True, log=lines.append)
     assert any("numpy 9.9, before" in line for line in lines)
     assert finished.classifier.recipe["versions_before"] == versions()
+    # Nothing records what the file's weights were trained on.
+    assert (
+        "whether the run of its starting weights saw them is not recorded"
+        in (output / "README.md").read_text()
+    )
 
 
 def test_a_run_reads_the_fingerprint_of_an_image_once_and_again_where_it_resumes(
