@@ -124,7 +124,7 @@ class Outcomes:
     Args:
         given: The name of the most probable class, `(N,)`.
         right: Whether it is the true class, bool `(N,)`.
-        answered: Whether the decision answers the image, bool `(N,)`; None without a decision.
+        answered: Whether the image is not answered with "unknown", bool `(N,)`; None without it.
     """
 
     given: np.ndarray
