@@ -52,7 +52,9 @@ LOADING = (
 )
 
 # What other weights need, for errors.
-_OTHERS = "keras_vit.build(weights=...) reads weights alone, and keras-vit convert makes them a classifier"
+_OTHERS = (
+    "keras_vit.build(weights=...) reads weights alone, keras-vit convert makes a classifier of them"
+)
 
 FILES = (MODEL, DESCRIPTION, CLASSES, RECIPE, HISTORY, CARD)
 

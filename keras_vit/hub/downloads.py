@@ -10,11 +10,8 @@ import os
 import pathlib
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
-
-from tqdm import tqdm
 
 from keras_vit.hub.errors import (
     RepositoryError,
@@ -76,9 +73,9 @@ def download(
             found = hub.HfApi(**_LIBRARY).model_info(name, revision=revision)
         except Exception as error:
             if is_offline(error) and held is not None:
-                _say_that_it_is_cached(repository, held[1])
+                line = f"Hugging Face cannot be reached: {repository} is commit {held[1].name}"
+                print(for_line(f"{line}, as cached."), file=sys.stderr)
                 return held
-            _check_kind(hub, name, error)
             raise
         _check_commit(found.sha, revision if repository.is_fixed else None)
         names = [file.rfilename for file in found.siblings or ()]
@@ -86,13 +83,12 @@ def download(
             path_inside(str(repository), inside)
         parts = choose(names)
         for part in parts:
-            bar = {"tqdm_class": _NoBar} if part is parts[0] else {}
             for file in part:
-                folder = _fetched(hub, name, found.sha, file, **bar)
+                folder = _fetched(hub, name, found.sha, file)
             if part is parts[0] and part:
                 check(folder)
         if revision != found.sha:  # Notes in the cache which commit the branch or tag is.
-            _path_of(hub, name, (parts[0] + parts[1])[0], revision, tqdm_class=_NoBar)
+            _path_of(hub, name, (parts[0] + parts[1])[0], revision)
     return repository.at(found.sha), folder
 
 
@@ -175,32 +171,19 @@ def cached(
     return None
 
 
-class _NoBar(tqdm):
-    """No progress bar, for files that take no time."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **{**options, "disable": True})
-
-
-def _path_of(hub, name, file, revision, **options):
+def _path_of(hub, name, file, revision):
     with _checked(hub, None):
-        return pathlib.Path(
-            hub.hf_hub_download(name, file, revision=revision, **options, **_LIBRARY)
-        )
+        return pathlib.Path(hub.hf_hub_download(name, file, revision=revision, **_LIBRARY))
 
 
-def _fetched(hub, name, commit, file, **options):
+def _fetched(hub, name, commit, file):
     """Downloads a file of a commit, compares it with its hash and returns its folder."""
-    start = time.time() - 1  # Clocks of file systems are coarse.
     is_held = isinstance(hub.try_to_load_from_cache(name, file, revision=commit), str)
-    path = _path_of(hub, name, file, commit, **options)
+    path = _path_of(hub, name, file, commit)
     # With Xet the content is itself a link, into a store of all repositories.
     content = path.parent / os.readlink(path) if path.is_symlink() else path
     if not is_held and not _is_content(content):
-        path.unlink()
-        if content.exists() and content.stat().st_mtime < start:  # Another process wrote it.
-            raise RepositoryError(f"{content.resolve()} is damaged; remove it and call again")
-        for place in (content.resolve(), content):
+        for place in (content.resolve(), content, path):
             place.unlink(missing_ok=True)
         raise RepositoryError(f"{file} was damaged on its way and removed; call again")
     return path.parent
@@ -216,22 +199,3 @@ def _is_content(path: pathlib.Path) -> bool:
         start = f"blob {len(content)}\0".encode()
         return hashlib.sha1(start + content, usedforsecurity=False).hexdigest() == path.name
     return True
-
-
-def _say_that_it_is_cached(repository, folder):
-    line = f"Hugging Face cannot be reached: {repository} is commit {folder.name}, as cached."
-    print(for_line(line), file=sys.stderr)
-
-
-def _check_kind(hub: Any, name: str, error: BaseException) -> None:
-    """Raises ValueError if the repository is one of data or of a Space."""
-    if getattr(getattr(error, "response", None), "status_code", None) not in (401, 404):
-        return
-    for kind, what in (("dataset", "a data set"), ("space", "a Space")):
-        exists = False
-        with contextlib.suppress(Exception):  # The first error is the one that counts.
-            exists = hub.HfApi(**_LIBRARY).repo_exists(name, repo_type=kind)
-        if exists:
-            raise ValueError(
-                f"A repository of a model is needed. Received: hf:{name}, which is {what}"
-            ) from error

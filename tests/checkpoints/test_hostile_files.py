@@ -110,7 +110,7 @@ def test_the_newest_form_of_hdf5_is_read_too(tmp_path):
     with h5py.File(tmp_path / "a.weights.h5", "w", libver="latest") as file:
         file["layers/dense/vars/0"] = np.arange(6.0).reshape(2, 3)
         file["layers/dense/vars"].attrs["name"] = "head"
-    arrays, _ = read_keras_h5(tmp_path / "a.weights.h5")
+    arrays = read_keras_h5(tmp_path / "a.weights.h5").arrays
     (value,) = read_values([arrays["head/0"]])
     np.testing.assert_array_equal(value, [[0, 1, 2], [3, 4, 5]])
 

@@ -85,7 +85,7 @@ def test_arrays_of_one_number_and_of_none_are_read(shape, tmp_path):
     expected = np.ones(shape, ">f4")
     with h5py.File(tmp_path / "a.weights.h5", "w") as file:
         file["layers/dense/vars/0"] = expected
-    arrays, _ = read_keras_h5(tmp_path / "a.weights.h5")
+    arrays = read_keras_h5(tmp_path / "a.weights.h5").arrays
     np.testing.assert_array_equal(*read_values([arrays["dense/0"]]), expected, strict=True)
 
 

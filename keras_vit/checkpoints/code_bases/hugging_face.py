@@ -16,14 +16,12 @@ from keras_vit.checkpoints.code_bases.files_beside import (
     WeightFiles,
     by,
     checked,
-    found,
-    read_class_names,
-    read_json,
-)
-from keras_vit.checkpoints.code_bases.image_settings import (
     differences,
     differing_fields,
+    found,
     mean_and_std,
+    read_class_names,
+    read_json,
 )
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,

@@ -12,13 +12,11 @@ from keras_vit.checkpoints.code_bases.files_beside import (
     WeightFiles,
     by,
     checked,
-    found,
-    read_class_names,
-)
-from keras_vit.checkpoints.code_bases.image_settings import (
     differences,
     differing_fields,
+    found,
     mean_and_std,
+    read_class_names,
 )
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
