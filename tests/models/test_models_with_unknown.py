@@ -1,6 +1,7 @@
 """Calibrated models, whose last output is "unknown": what they are, and the models within them."""
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import copy_weights, inference_model, with_unknown, without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
-from keras_vit.training.run.classifier_jobs import finetune
 from keras_vit.training.run.distillation import open_teacher
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
 
@@ -160,7 +161,9 @@ def test_a_file_alone_is_known_by_its_layer(folder, tmp_path):
 
 def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "copy")
-    (tmp_path / "copy" / "description.json").unlink()
+    path = tmp_path / "copy" / "description.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "labels": {"names": [*NAMES, "unknown"]}}))
     with pytest.raises(ValueError, match="do not belong together.*differ.*Received twice"):
         load_classifier(tmp_path / "copy")
 
