@@ -432,7 +432,7 @@ def checksums(
     Args:
         path: The export.
         texts: Its texts.
-        model_bytes: Of a file, the number of bytes before its texts.
+        model_bytes: Number of bytes of a file before its texts.
     """
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file()]

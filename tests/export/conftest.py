@@ -22,7 +22,7 @@ def _exports_run_here():
 
 @pytest.fixture
 def own_process(monkeypatch):
-    """Runs exports in a process of their own, as they are outside of tests."""
+    """Runs exports in a separate process, as outside of tests."""
     from keras_vit.export import check
 
     monkeypatch.setattr(check, "SEPARATE_PROCESS", True)

@@ -78,7 +78,7 @@ def seal(path, texts):
 def rewrite(path, changes, sealed=False):
     """Changes texts of an export: by their names their new content, or None to remove them.
 
-    The checksums stay those of before, unless it is sealed.
+    The checksums stay as before, unless it is sealed.
     """
     known = format_of(path)
     before = dict(known.open(path).texts)
