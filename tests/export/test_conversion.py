@@ -340,6 +340,7 @@ def test_image_converters_of_keras_hub_are_read(converter, evaluation, interpola
             "class_name": keras_hub.HUB_CLASSIFIERS[0],
             "config": {"preprocessor": {"config": {"image_converter": {"config": converter}}}},
         },
+        {},
     )
     found = KERAS_HUB.images(files, (32, 32), None)
     assert found.preprocessing == Preprocessing((32, 32), evaluation, (0, 255), interpolation)

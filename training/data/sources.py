@@ -158,7 +158,7 @@ class Reader(NamedTuple):
 
     Args:
         open: Function from a `DataSpec` and a `Reading` to the class names and the splits.
-        options: Those of `_BELONGS` that go with such data.
+        options: The options in `_BELONGS` that go with such data.
     """
 
     open: Callable[[Any, Reading], ClassesAndSplits]

@@ -519,7 +519,7 @@ def _seen_before(plan, test, folder):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
     This run may have begun with other parts of the data. 0 where the content is not known, and for
-    the run of the weights it is said whether it is.
+    the run of the weights, `start_is_known` is whether it is.
     """
     numbers, start = test.fingerprints(), SplitRecord.read(plan.start.opened.folder)
     records = [found for found in (SplitRecord.read(folder), start) if found is not None]
