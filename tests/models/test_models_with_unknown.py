@@ -16,8 +16,8 @@ from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import copy_weights, inference_model, with_unknown, without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
-from keras_vit.training.run.classifier_jobs import finetune
 from keras_vit.training.run.distillation import open_teacher
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
 
