@@ -61,8 +61,8 @@ class Push(Command):
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
 
-        Left out are the photos, names and hashes of the data, the last weights and the page of the
-        run, which belong to the folder.
+        Left out are the photos, names and hashes of the data and the page of the run, which belong
+        to the folder.
         """
         from keras_vit.checkpoints.hdf5 import check_keras_archive
         from keras_vit.checkpoints.weight_sources import classifier_folder
