@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -222,7 +222,7 @@ def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
 
 
 # Functions of a decoded image, a random key and a view to an image in the value range.
-AUGMENTATIONS = {
+AUGMENTATIONS: dict[str, Any] = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,
     "resize_random_crop": resize_random_crop,
